@@ -145,8 +145,8 @@ pub use watchkeeper_lock::fence;
 // Other names of what stands in `lock`, and what the commands and the stock jobs are built on as the worker is.
 #[doc(hidden)]
 pub use watchkeeper_lock::{
-    backoff, chance, clock, election, files, finding, hash, human, keeper, lease, node, owned,
-    secret, sim_clock, spawn, term,
+    backoff, chance, clock, election, files, finding, hash, human, keeper, latest, lease, node,
+    owned, secret, sim_clock, spawn, term,
 };
 use watchkeeper_lock::{panics, seldom};
 

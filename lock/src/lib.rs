@@ -54,7 +54,7 @@ pub use base::{clock, human::DurationExt, spawn};
 // The worker is built on these as well.
 #[doc(hidden)]
 pub use base::{
-    backoff, chance, files, finding, hash, human, owned, panics, secret, seldom, sim_clock,
+    backoff, chance, files, finding, hash, human, latest, owned, panics, secret, seldom, sim_clock,
 };
 pub use election::{Elector, term};
 pub use event::Event;

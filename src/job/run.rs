@@ -11,12 +11,12 @@ use std::{
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
     job::{JobError, RunFacts, RunSetup, params, said::Said},
+    latest,
     lease::{LeaseView, VerifyError},
     node::Token,
 };
@@ -37,7 +37,7 @@ struct Inner {
     /// What it says of itself.
     said: Mutex<Said>,
     /// Pieces of blocking work that go on, also when the run was dropped.
-    blocking: watch::Sender<usize>,
+    blocking: latest::Sender<usize>,
 }
 
 /// A piece of blocking work, until it is dropped.
@@ -86,7 +86,7 @@ impl Run {
             setup,
             cancel: CancellationToken::new(),
             why: OnceLock::new(),
-            blocking: watch::Sender::new(0),
+            blocking: latest::Sender::new(0),
         }))
     }
 

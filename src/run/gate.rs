@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::{LeaseView, Work};
+use crate::{
+    latest,
+    lease::{LeaseView, Work},
+};
 
 /// The gate in front of all jobs of a replica. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    state: Arc<watch::Sender<State>>,
+    state: Arc<latest::Sender<State>>,
     drain: CancellationToken,
     /// The same of the whole worker, in the gate of one job.
     worker: CancellationToken,
@@ -48,7 +50,7 @@ impl Gate {
     fn new(state: State) -> Self {
         let drain = CancellationToken::new();
         Self {
-            state: Arc::new(watch::channel(state).0),
+            state: Arc::new(latest::Sender::new(state)),
             worker: drain.clone(),
             drain,
         }

@@ -19,11 +19,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use super::LocalStatus;
 use crate::{
     event::{Event, Events},
+    latest,
     node::Token,
     status::{Presence, Role, Standing},
 };
@@ -36,7 +36,7 @@ pub(crate) struct Definitions(Arc<Inner>);
 struct Inner {
     others: Mutex<BTreeMap<String, Vec<PeerDefinition>>>,
     /// Counts the changes; 0 before the first look.
-    news: watch::Sender<u64>,
+    news: latest::Sender<u64>,
     /// How many definitions of a job were told of last.
     told: Mutex<BTreeMap<String, usize>>,
 }

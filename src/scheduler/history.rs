@@ -15,11 +15,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},
+    latest,
     ledger::OpenRun,
     lock::Locks,
     run::Ended,
@@ -59,7 +59,7 @@ struct Inner {
     /// The number of the last record of batches, by job; read from the store first, where an earlier process left it.
     numbers: tokio::sync::Mutex<BTreeMap<String, u64>>,
     /// Writings that wait or are under way. Changed only while `waiting` is locked.
-    left: watch::Sender<usize>,
+    left: latest::Sender<usize>,
 }
 
 /// Writings in the order in which they were asked for.
@@ -108,7 +108,7 @@ impl History {
             spawn,
             waiting: Mutex::default(),
             numbers: tokio::sync::Mutex::default(),
-            left: watch::Sender::new(0),
+            left: latest::Sender::new(0),
         }))
     }
 

@@ -14,9 +14,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use crate::intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState};
+use crate::{
+    intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState},
+    latest,
+};
 
 /// Time between two looks at the nodes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -33,7 +36,7 @@ struct Inner {
     /// Revisions of which the last look found the name alone.
     missed: Mutex<BTreeMap<String, u64>>,
     /// Counts the changes.
-    news: watch::Sender<u64>,
+    news: latest::Sender<u64>,
     /// Something was said here that the nodes do not know.
     said: Notify,
     /// More stands on the nodes than is read.
@@ -75,9 +78,8 @@ impl Intents {
     /// Completes at the next change after `seen`, which it moves on.
     pub(crate) async fn changed(&self, seen: &mut u64) {
         let mut news = self.0.news.subscribe();
-        let now = news.wait_for(|now| now != seen).await;
-        if let Ok(now) = now {
-            *seen = *now;
+        if news.wait_for(|now| now != seen).await.is_ok() {
+            *seen = *news.borrow();
         }
     }
 

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use crate::{
     due::Policy,
     job::{Job, Spec},
+    latest,
     schedule::Schedule,
 };
 
@@ -25,13 +25,13 @@ pub(crate) struct Definition {
 
 /// The place of the next definition; the latest one wins. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct NextDefinition(Arc<watch::Sender<Option<Box<Definition>>>>);
+pub(crate) struct NextDefinition(Arc<latest::Sender<Option<Box<Definition>>>>);
 
 // === impl NextDefinition ===
 
 impl Default for NextDefinition {
     fn default() -> Self {
-        Self(Arc::new(watch::channel(None).0))
+        Self(Arc::new(latest::Sender::new(None)))
     }
 }
 

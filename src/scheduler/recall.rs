@@ -21,10 +21,10 @@ use std::{
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use crate::{
     clock::Clock,
+    latest,
     ledger::Ledger,
     lock::{LockError, LockState, Locks, NodeReport, tally::majority},
     node::{NodeError, Token},
@@ -43,7 +43,7 @@ pub(crate) struct Recall(Arc<Inner>);
 struct Inner {
     known: Mutex<BTreeMap<String, Known>>,
     /// Counts how often enough nodes vote again.
-    back: watch::Sender<u64>,
+    back: latest::Sender<u64>,
     /// The latest loss of which it was said that no replica knows a ledger from before it.
     said: Mutex<Option<Timestamp>>,
 }

@@ -28,23 +28,37 @@ fn forgetful(seed: u64, nodes: usize, memory: Memory) -> (Option<String>, Counts
 fn within(world: impl FnOnce() -> World) -> (Option<String>, Counts) {
     play(async move {
         let world = world();
-        let mut fleet: Vec<Machine> = Vec::new();
-        for n in 0..3 {
-            fleet.push(join(&world, n));
-        }
-        let mut born = fleet.len();
-        while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
-            let successor = || {
-                born += 1;
-                join(&world, born - 1)
-            };
-            world.trouble(&mut fleet, successor).await;
-        }
-        if world.checker.violation().is_none() {
-            recover(&world, &fleet).await;
-        }
+        act(&world).await;
         (world.checker.violation(), world.checker.counts())
     })
+}
+
+/// Every executed call and every lease of one schedule, in order.
+pub(super) fn trace(world: impl FnOnce() -> World) -> Vec<String> {
+    play(async move {
+        let world = world();
+        world.checker.begin_trace();
+        act(&world).await;
+        world.checker.end_trace()
+    })
+}
+
+async fn act(world: &World) {
+    let mut fleet: Vec<Machine> = Vec::new();
+    for n in 0..3 {
+        fleet.push(join(world, n));
+    }
+    let mut born = fleet.len();
+    while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
+        let successor = || {
+            born += 1;
+            join(world, born - 1)
+        };
+        world.trouble(&mut fleet, successor).await;
+    }
+    if world.checker.violation().is_none() {
+        recover(world, &fleet).await;
+    }
 }
 
 /// P5: after the faults a machine leads within a ttl and a little, and no candidate's loop has ended.

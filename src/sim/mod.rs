@@ -22,6 +22,7 @@ mod refused;
 mod reload;
 mod renewals;
 mod runs;
+mod same_seed;
 mod slots;
 mod spread;
 mod takeovers;

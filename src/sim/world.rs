@@ -87,6 +87,8 @@ struct Seen {
     /// By node and lock: the owner that was written last.
     written: BTreeMap<(String, String), String>,
     violation: Option<String>,
+    /// Every executed call, where a test asks for that.
+    trace: Option<Vec<String>>,
     acquisitions: u64,
     renewals: u64,
     healed: u64,
@@ -375,6 +377,7 @@ impl Checker {
     fn watch(&self, node: &MemoryNode) {
         let (checker, name) = (self.clone(), node.name().to_owned());
         node.observe(move |executed| {
+            checker.note(|| format!("{name}: {executed:?}"));
             let Ok(reply) = executed.result else { return };
             let mut seen = checker.0.lock().unwrap();
             for (op, answer) in executed.call.ops.iter().zip(&reply.answers) {
@@ -392,6 +395,9 @@ impl Checker {
             return;
         }
         seen.acquisitions += 1;
+        if let Some(trace) = &mut seen.trace {
+            trace.push(format!("{}: {lease:?}", machine.name));
+        }
         let (key, token) = (lease.key().to_owned(), lease.token().0);
         let entry = (machine.name.clone(), machine.tasks.clone(), lease.clone());
         seen.leases.entry(key.clone()).or_default().push(entry);
@@ -400,6 +406,21 @@ impl Checker {
             seen.violate(format!("{key}: token {token} after {before}"));
         }
         seen.one_holder("an acquisition");
+    }
+
+    /// From now on every executed call is kept.
+    pub(crate) fn begin_trace(&self) {
+        self.0.lock().unwrap().trace = Some(Vec::new());
+    }
+
+    pub(crate) fn end_trace(&self) -> Vec<String> {
+        self.0.lock().unwrap().trace.take().unwrap_or_default()
+    }
+
+    fn note(&self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.0.lock().unwrap().trace {
+            trace.push(line());
+        }
     }
 
     pub(crate) fn violation(&self) -> Option<String> {

@@ -11,7 +11,6 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use super::Replica;
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     clock::Clock,
     event::Event,
     job::{Health, Job, JobError, Outcome, Run},
+    latest,
     status::{
         RunRecord,
         runs::{INTERRUPTED, RUNNING},
@@ -69,7 +69,7 @@ pub(super) enum Line {
 pub(super) struct Book {
     pages: Arc<Mutex<Pages>>,
     truth: Clock,
-    news: Arc<watch::Sender<u64>>,
+    news: Arc<latest::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -150,7 +150,7 @@ impl Book {
     }
 
     /// Completes after the next entry.
-    pub(super) fn news(&self) -> watch::Receiver<u64> {
+    pub(super) fn news(&self) -> latest::Receiver<u64> {
         self.news.subscribe()
     }
 

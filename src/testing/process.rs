@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::{cluster::Cluster, process_tasks::ProcessTasks};
 use crate::{
     chance::Chance,
     event::{Event, Events},
     job::Hooks,
+    latest,
     node::memory::{Cut, Link, MemoryNode},
     scheduler::{Context, Intents},
     sim_clock::SimTime,
@@ -47,7 +46,7 @@ pub(crate) struct Process {
     pub(crate) me: Identity,
     links: Vec<Link>,
     /// True once its replica has wound down.
-    over: watch::Receiver<bool>,
+    over: latest::Receiver<bool>,
 }
 
 impl Setup {
@@ -112,7 +111,8 @@ impl Process {
                 told(event);
             }
         });
-        let (wound_down, over) = watch::channel(false);
+        let wound_down = latest::Sender::new(false);
+        let over = wound_down.subscribe();
         spawn.spawn(async move {
             let _ = replica.live(changes, pace).await;
             wound_down.send_replace(true);

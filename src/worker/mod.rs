@@ -67,7 +67,6 @@ use std::{future::Future, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -76,6 +75,7 @@ use crate::{
     error::{Error, Result},
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
+    latest,
 };
 use health::HealthCheck;
 use ready::Body;
@@ -113,7 +113,7 @@ pub struct Worker {
 #[derive(Clone, Debug, Default)]
 pub struct Handle {
     stop: CancellationToken,
-    reload: watch::Sender<()>,
+    reload: Arc<latest::Sender<()>>,
 }
 
 impl Worker {

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinError,
-};
+use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -26,6 +23,7 @@ use crate::{
     error::{Error, Result},
     fleet::view,
     job::Hooks,
+    latest,
     lock::LocksBuilder,
     panics::message,
     scheduler::Intents,
@@ -184,7 +182,7 @@ async fn open(
     clock: &Clock,
     grace: Duration,
     signals: &mut Option<Signals>,
-    reload: &mut watch::Receiver<()>,
+    reload: &mut latest::Receiver<()>,
     told: &CancellationToken,
 ) -> Result<Option<LocksBuilder>> {
     let mut said = false;
@@ -211,7 +209,7 @@ async fn open(
 }
 
 /// The next signal, or a reload by the worker's handle. Without signals the program hears them itself.
-async fn next(signals: &mut Option<Signals>, reload: &mut watch::Receiver<()>) -> Option<Signal> {
+async fn next(signals: &mut Option<Signals>, reload: &mut latest::Receiver<()>) -> Option<Signal> {
     let signal = async {
         match signals {
             Some(signals) => signals.recv().await,

@@ -7,6 +7,7 @@ pub mod files;
 pub mod finding;
 pub mod hash;
 pub mod human;
+pub mod latest;
 pub mod owned;
 pub mod panics;
 pub mod secret;

@@ -10,9 +10,12 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
-use crate::clock::{Clock, Moment, TimeSource};
+use crate::{
+    clock::{Clock, Moment, TimeSource},
+    latest,
+};
 
 /// What a clock shows at the start: far enough from zero that it can be set back.
 const BOOT: Duration = Duration::from_secs(1_000_000);
@@ -33,7 +36,7 @@ struct Inner {
     /// Civil time at the origin.
     wall: SignedDuration,
     dials: Mutex<Dials>,
-    turned: watch::Sender<()>,
+    turned: latest::Sender<()>,
 }
 
 /// Where the clocks stand: they have shown `shown` since the start at `anchor` and go on from there at `rate`.
@@ -108,7 +111,7 @@ impl SimTime {
             offset_ms: 0,
             wall_offset_ms: 0,
         };
-        let turned = watch::Sender::new(());
+        let turned = latest::Sender::new(());
         Self(Arc::new(Inner {
             origin,
             wall,

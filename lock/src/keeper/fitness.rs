@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
-
-use crate::clock::{Clock, Moment};
+use crate::{
+    clock::{Clock, Moment},
+    latest,
+};
 
 /// Time between two beats of the keeper's thread.
 const KEEPER_BEAT: Duration = Duration::from_millis(500);
@@ -32,7 +33,7 @@ struct State {
     /// Nanoseconds of the last end of a freeze; zero when there was none.
     thawed: AtomicU64,
     unfit: Mutex<BTreeMap<String, (String, Moment)>>,
-    news: watch::Sender<()>,
+    news: latest::Sender<()>,
 }
 
 impl Fitness {
@@ -44,7 +45,7 @@ impl Fitness {
             limit: AtomicU64::new(u64::MAX),
             thawed: AtomicU64::new(0),
             unfit: Mutex::new(BTreeMap::new()),
-            news: watch::channel(()).0,
+            news: latest::Sender::new(()),
         }))
     }
 

@@ -54,8 +54,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
-
 pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse, TakesBack};
 pub use shared::{LetGo, SharedLease};
 #[doc(hidden)]
@@ -65,6 +63,7 @@ pub use verify::VerifyError;
 
 use crate::{
     clock::{Clock, Moment},
+    latest,
     node::{Kind, Record, Token},
 };
 
@@ -133,7 +132,7 @@ struct State {
     id: AtomicU64,
     span: Mutex<Span>,
     /// Made when a part of the program first waits for news: most leases go without.
-    news: OnceLock<watch::Sender<()>>,
+    news: OnceLock<latest::Sender<()>>,
     work: AtomicUsize,
 }
 
@@ -469,8 +468,8 @@ impl LeaseView {
     }
 
     /// Changes of anything about this lease, from now on: to be listened to before its state is read.
-    fn news(&self) -> watch::Receiver<()> {
-        let news = self.0.news.get_or_init(|| watch::Sender::new(()));
+    fn news(&self) -> latest::Receiver<()> {
+        let news = self.0.news.get_or_init(|| latest::Sender::new(()));
         news.subscribe()
     }
 

@@ -27,7 +27,7 @@
 //! the node's clock.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
-//! The letters are those of the model, `tests/model2`, which also has the rules of the clients.
+//! The letters are those of the model, `tests/model`, which also has the rules of the clients.
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
 //! - N2 A call that arrives when the node's clock is at `not_after`, or past it, changes nothing and answers
 //!   [`NodeError::Late`].
@@ -55,8 +55,8 @@
 //! - B5 What is broken is taken when its time is up.
 //! - N8 `seq` must grow. Where a plain key stands, nothing is taken, kept or broken but what its value is the owner of.
 //! - N9 A row names its owner only in the incarnation (`inc`) it was written under. Its counter and its body count on.
-//! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back, where the clock ends it; a
-//!   foreign key is never touched.
+//! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back: also where others watch it,
+//!   for those who try once and leave while a holder is shown. A foreign key is never touched.
 //! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`, `Break`, `Forget`) only while the marker names its
 //!   present incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
 //!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no

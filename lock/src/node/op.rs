@@ -38,7 +38,7 @@ pub enum Op {
         floor: Token,
         /// How a held lock is taken. A claim is always taken as with [`Take::Server`].
         take: Take,
-        /// The longest life a lease may have: on a refusal, what ends by the node's clock and later is cut to it (N10).
+        /// The longest life a lease may have: on a refusal, what would end later by the node's clock is cut to it (N10).
         clamp: Duration,
         /// A place in the lock's queue, taken or kept by this; it is left with the grant. Not for claims.
         ticket: Option<Ticket>,

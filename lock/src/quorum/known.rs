@@ -16,12 +16,13 @@ use std::{
 };
 
 use jiff::SignedDuration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::{estimate::Estimate, link::repeat::is_about_a_key, wall::FleetClock};
 use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
+    latest,
     node::{Eligibility, NodeError, NodeMs, Refusal, Reply, guard::closed_since},
     settings::FleetConfig,
 };
@@ -35,9 +36,9 @@ pub(crate) struct Known {
     reached: Arc<AtomicBool>,
     /// The node is to be asked whether it answers.
     pub(super) suspected: Notify,
-    down: watch::Sender<bool>,
+    down: latest::Sender<bool>,
     /// Whether it votes, by its latest reply.
-    eligibility: watch::Sender<Eligibility>,
+    eligibility: latest::Sender<Eligibility>,
     /// It has voted since that was asked for.
     voted: AtomicBool,
     told: Mutex<Told>,
@@ -94,8 +95,8 @@ impl Known {
             events,
             reached,
             suspected: Notify::new(),
-            down: watch::Sender::new(false),
-            eligibility: watch::Sender::new(Eligibility::Unguarded),
+            down: latest::Sender::new(false),
+            eligibility: latest::Sender::new(Eligibility::Unguarded),
             voted: AtomicBool::new(false),
             told: Mutex::default(),
             doubted: AtomicBool::new(false),
@@ -144,7 +145,7 @@ impl Known {
         self.voted.swap(false, Ordering::SeqCst)
     }
 
-    pub(super) fn eligibility(&self) -> watch::Receiver<Eligibility> {
+    pub(super) fn eligibility(&self) -> latest::Receiver<Eligibility> {
         self.eligibility.subscribe()
     }
 

@@ -51,7 +51,7 @@ use std::{
 };
 
 use futures_util::Future;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use super::{
     known::{Known, Whose, is_silence},
@@ -62,6 +62,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
+    latest,
     node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply, Token},
     settings::FleetConfig,
     spawn::Spawn,
@@ -233,7 +234,7 @@ impl Link {
     }
 
     /// Whether the node votes, by its latest reply.
-    pub(crate) fn eligibility(&self) -> watch::Receiver<Eligibility> {
+    pub(crate) fn eligibility(&self) -> latest::Receiver<Eligibility> {
         self.0.known.eligibility()
     }
 

@@ -1,138 +1,69 @@
 //! With every rule in force, no state within these bounds breaks a promise.
 
 use crate::{
-    bounds::{OBSERVED, SERVER, holds},
+    bounds::{TABLE, acquires, holds, holds_after},
     world::Bounds,
 };
 
-// === server expiry ===
-
-#[test]
-fn server_expiry_keeps_one_holder() {
-    holds("server, an attempt each", &SERVER);
-    holds("server, an extension each", &SERVER.extending(1, 1));
-}
-
-#[test]
-fn server_expiry_keeps_tokens_rising() {
-    holds("server, tokens", &SERVER.counting());
-    let floors = Bounds {
-        floors: true,
-        ..SERVER.counting()
-    };
-    holds("server, tokens with floors", &floors.never_late());
-}
-
-#[test]
-fn server_expiry_forgets_released_records() {
-    let forgets = Bounds {
-        forgets: 3,
-        ..SERVER.counting()
-    };
-    holds("server, retention ends", &forgets.never_late());
-}
-
-#[test]
-fn server_expiry_stands_a_break() {
-    let breaks = Bounds {
-        breaks: true,
-        ..SERVER
-    };
-    holds("server, break", &breaks.extending(1, 0).in_time());
-}
-
-#[test]
-fn server_expiry_excludes_a_stranger() {
-    holds(
-        "server, foreign",
-        &SERVER.beside_a_stranger().extending(2, 0).in_time(),
-    );
-}
-
-/// With the clamp (O6): without it the lock is stuck until the keys end.
-#[test]
-fn server_expiry_survives_a_clock_that_goes_back() {
-    let back = Bounds {
-        back: true,
-        jumps: 2,
-        ..SERVER
-    };
-    holds("server, two clocks go back", &back.never_late());
-}
-
-// === observed expiry with the restart guard ===
-
 #[test]
 fn observed_expiry_keeps_one_holder() {
-    holds("observed, an attempt each", &OBSERVED);
-    holds("observed, three attempts", &OBSERVED.three().in_time());
+    let live = TABLE.live();
+    holds("an attempt each", &live.late().deaf());
+    holds("three attempts", &live.three());
+    holds("three clients", &live.three_clients());
+    holds("an extension each", &live.extending(1, 1));
 }
 
 #[test]
-fn observed_expiry_keeps_one_holder_over_extensions() {
-    holds(
-        "observed, an extension each",
-        &OBSERVED.extending(1, 1).never_late(),
-    );
-    holds(
-        "observed, two extensions",
-        &OBSERVED.extending(2, 0).in_time(),
-    );
+fn one_holder_whatever_is_late() {
+    holds("late, twice", &TABLE.twice());
+    let bounds = TABLE.late().extending(1, 0);
+    let prefix = acquires(0, &[0, 1], true);
+    holds_after::<3>("late, an extension", &bounds, &prefix);
+}
+
+#[test]
+fn one_holder_with_unequal_ttls() {
+    let bounds = TABLE.with_ttls([3, 2, 2]);
+    holds("unequal ttls", &bounds);
+    holds("unequal ttls, an extension", &bounds.extending(1, 0));
+    holds("unequal ttls, a loss", &bounds.losing(1));
+}
+
+#[test]
+fn one_holder_with_explicit_watches() {
+    holds("explicit watches", &TABLE.reading().extending(1, 0));
+}
+
+/// A client that starts again has a new owner value, and has forgotten what it watched.
+#[test]
+fn one_holder_of_clients_that_start_again() {
+    let restarts = TABLE.trying(2, 1).restarting();
+    holds("started again, late", &restarts.late());
+    holds("started again, a loss", &restarts.losing(1));
+}
+
+#[test]
+fn one_holder_over_lost_memory() {
+    holds("a loss", &TABLE.losing(1).late());
+    holds("an older copy", &TABLE.copied());
 }
 
 #[test]
 fn observed_expiry_keeps_tokens_rising() {
-    holds("observed, tokens", &OBSERVED.counting().never_late());
+    let tokens = TABLE.counting();
+    holds("tokens", &tokens.late().deaf());
+    holds("tokens, three attempts", &tokens.three());
+    let bumps = Bounds { bumps: 2, ..tokens };
+    holds("tokens, other locks raise c", &bumps);
+    let floors = tokens.with_floors().restarting();
+    holds("tokens, floors that are forgotten", &floors);
 }
 
 #[test]
-fn observed_expiry_survives_a_lost_memory() {
-    holds("observed, a loss", &OBSERVED.losing(1).never_late());
-    holds(
-        "observed, tokens and a loss",
-        &OBSERVED.counting().losing(1).in_time(),
-    );
-}
-
-#[test]
-fn observed_expiry_survives_a_promotion() {
-    let saves = Bounds {
-        saves: 1,
-        ..OBSERVED
-    };
-    holds("observed, an old copy", &saves.in_time());
-}
-
-#[test]
-fn observed_expiry_stands_a_break() {
-    let breaks = Bounds {
-        breaks: true,
-        ..OBSERVED
-    };
-    holds("observed, break", &breaks.extending(1, 0).in_time());
-}
-
-#[test]
-fn observed_expiry_excludes_a_stranger() {
-    let px = Bounds {
-        vanish: false,
-        ..OBSERVED
-    };
-    holds(
-        "observed, foreign",
-        &px.beside_a_stranger().extending(1, 0).in_time(),
-    );
-}
-
-#[test]
-fn explicit_watches_are_no_weaker_than_perfect_ones() {
-    let reads = Bounds {
-        reads: true,
-        liveness: false,
-        ..OBSERVED
-    };
-    holds(
-        "observed, explicit watches",
-        &reads.extending(1, 0).in_time(),
-    );
+fn tokens_rise_over_lost_memory() {
+    let tokens = TABLE.counting();
+    holds("tokens, a loss", &tokens.losing(1));
+    holds("tokens, an older copy", &tokens.copied());
+    holds("tokens, a loss, swept", &tokens.losing(1).swept());
 }

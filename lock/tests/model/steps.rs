@@ -1,9 +1,9 @@
 //! Which steps are possible in a state.
 
 use crate::{
-    node::{Law, NOBODY, owner},
+    node::{Law, Mark, NOBODY, Node, owner},
     rules::Rule,
-    world::{Bounds, Client, Phase, Step, World},
+    world::{Bounds, Client, Phase, Step, Watch, World},
 };
 
 // === impl Bounds ===
@@ -12,123 +12,264 @@ impl Bounds {
     pub(crate) fn steps<const N: usize>(&self, w: &World<N>, out: &mut Vec<Step>) {
         out.clear();
         out.push(Step::Tick);
+        if w.silent > 0 {
+            self.arrivals(w, out);
+            return;
+        }
+        if self.silence > 0 {
+            out.push(Step::Silence);
+        }
         for i in 0..N {
             self.node_steps(w, i, out);
+            if w.target != NOBODY {
+                self.break_steps(w, i, out);
+            }
         }
-        for c in 0..self.all() {
+        self.arrivals(w, out);
+        for c in (0..self.clients).filter(|c| !w.clients[*c].crashed) {
             self.client_steps(w, c, out);
         }
-        for i in 0..N {
-            if w.break_todo & (1 << i) != 0 {
-                out.push(Step::BreakReaches(i));
+    }
+
+    fn arrivals<const N: usize>(&self, w: &World<N>, out: &mut Vec<Step>) {
+        for (c, k) in w.clients.iter().enumerate() {
+            for (kind, late) in k.late.iter().enumerate() {
+                for i in (0..N).filter(|i| late.nodes & 1 << i != 0) {
+                    out.push(Step::Arrives(c as u8, kind as u8, i as u8));
+                }
             }
         }
     }
 
     fn node_steps<const N: usize>(&self, w: &World<N>, i: usize, out: &mut Vec<Step>) {
         let n = &w.nodes[i];
+        let node = i as u8;
         if w.losses < self.losses {
-            out.push(Step::Loses(i));
+            out.push(Step::Loses(node));
         }
-        if w.saves < self.saves && n.saved.is_none() {
-            out.push(Step::Saves(i));
+        if w.tables < self.tables {
+            out.push(Step::LosesTable(node));
+        }
+        if w.evictions < self.evictions && n.key != NOBODY {
+            out.push(Step::KeyEnds(node));
+        }
+        if w.jumps < self.jumps {
+            let longest = self.law.longest();
+            let shows = n.is_taken() || n.key != NOBODY;
+            if self.back && shows && n.left.max(n.px) <= longest {
+                out.push(Step::ClockBack(node));
+            }
+            if !self.back && shows && n.left + n.px > 0 {
+                out.push(Step::ClockForward(node));
+            }
+        }
+        if w.saves < self.saves {
+            out.push(Step::Saves(node));
         }
         if n.saved.is_some() {
-            out.push(Step::Restores(i));
+            out.push(Step::Restores(node));
         }
-        if n.key != NOBODY && (self.vanish || w.jumps < self.jumps && !self.back) {
-            out.push(Step::KeyEnds(i));
-        }
-        if n.key != NOBODY && self.back && w.jumps < self.jumps && n.px <= self.law.longest() {
-            out.push(Step::ClockBack(i));
+        if w.bumps < self.bumps {
+            out.push(Step::Bumps(node));
         }
         if !n.admitted && n.watched >= self.law.admission_watch() {
-            out.push(Step::Admitted(i));
+            self.admission_steps(w, i, out);
         }
-        if n.released && w.forgets < self.forgets {
-            out.push(Step::Forgets(i));
+        if n.admitted {
+            self.sweep_steps(w, i, out);
         }
-        for c in 0..self.all() {
-            for attempt in 1..=w.clients[c].attempt {
-                let o = owner(c, attempt);
-                let stands = n.key == o || n.own == o && !n.released;
-                let mut late = w.clients[c].late.iter();
-                let late = late.any(|l| l.owner == o && usize::from(l.node) == i + 1);
-                let untold = late && n.over & (1 << o) == 0;
-                let blind = !self.has(Rule::N6CompareOwner) && n.own != NOBODY && !n.released;
+        if n.mark == Mark::Nothing && n.key == NOBODY && !self.free {
+            return;
+        }
+        for c in 0..self.clients {
+            let client = &w.clients[c];
+            for attempt in 1..=client.attempt {
+                let own = owner(c, attempt);
+                let taken = matches!(n.mark, Mark::Held | Mark::Broken);
+                let stands = taken && (n.own == own || !self.has(Rule::N6CompareOwner));
+                let stands = stands || n.key == own;
+                let last = self.free && attempt == client.attempt;
+                let owed = if last {
+                    client.released & 1 << i == 0
+                } else {
+                    stands
+                };
+                // N4': only after its acquire. Elsewhere any order is searched.
+                let early =
+                    self.free && self.has(Rule::N4Ordered) && self.acquires(w, own, Some(i));
                 // With the rule off the release leaves while its sender still believes.
-                let early = !self.has(Rule::R11BeliefFirst) && w.clients[c].phase == Phase::Held;
-                if (stands || untold || blind) && (w.is_over(o) || early) {
-                    out.push(Step::Releases(o, i));
+                let held = !self.has(Rule::R11BeliefFirst) && client.phase == Phase::Held;
+                if owed && !early && !client.crashed && (w.is_over(own) || held) {
+                    out.push(Step::Releases(own, node));
                 }
             }
         }
     }
 
-    fn client_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {
-        let client = &w.clients[c];
-        for (kind, late) in client.late.iter().enumerate() {
-            if late.node > 0 {
-                out.push(Step::Arrives(c, kind));
+    fn admission_steps<const N: usize>(&self, w: &World<N>, i: usize, out: &mut Vec<Step>) {
+        if !self.paged {
+            out.push(Step::Admitted(i as u8));
+            return;
+        }
+        let n = &w.nodes[i];
+        let others = (0..N).filter(|j| *j != i && w.nodes[*j].admitted);
+        let order = if self.has(Rule::G7RecordsFirst) {
+            [0, 1]
+        } else {
+            [1, 0]
+        };
+        let mut ready = 0;
+        for j in others.clone() {
+            let read = order.map(|half| n.read[half] & 1 << j != 0);
+            ready += usize::from(read[1]);
+            if !read[1] {
+                let half = order[usize::from(read[0])];
+                out.push(Step::Gathers(i as u8, j as u8, half as u8));
             }
         }
-        match client.phase {
-            Phase::Idle => {
-                let begun: u8 = w.clients.iter().map(|k| k.tries).sum();
-                if client.tries < self.attempts[c] && begun < self.total {
-                    out.push(Step::Begins(c));
+        if ready >= World::<N>::ENOUGH.min(others.count()) {
+            out.push(Step::Admitted(i as u8));
+        }
+    }
+
+    fn sweep_steps<const N: usize>(&self, w: &World<N>, i: usize, out: &mut Vec<Step>) {
+        let n = &w.nodes[i];
+        if !self.sweeps || n.mark == Mark::Nothing {
+            return;
+        }
+        if n.is_taken() {
+            // The key would bar the lock without the record.
+            if n.key != NOBODY {
+                return;
+            }
+            // The node's own clock says that it is old: a clock may say anything.
+            let old = !self.has(Rule::S2SweepWatched) || self.is_ripe(n, 0);
+            if self.sweeps_held && old || n.listed {
+                out.push(Step::Sweeps(i as u8));
+            }
+            return;
+        }
+        let kept =
+            self.keeps_releases() && self.has(Rule::S0Retention) && n.age < self.law.longest();
+        if !kept {
+            out.push(Step::Sweeps(i as u8));
+            if !self.has(Rule::S1SweepCompares) && !n.listed {
+                out.push(Step::Lists(i as u8));
+            }
+        }
+    }
+
+    fn break_steps<const N: usize>(&self, w: &World<N>, i: usize, out: &mut Vec<Step>) {
+        let n = &w.nodes[i];
+        let waits = self.has(Rule::B6Waits);
+        if !n.told && (!self.now || waits) {
+            out.push(Step::BreakReaches(i as u8));
+        }
+        let too_late = w.broken && !self.acquires(w, w.target, None);
+        if self.now && !n.freed && (!waits || too_late) {
+            out.push(Step::NowReaches(i as u8));
+        }
+    }
+
+    fn client_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {
+        let k = &w.clients[c];
+        let me = c as u8;
+        if w.crashes < self.crashes && k.attempt > 0 {
+            out.push(Step::Crashes(me));
+        }
+        match k.phase {
+            Phase::Idle | Phase::Sleeping => {
+                let begun: u8 = w.clients.iter().map(|k| k.attempt).sum();
+                let again = k.votes() > 0; // R4 off.
+                let woken = k.phase == Phase::Idle || k.called || self.has_something_ripe(w, c);
+                if k.attempt < self.attempts[c] && begun < self.total && woken || again {
+                    out.push(Step::Begins(me));
                 }
-                let knows = client.floor > 0 || client.watch.iter().any(|w| w.own != NOBODY);
+                let knows = k.floor > 0 || k.watch != [Watch::default(); N];
                 if self.restarts && knows {
-                    out.push(Step::Restarts(c));
+                    out.push(Step::Restarts(me));
                 }
                 self.read_steps(w, c, out);
             }
             Phase::Held => {
-                if client.extensions < self.extensions[c] {
-                    out.push(Step::Extends(c));
+                if k.extensions < self.extensions[c] {
+                    out.push(Step::Extends(me));
+                }
+                if self.verifies && !k.verified {
+                    out.push(Step::Verifies(me));
                 }
                 if self.breaks && w.target == NOBODY {
-                    out.push(Step::Breaks(c));
+                    out.push(Step::Breaks(me));
                 }
-                if self.verifies && !client.verified {
-                    out.push(Step::Verifies(c));
-                }
-                out.push(Step::Ends(c));
+                out.push(Step::Ends(me));
                 self.read_steps(w, c, out);
             }
             Phase::Acquiring | Phase::Confirming | Phase::Extending | Phase::Verifying => {
-                for i in 0..N {
-                    if client.todo & (1 << i) != 0 {
-                        let me = owner(c, client.attempt);
-                        let first = self.parts && client.phase == Phase::Acquiring;
-                        if first && Law::claimant(&w.nodes[i], me) == 0 {
-                            out.push(Step::Precedes(c, i));
-                        }
-                        out.push(Step::Asks(c, i, true));
-                        if self.lost {
-                            out.push(Step::Asks(c, i, false));
-                        }
-                    }
-                }
-                let won = self.is_won(client, c);
-                let mut end = |late| {
-                    out.push(Step::Fails(c, late));
-                    if won {
-                        out.push(Step::Wins(c, late));
-                    }
-                };
-                end(0);
-                let kept = matches!(client.phase, Phase::Acquiring | Phase::Extending);
-                if self.late && kept {
-                    for i in 0..N {
-                        if self.twice || client.todo & (1 << i) != 0 {
-                            end(i as u8 + 1);
-                        }
-                    }
+                self.round_steps(w, c, out);
+            }
+        }
+    }
+
+    fn round_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {
+        let k = &w.clients[c];
+        let me = c as u8;
+        let bounded = matches!(k.phase, Phase::Acquiring | Phase::Extending);
+        let too_late = bounded && self.law.is_too_late(k.elapsed, self.law.ttls[c]);
+        for i in (0..N).filter(|i| k.todo & 1 << i != 0 && !too_late) {
+            out.push(Step::Asks(me, i as u8, true));
+            if self.lost {
+                out.push(Step::Asks(me, i as u8, false));
+            }
+        }
+        for i in (0..N).filter(|i| k.unflagged & 1 << i != 0) {
+            out.push(Step::Flags(me, i as u8));
+        }
+        if self.wakes && k.phase == Phase::Acquiring && !k.called {
+            let enough = if self.has(Rule::W2Enough) {
+                World::<N>::ENOUGH
+            } else {
+                1
+            };
+            if k.refused.count_ones() as usize >= enough {
+                out.push(Step::Sleeps(me));
+            }
+        }
+        let (left, older) = (self.under_way(k, c), self.older(k));
+        let won = self.is_won(k, c);
+        for leaves in [false, true] {
+            let possible = if leaves {
+                left != 0
+            } else {
+                left == 0 || older
+            };
+            if possible {
+                out.push(Step::Fails(me, leaves));
+                if won {
+                    out.push(Step::Wins(me, leaves));
                 }
             }
         }
+    }
+
+    /// The nodes that this round's messages may still reach when it has ended.
+    pub(crate) fn under_way<const N: usize>(&self, k: &Client<N>, c: usize) -> u8 {
+        let kept = matches!(k.phase, Phase::Acquiring | Phase::Extending);
+        if !kept || !self.late || self.law.is_too_late(k.elapsed, self.law.ttls[c]) {
+            return 0;
+        }
+        if self.twice { (1 << N) - 1 } else { k.todo }
+    }
+
+    /// Whether older messages of the same kind are under way.
+    fn older<const N: usize>(&self, k: &Client<N>) -> bool {
+        let kind = usize::from(k.phase == Phase::Extending);
+        k.late[kind].nodes != 0
+    }
+
+    /// What a sleeping client watches has stood for its ttl.
+    fn has_something_ripe<const N: usize>(&self, w: &World<N>, c: usize) -> bool {
+        let takable = |n: &Node| n.is_taken() && self.may_be_taken(n, c);
+        w.nodes.iter().any(takable)
     }
 
     fn read_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {
@@ -137,7 +278,7 @@ impl Bounds {
             return;
         }
         for i in (0..N).filter(|i| self.is_news(w, c, *i)) {
-            out.push(Step::Reads(c, i));
+            out.push(Step::Reads(c as u8, i as u8));
         }
     }
 
@@ -145,21 +286,25 @@ impl Bounds {
     pub(crate) fn is_news<const N: usize>(&self, w: &World<N>, c: usize, i: usize) -> bool {
         let (n, watch) = (&w.nodes[i], &w.clients[c].watch[i]);
         let ours = n.own == owner(c, w.clients[c].attempt);
-        let news = (n.own, n.seq) != (watch.own, watch.seq);
-        n.own != NOBODY && !n.released && !ours && news
+        n.is_taken() && !ours && (n.own, n.seq) != (watch.own, watch.seq)
     }
 
     /// Has this round its majority in time?
-    fn is_won<const N: usize>(&self, client: &Client<N>, c: usize) -> bool {
-        let in_time = client.elapsed < self.law.ttls[c] || !self.has(Rule::R3Validity);
-        let enough = match client.phase {
-            Phase::Confirming if !self.has(Rule::T2Configured) => {
-                usize::from(client.granted) / 2 + 1
-            }
+    fn is_won<const N: usize>(&self, k: &Client<N>, c: usize) -> bool {
+        let in_time = k.elapsed < self.law.ttls[c] || !self.has(Rule::R3Validity);
+        let enough = match k.phase {
+            Phase::Confirming if !self.has(Rule::T2Configured) => usize::from(k.granted) / 2 + 1,
             _ => World::<N>::QUORUM,
         };
-        let held = client.valid > 0 || !self.has(Rule::R8OldDeadline);
-        let leased = matches!(client.phase, Phase::Extending | Phase::Verifying);
-        client.votes() >= enough && in_time && (held || !leased)
+        let held = k.valid > 0 || !self.has(Rule::R8OldDeadline);
+        k.votes() >= enough && in_time && (held || !k.has_lease())
+    }
+
+    /// What enough other nodes show, by halves that are read at one time.
+    pub(crate) fn others<const N: usize>(&self, w: &World<N>, i: usize) -> Vec<u8> {
+        let others = w.nodes.iter().enumerate();
+        let others = others.filter(|(j, n)| *j != i && n.admitted);
+        let larger = |n| Law::halves(n).into_iter().fold(0, u8::max);
+        others.map(|(_, n)| larger(n)).collect()
     }
 }

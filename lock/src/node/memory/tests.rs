@@ -538,6 +538,16 @@ mod foreign {
         }
     }
 
+    /// The clock was set back: a holder that has died would be shown for as long.
+    #[test]
+    fn n10_what_is_watched_is_cut_for_those_who_try_once() {
+        let mut node = NodeState::default();
+        ask(&mut node, 50_000, attempt("a", Take::Server));
+        assert_eq!(view(&mut node, 0).remaining_ms, Some(60_000));
+        ask(&mut node, 0, attempt("b", Take::Observed(None)));
+        assert_eq!(view(&mut node, 0).remaining_ms, Some(10_000));
+    }
+
     #[test]
     fn a_lease_whose_raw_key_stands_is_not_forgotten() {
         let mut node = NodeState::raw();

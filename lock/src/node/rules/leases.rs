@@ -48,7 +48,7 @@ impl<R: Rows> Turn<'_, R> {
         match granted {
             Some(granted) => Ok(granted),
             None => {
-                let refused = self.held_by_other(key, *clamp, *take == Take::Server, *waits)?;
+                let refused = self.held_by_other(key, *clamp, *waits)?;
                 Ok(match refused {
                     Answer::Refused(view) => Answer::Refused(View { ahead, ..view }),
                     other => other,
@@ -162,12 +162,11 @@ impl<R: Rows> Turn<'_, R> {
     }
 
     /// A refusal: W3, in the same step the record says that a client waits; N10, what lives longer than any lease, because
-    /// a clock was set back, is cut, where it ends by the clock at all.
+    /// a clock was set back, is cut. Where others watch it, too: those who try once leave while a holder is shown.
     fn held_by_other(
         &mut self,
         key: &str,
         longest: Duration,
-        by_clock: bool,
         waits: Duration,
     ) -> Result<Answer, R::Error> {
         let Some(before) = self.entry(key)? else {
@@ -176,7 +175,7 @@ impl<R: Rows> Turn<'_, R> {
         // A holder whose leases may be longer than the caller's knows best.
         let last = later(self.now, before.ttl.max(longest));
         let mut entry = before.clone();
-        if by_clock && entry.stands() {
+        if entry.stands() {
             entry.until = entry.until.min(last);
         }
         if !waits.is_zero() && self.names(&entry.inc) {

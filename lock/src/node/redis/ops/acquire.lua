@@ -64,7 +64,7 @@ if v then
           local longer = format('%013.0f', now + argv[7])
           if longer > waits then cut = sub(cut, 1, 46) .. longer .. sub(cut, 60) end
         end
-        if argv[9] == 's' and state ~= 82 then
+        if state ~= 82 then
           -- N10: clocks are set back.
           local last = format('%013.0f', now + math.max(argv[8] + 0, tonumber(sub(v, 60, 69)) or 0))
           if sub(v, 34, 46) > last then cut = sub(cut, 1, 33) .. last .. sub(cut, 47) end

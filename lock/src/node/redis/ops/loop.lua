@@ -120,7 +120,7 @@ while true do
               if raw then show(key, owner, ttl) end
             end
           else
-            answer = refuse(key, v, state, named, ahead, take == 's', clamp, waits)
+            answer = refuse(key, v, state, named, ahead, clamp, waits)
           end
         end
 

@@ -374,16 +374,15 @@ local function look(code, key, v, state, named, ahead, version, text)
 end
 
 -- Refuses a lock. W3: in this step the record is told that a client waits for its end. N10: what lives longer than any lease,
--- because a clock was set back, is cut, where it ends by the clock at all; a holder whose leases may be longer than the caller's
--- knows best.
-local function refuse(key, v, state, named, ahead, by_clock, longest, waits)
+-- because a clock was set back, is cut; a holder whose leases may be longer than the caller's knows best.
+local function refuse(key, v, state, named, ahead, longest, waits)
   if state and state ~= 67 then
     local cut, plain = v, plain_of(key)
     if named and waits ~= '0' and later(waits) > sub(v, 47, 59) then
       cut = sub(cut, 1, 46) .. later(waits) .. sub(cut, 60)
     end
     local life = math.max(longest + 0, number_of(sub(v, 60, 69)) or 0)
-    if by_clock and state ~= 82 and sub(v, 34, 46) > later(life) then
+    if state ~= 82 and sub(v, 34, 46) > later(life) then
       cut = sub(cut, 1, 33) .. later(life) .. sub(cut, 47)
     end
     if plain and plain == sub(v, 134) then

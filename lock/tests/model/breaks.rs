@@ -2,8 +2,9 @@
 
 use crate::{
     bounds::{TABLE, acquires, caught, caught_after, decided_after, extends, holds, holds_after},
+    node::owner,
     rules::Rule,
-    world::{Bounds, Step},
+    world::Step,
 };
 
 const EXTENDED: &str = "a broken lease was extended";
@@ -43,10 +44,7 @@ fn b4_now_is_written_where_nothing_stands() {
 
 #[test]
 fn b5_what_is_broken_comes_free() {
-    let bounds = Bounds {
-        liveness: true,
-        ..TABLE.breaking()
-    };
+    let bounds = TABLE.live().breaking();
     caught(Rule::B5Taken, bounds, "stuck: all others are dead");
     holds("break, never stuck", &bounds);
 }
@@ -83,6 +81,25 @@ fn a_break_keeps_one_holder_and_ends_the_lease() {
 }
 
 #[test]
+fn a_break_lets_no_client_in_early() {
+    holds("break, lost", &TABLE.live().breaking().deaf());
+    holds("break, tokens", &TABLE.breaking().counting());
+}
+
+/// A release of the broken holder makes its record a released one.
+#[test]
+fn a_broken_holder_that_lets_go_makes_no_client_wait() {
+    let mut prefix = acquires(0, &[0, 1], false);
+    prefix.push(Step::Breaks(0));
+    prefix.extend([0, 1, 2].map(Step::BreakReaches));
+    prefix.push(Step::Ends(0));
+    prefix.extend([0, 1].map(|i| Step::Releases(owner(0, 1), i)));
+    prefix.extend(acquires(1, &[0, 1], false));
+    let bounds = TABLE.live().breaking();
+    holds_after::<3>("broken and released", &bounds, &prefix);
+}
+
+#[test]
 fn a_break_stands_late_calls_of_its_target() {
     let bounds = TABLE.breaking().late();
     holds("break, late", &bounds);
@@ -102,7 +119,7 @@ fn s0_what_now_has_released_is_kept_for_a_ttl() {
 // === verify ===
 
 /// c0 holds all nodes, node 1 is copied, and c1 takes over where `now` has reached.
-fn taken_over() -> Vec<Step> {
+pub(crate) fn taken_over() -> Vec<Step> {
     let mut prefix = acquires(0, &[0, 1, 2], false);
     prefix.extend([Step::Saves(1), Step::Breaks(0)]);
     prefix.extend([Step::NowReaches(1), Step::NowReaches(2)]);

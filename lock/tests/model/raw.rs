@@ -22,6 +22,7 @@ fn raw_keys_exclude_a_stranger() {
     holds("raw", &RAW.extending(2, 0));
     holds("raw, between two of ours", &BETWEEN);
     holds("raw, break", &RAW.breaking());
+    holds("raw, swept", &BETWEEN.swept_all());
 }
 
 /// The key stands on, and lets no stranger in; without the record none of ours is granted.

@@ -60,6 +60,13 @@ fn t1_a_grant_raises_the_records_counter() {
     caught(Rule::T1Raise, TABLE.counting(), FALLS);
 }
 
+/// T1: with it a grant is above what its client has seen; without it tokens rise all the same.
+#[test]
+fn a_floor_only_saves_a_round_trip() {
+    holds("without floors", &TABLE.counting().late());
+    holds("with floors", &TABLE.counting().with_floors().late());
+}
+
 #[test]
 fn t2_grants_that_differ_are_confirmed() {
     caught(Rule::T2Confirm, TABLE.counting().three(), FALLS);

@@ -83,7 +83,7 @@
 //! - Two lists under one name, which would be a collision of hashes.
 //! - What is merged into a node when it is admitted (G2, G7). In a founding that is what stands on any of the N nodes.
 //!
-//! The larger bounds take some minutes: `cargo test --test model2 -- roster --ignored`.
+//! The larger bounds take some minutes: `cargo test --test model -- roster --ignored`.
 
 use std::{cell::RefCell, collections::HashSet};
 

@@ -88,17 +88,89 @@ fn one_holder_in_larger_bounds() {
     );
     let ages = TABLE.late().without(Rule::N2Bound);
     holds("late at any age, an extension", &ages.extending(1, 0));
-    let floors = Bounds {
-        floors: true,
-        restarts: true,
-        ..TABLE.counting().trying(2, 1)
-    };
+    let floors = TABLE.counting().trying(2, 1).with_floors();
+    let floors = floors.restarting();
     holds("floors that are forgotten, three attempts", &floors);
-    let watches = Bounds {
-        restarts: true,
-        ..TABLE.trying(2, 1).reading()
-    };
+    let watches = TABLE.trying(2, 1).reading().restarting();
     holds("started again, explicit watches", &watches);
+    let each = TABLE.extending(1, 1);
+    holds("lost, an extension each", &each.deaf());
+    let ticks = each.with_ttls([3; 3]).deaf();
+    holds("lost, an extension each, three ticks", &ticks);
+    holds("lost, two extensions each", &TABLE.deaf().extending(2, 2));
+    holds(
+        "lost, unequal ttls",
+        &TABLE.with_ttls([3, 2, 2]).extending(1, 0).deaf(),
+    );
+    holds(
+        "raw, late",
+        &TABLE.beside_a_stranger().late().extending(2, 0),
+    );
+}
+
+#[test]
+#[ignore = "takes MINUTES"]
+fn one_client_alone_with_what_is_late() {
+    for table in [TABLE, TABLE.by_clock()] {
+        let alone = Bounds {
+            total: 2,
+            ..table.trying(2, 0).extending(1, 0).twice()
+        };
+        holds("twice, alone, a loss", &alone.losing(1));
+        let broken = table.breaking().trying(1, 0).twice();
+        holds("break, twice, alone", &broken.extending(2, 0));
+    }
+}
+
+#[test]
+#[ignore = "takes MINUTES"]
+fn the_servers_clock_in_larger_bounds() {
+    let server = TABLE.by_clock();
+    let late = server.late();
+    holds("server, late, an extension each", &late.extending(1, 1));
+    holds(
+        "server, twice, an extension",
+        &server.twice().extending(1, 0),
+    );
+    holds("server, three attempts, late", &late.three());
+    holds("server, three clients, late", &late.three_clients());
+    holds("server, started again", &late.trying(2, 1).restarting());
+    let tokens = server.counting();
+    let each = tokens.deaf().extending(1, 1);
+    holds("server, tokens, an extension each", &each);
+    holds(
+        "server, tokens, three attempts, late",
+        &tokens.three().late(),
+    );
+    let floors = tokens.trying(2, 1).with_floors().restarting();
+    holds("server, floors that are forgotten", &floors);
+    let swept = server.swept_all().late().extending(1, 0);
+    holds("server, swept, late, an extension", &swept);
+    let lossy = server.losing(1).late().extending(1, 0);
+    holds("server, a loss, late, an extension", &lossy);
+    let breaks = server.breaking();
+    holds(
+        "server, break, late, an extension",
+        &breaks.late().extending(1, 0),
+    );
+    holds("server, break, two extensions", &breaks.extending(2, 0));
+    let lossy = breaks.losing(1).extending(1, 0);
+    holds("server, break, a loss, an extension", &lossy);
+    let raw = server.beside_a_stranger();
+    holds(
+        "server, raw, late, two extensions",
+        &raw.late().extending(2, 0),
+    );
+    let back = server.live().with_ttls([3, 2, 2]).back(2);
+    holds(
+        "server, unequal ttls, two clocks go back, late",
+        &back.late(),
+    );
+    let observed = TABLE.live().with_ttls([3, 2, 2]).back(2);
+    holds(
+        "unequal ttls, two clocks go back",
+        &observed.extending(1, 0),
+    );
 }
 
 #[test]
@@ -107,6 +179,10 @@ fn one_holder_over_lost_memory_in_larger_bounds() {
     holds(
         "a loss, an extension, late",
         &TABLE.losing(1).late().extending(1, 0),
+    );
+    holds(
+        "a loss, an extension each",
+        &TABLE.losing(1).extending(1, 1),
     );
     holds("two losses", &TABLE.losing(2));
     holds("a copy, two extensions", &TABLE.copied().extending(2, 0));

@@ -83,8 +83,11 @@ impl<'a, const N: usize> Within<'a, N> {
             self.pack_client(&mut p, &w.clients[*c]);
         }
         p.put(w.losses, 3).put(w.saves, 3).put(w.bumps, 3);
-        p.put(w.evictions, 2).put(w.tables, 2);
+        p.put(w.evictions, 2).put(w.tables, 2).put(w.jumps, 2);
         p.put(w.crashes, 3).put(w.used, 5).put(w.silent, 3);
+        if !bounds.exclusion {
+            p.put_wide(w.tokens.into());
+        }
         if bounds.breaks {
             p.put(rename(w.target), 4)
                 .put(w.broken.into(), 1)
@@ -101,7 +104,10 @@ impl<'a, const N: usize> Within<'a, N> {
             .put(n.listed.into(), 1);
         p.put(n.counter, 5).put(n.grant, 5).put(n.forgot, 5);
         if bounds.law.raw {
-            p.put(rename(n.key), 4).put(n.px, 2);
+            p.put(rename(n.key), 4).put(n.px, 3);
+        }
+        if bounds.clocks() {
+            p.put(n.left, 3);
         }
         if bounds.losses + bounds.saves + bounds.tables > 0 {
             p.put(n.admitted.into(), 1)
@@ -114,6 +120,7 @@ impl<'a, const N: usize> Within<'a, N> {
             p.put(saved.counter, 5).put(saved.forgot, 5);
             if self.copies {
                 p.put(rename(saved.own), 4).put(saved.seq, 3);
+                p.put(saved.left, 3);
             }
         }
         if bounds.breaks {
@@ -209,6 +216,8 @@ impl<const N: usize> Machine for Within<'_, N> {
             Step::Loses(i) => format!("node {i} loses its memory"),
             Step::LosesTable(i) => format!("node {i} loses its table, and not the plain key"),
             Step::KeyEnds(i) => format!("node {i}: the plain key ends early"),
+            Step::ClockForward(i) => format!("node {i}: the clock goes forward: {}", node(i)),
+            Step::ClockBack(i) => format!("node {i}: the clock goes back: {}", node(i)),
             Step::Saves(i) => format!("node {i} is copied: {}", node(i)),
             Step::Restores(i) => format!("node {i} comes back as that copy: {}", node(i)),
             Step::Gathers(i, j, 0) => format!("for node {i} the records of node {j} are read"),

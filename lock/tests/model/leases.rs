@@ -10,10 +10,7 @@ use crate::{
     world::{Bounds, Step},
 };
 
-const LIVE: Bounds = Bounds {
-    liveness: true,
-    ..TABLE
-};
+const LIVE: Bounds = TABLE.live();
 
 // === acquire ===
 
@@ -151,6 +148,17 @@ fn o2_a_watch_is_as_long_as_the_ttl() {
 fn o2_a_watch_counts_from_the_reply() {
     let bounds = TABLE.reading().extending(1, 0);
     caught(Rule::O2FromReply, bounds, "two holders");
+}
+
+/// c1 comes cold, is refused, watches from there on, and tries again.
+#[test]
+fn o2_a_cold_client_watches_from_its_refusal() {
+    let cold = TABLE.reading().trying(1, 2);
+    let mut prefix = acquires(0, &[0, 1], false);
+    prefix.push(Step::Begins(1));
+    prefix.extend(asks(1, &[0, 1]));
+    prefix.push(Step::Fails(1, false));
+    decided_after::<3>(Rule::O2FromReply, cold, &prefix, "two holders");
 }
 
 #[test]
