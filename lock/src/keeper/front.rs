@@ -233,16 +233,13 @@ impl TakesBack for Front {
             shared: shared.clone(),
             asked: Asked::default(),
             told: 0,
-            sure: Vec::new(),
-            op: cluster.release_op(view.key(), view.owner(), view.kind()),
-            quiet: cluster.quiet_after(view.since()),
+            sure: 0,
+            view: view.clone(),
             busy: Some(busy),
         };
         let lanes = cluster.lanes();
         for (node, link) in lanes.iter().enumerate() {
-            telling
-                .asked
-                .ask_shortly(node, link, vec![telling.op.clone()]);
+            telling.asked.ask_shortly(node, link, vec![telling.op()]);
         }
         telling.asked.want(lanes.len());
         Some(telling.all().boxed())
@@ -254,10 +251,10 @@ struct Telling {
     shared: Shared,
     asked: Asked,
     told: usize,
-    /// Nodes that surely know.
-    sure: Vec<usize>,
-    op: Op,
-    quiet: Moment,
+    /// Nodes that surely know, each a bit.
+    sure: u64,
+    /// What is released.
+    view: LeaseView,
     busy: Option<Busy>,
 }
 
@@ -289,22 +286,39 @@ impl Telling {
 
     fn heard(&mut self, node: usize, done: bool) {
         self.told += usize::from(done);
-        if done && self.shared.cluster.is_in_order(node, self.quiet) {
-            self.sure.push(node);
+        if done && self.shared.cluster.is_in_order(node, self.quiet()) {
+            self.sure |= bit(node);
         }
     }
+
+    fn op(&self) -> Op {
+        let view = &self.view;
+        let cluster = &self.shared.cluster;
+        cluster.release_op(view.key(), view.owner(), view.kind())
+    }
+
+    /// From when on nothing of its attempt acts any more.
+    fn quiet(&self) -> Moment {
+        self.shared.cluster.quiet_after(self.view.since())
+    }
+}
+
+/// A node among those that surely know. One that has no bit is told again.
+fn bit(node: usize) -> u64 {
+    let node = u32::try_from(node).unwrap_or(u32::MAX);
+    1_u64.checked_shl(node).unwrap_or(0)
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
         let of = self.shared.cluster.links.len();
-        if self.sure.len() == of {
+        if (0..of).all(|node| self.sure & bit(node) != 0) {
             return;
         }
-        let mut sure = std::mem::take(&mut self.sure);
+        let mut sure = self.sure;
         let mut asked = std::mem::take(&mut self.asked);
         asked.want(1);
-        let (op, quiet, busy) = (self.op.clone(), self.quiet, self.busy.take());
+        let (op, quiet, busy) = (self.op(), self.quiet(), self.busy.take());
         let (told, mut progress) = watch::channel(Progress {
             nodes: self.told,
             asked: false,
@@ -324,10 +338,12 @@ impl Drop for Telling {
             while let Ok(Some((node, result))) = clock.timeout_at(late, asked.next()).await {
                 if result.is_ok() {
                     told.send_modify(|told| told.nodes += 1);
-                    sure.extend(Some(node).filter(|node| cluster.is_in_order(*node, quiet)));
+                    if cluster.is_in_order(node, quiet) {
+                        sure |= bit(node);
+                    }
                 }
             }
-            let missing = (0..of).filter(|node| !sure.contains(node)).collect();
+            let missing = (0..of).filter(|node| sure & bit(*node) == 0).collect();
             cluster.repeat(missing, vec![op], told, quiet).await;
         });
     }

@@ -34,7 +34,7 @@ pub enum Refusal {
     Moved,
     /// It evicts keys.
     Evicts,
-    /// It is too old.
+    /// It is too old, or of 32 bits.
     Version,
     /// All its connections are taken.
     Clients,
@@ -119,7 +119,7 @@ impl Refusal {
                 "it is a part of a Redis Cluster and not in charge of these keys: use masters without cluster mode"
             }
             Self::Evicts => "locks must not be evicted: set maxmemory-policy noeviction",
-            Self::Version => "upgrade it to Redis 6.2 or later, or Valkey",
+            Self::Version => "upgrade it to Redis 6.2 or later, or Valkey, of 64 bits",
             Self::Clients => {
                 "all its connections are taken: raise maxclients, or look who takes them"
             }

@@ -140,7 +140,7 @@ impl<'a> Round<'a> {
         let primary = votes.get(self.cluster.primary(key));
         Tried {
             attempt: Attempt::Won(win),
-            seen: LockState::new(key.clone(), Vec::new()),
+            seen: LockState::new(String::new(), Vec::new()),
             position: QueuePosition {
                 left: matches!(primary, Some(Some(Vote::Granted(_)))),
                 ..QueuePosition::default()

@@ -187,7 +187,8 @@ fn left(server: &RedisServer) -> i64 {
     let [table, row] = LOCK;
     let row = server.raw(&["HGET", table, row]);
     let row = row.split("\r\n").nth(1).unwrap();
-    let until: i64 = row[33..46].parse().unwrap();
+    let at = if row.starts_with('h') { 17 } else { 33 };
+    let until: i64 = row[at..at + 13].parse().unwrap();
     until - time(server) * 1000
 }
 

@@ -418,7 +418,7 @@ pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
                 true => {
                     let row = servers[0].raw(&["HGET", TABLE, "ljob"]);
                     let row = row.lines().nth(1).unwrap();
-                    let row = format!("R{planted}{}", &row[17..]);
+                    let row = format!("{}{planted}{}", &row[..1], &row[17..]);
                     servers[0].raw(&["HSET", TABLE, "ljob", &row]);
                 }
                 false => {

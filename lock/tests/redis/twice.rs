@@ -134,6 +134,7 @@ fn alike(one: &str, two: &str) -> bool {
     let places: &[(usize, usize)] = match (a.len(), a.as_bytes().first()) {
         (55, _) => &[(0, 13)],
         (_, Some(b'C')) => &[(17, 30)],
+        (73.., Some(b'h' | b'r')) => &[(17, 30)],
         (134.., _) => &[(33, 46), (46, 59)],
         _ => &[],
     };
@@ -212,6 +213,17 @@ impl World {
         if self.chance.below(6) == 0 {
             return format!("C{}{}{}{owner}", self.number(), self.time(), self.inc());
         }
+        if self.chance.below(3) == 0 {
+            return format!(
+                "{}{}{}{:010}{:016}{}{owner}",
+                self.pick(&["h", "h", "r", "b"]),
+                self.number(),
+                self.time(),
+                [1_000, 30_000, 900_000][usize::try_from(self.chance.below(3)).unwrap()],
+                self.chance.below(3),
+                self.inc(),
+            );
+        }
         format!(
             "{}{}{:016}{}{}{:010}{:016}{:016}{:016}{}{owner}",
             self.pick(&["H", "H", "R", "B"]),
@@ -269,11 +281,12 @@ impl World {
             return release_as("k", owner, Kind::Lock, RETENTION);
         }
         let seen = row
-            .filter(|(_, row)| row.len() > 133 && row.is_ascii())
-            .map(|(_, row)| Seen {
-                inc: row[117..133].trim_end_matches('-').to_owned(),
-                owner: row[133..].to_owned(),
-                seq: row[101..117].parse().unwrap_or(0),
+            .map(|(_, row)| (row, if row.starts_with(['h', 'r']) { 40 } else { 101 }))
+            .filter(|(row, at)| row.len() > at + 32 && row.is_ascii())
+            .map(|(row, at)| Seen {
+                inc: row[at + 16..at + 32].trim_end_matches('-').to_owned(),
+                owner: row[at + 32..].to_owned(),
+                seq: row[at..at + 16].parse().unwrap_or(0),
             });
         let take = match self.chance.below(4) {
             0 => Take::Observed(None),

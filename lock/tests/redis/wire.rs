@@ -200,6 +200,9 @@ pub(crate) fn a_row_of_another_shape_costs_its_lock_alone() {
         let server = RedisServer::start();
         let node = client(&server);
         let wide = |c: &str| c.repeat(150);
+        let short = |state: &str, first: &str, owner: &str| {
+            format!("{state}{first}{}{}{owner}", "0".repeat(54), "-".repeat(16))
+        };
         let of_nines = format!("H{}{}", "9".repeat(16), "0".repeat(120));
         let blank = format!("R{}-5{}", " ".repeat(14), "0".repeat(120));
         let rows = [
@@ -212,6 +215,10 @@ pub(crate) fn a_row_of_another_shape_costs_its_lock_alone() {
             &wide("z"),
             &wide("H"),
             &wide("C"),
+            &wide("h"),
+            &short("r", " ", "a"),
+            &short("h", "0", ""),
+            &short("b", "0", "a"),
         ];
         for (n, row) in rows.into_iter().enumerate() {
             server.raw(&["HSET", "{app}:2:t", "lwrong", row]);

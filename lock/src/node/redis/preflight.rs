@@ -35,6 +35,10 @@ pub(super) fn judge(info: &str, raw_keys: bool) -> Result<Identity, NodeError> {
     if !new_enough(version) {
         return refused(Refusal::Version, format!("it is of version `{version}`"));
     }
+    // Its scripts cannot write a time as a whole number.
+    if field("arch_bits") == "32" {
+        return refused(Refusal::Version, "it is a 32-bit program".to_owned());
+    }
     // Before the role: a replica that loads says so itself, and a master that loads will be one.
     if field("loading") == "1" {
         return refused(Refusal::Loading, "it is loading".to_owned());
@@ -103,6 +107,7 @@ mod tests {
         );
         assert!(refused(&GOOD.replace("7.0.15", "6.0.16"), false).contains("6.2"));
         assert!(judge(&GOOD.replace("7.0.15", "6.2.0"), false).is_ok());
+        assert!(refused(&format!("arch_bits:32\r\n{GOOD}"), false).contains("64 bits"));
     }
 
     #[test]

@@ -18,13 +18,16 @@ use std::{
 use deadpool_redis::redis::{Cmd, Script, Value};
 use tracing::warn;
 
-use crate::node::{
-    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Refusal, Reply, RestartGuard,
-    Servers,
-    rules::{self, ceil_ms},
+use crate::{
+    hash::fnv1a,
+    node::{
+        Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Refusal, Reply,
+        RestartGuard, Servers,
+        rules::{self, ceil_ms},
+    },
 };
 pub(super) use decode::Marker;
-use decode::{Fields, Scene, nonsense};
+use decode::{Form, Scene, key_of, nonsense};
 use encode::Args;
 
 /// Owners may be so long: what is longer in a plain key is a stranger's.
@@ -228,11 +231,7 @@ impl Prepared {
             ([op @ Op::Acquire { .. }], Some(inc)) if self.usual && is_of_a_lock(op) => {
                 begin(&ACQUIRE);
                 cmd.arg(inc);
-                let server = if self.asks_each_time() {
-                    &peer.server
-                } else {
-                    ""
-                };
+                let server = self.asks_each_time().then_some(peer.server.as_str());
                 encode::acquire(&mut cmd, op, server);
             }
             ([op @ Op::Release { .. }], Some(inc)) if is_of_a_lock(op) => {
@@ -263,7 +262,13 @@ impl Prepared {
     }
 
     fn many(&self, mut cmd: Cmd, peer: &Peer) -> Cmd {
-        cmd.arg(if self.layout.raw { "1" } else { "0" });
+        cmd.arg(if self.layout.raw {
+            "1"
+        } else if are_distinct(&self.call.ops) {
+            "2"
+        } else {
+            "0"
+        });
         match (self.layout.guard.mode, &peer.marker) {
             (RestartGuard::Off, _) if !self.layout.compares() => cmd.arg(""),
             (_, Some(marker)) => cmd.arg(&**marker),
@@ -298,15 +303,18 @@ impl Prepared {
         value: Value,
         sent_to: &Peer,
     ) -> Result<(Reply, Marker), NodeError> {
-        let mut fields = Fields::of(value)?;
-        let (form, at) = (fields.int()?, fields.unsigned()?);
-        let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
         let compares = self.layout.compares();
-        let found = match form {
-            0 => return Err(NodeError::Late { at: NodeMs(at) }),
-            1 => fields.list()?,
-            _ => vec![fields.next()?],
+        let told = match value {
+            Value::BulkString(text) => decode::brief(&text)?,
+            list => decode::told(list, self.call.ops.len())?,
         };
+        let decode::Told {
+            form,
+            at,
+            found,
+            mut rest,
+        } = told;
+        let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
         if found.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }
@@ -318,8 +326,8 @@ impl Prepared {
         }
         let (eligibility, marker) = match (compares, form) {
             (false, _) => (Eligibility::Unguarded, Marker::Now(None)),
-            (true, 1) => fields.eligibility(sent_to)?,
-            (true, _) => fields.short_eligibility(&answers, sent_to),
+            (true, Form::Whole) => rest.eligibility(sent_to)?,
+            (true, Form::Short) => rest.short_eligibility(&answers, sent_to),
         };
         let reply = Reply {
             at: NodeMs(at),
@@ -379,9 +387,17 @@ fn is_usual(op: &Op) -> bool {
     }
 }
 
-/// Attempts at locks and releases of locks, which have a shorter form, see `ops/quick.lua`.
+/// Attempts at locks, and releases and extensions of locks, which have a shorter form, see `ops/quick.lua`.
 fn is_plain(op: &Op) -> bool {
-    is_usual(op) && is_of_a_lock(op)
+    let extends = matches!(op, Op::Extend { kind, .. } if *kind == Kind::Lock);
+    extends || is_usual(op) && is_of_a_lock(op)
+}
+
+/// Whether these operations surely name each lock once.
+fn are_distinct(ops: &[Op]) -> bool {
+    let mut seen: Vec<u64> = ops.iter().map(|op| fnv1a(key_of(op).bytes())).collect();
+    seen.sort_unstable();
+    seen.is_sorted_by(|one, next| one < next)
 }
 
 fn is_of_a_lock(op: &Op) -> bool {

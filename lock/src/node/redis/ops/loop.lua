@@ -47,7 +47,7 @@ while true do
       nth = nth + 1
       local field = argv[nth + 4]
       local v = changed[field]
-      if v == nil then v = rows[nth] end
+      if v == nil then v = long(rows[nth]) end
       local key, ahead = sub(field, 2), -1
       local state, named, of = judge(v)
       local plain = raw and plain_of(key)
@@ -68,7 +68,9 @@ while true do
         local body = changed[body_field]
         if body == nil then body = rows[nth] end
         body = kept_of(body)
-        owner, ttl, floor = argv[position + 1], argv[position + 2], argv[position + 3]
+        owner, ttl = argv[position + 1], argv[position + 2]
+        -- The least grant.
+        local shown = argv[position + 3]
         local take, waits, ticket = argv[position + 4], argv[position + 6], argv[position + 7]
         clamp = argv[position + 5]
         position = position + (ticket == '' and 7 or 9)
@@ -86,8 +88,7 @@ while true do
             end
             if free then
               above = base_of(v, state, named)
-              if floor > above then above = floor end
-              if above >= LAST then answer = UNCOUNTED elseif full then answer = FULL end
+              if above >= LAST or shown > LAST then answer = UNCOUNTED elseif full then answer = FULL end
             end
           end
           local text
@@ -107,15 +108,15 @@ while true do
               local until_then = NONE
               if state and state ~= 67 then until_then = sub(v, 47, 59) end
               if others > until_then then until_then = others end
-              local grant = above + 1
-              local shown = format('%016.0f', grant)
+              if until_then <= now then until_then = NONE end
+              if above >= shown then shown = format('%016d', above + 1) end
               changed[field] = 'H' .. shown .. shown .. later(ttl) .. until_then .. ttl
                 .. (body and sub(body, 14, 45) or UNWRITTEN) .. FIRST .. inc .. owner
               if body then
                 if sub(body, 1, 13) ~= NEVER then changed[body_field] = NEVER .. sub(body, 14) end
                 answer = { GRANTED, shown, sub(body, 14, 45), text }
               else
-                answer = grant
+                answer = shown + 0
               end
               if raw then show(key, owner, ttl) end
             end
@@ -139,7 +140,7 @@ while true do
               local above = c
               if known > above then above = known end
               if floor > above then above = floor end
-              shown = above < LAST and format('%016.0f', above + 1)
+              shown = above < LAST and format('%016d', above + 1)
             end
             if not counts or not shown then
               answer = UNCOUNTED
@@ -210,9 +211,9 @@ while true do
             if state == 72 and seq > sub(v, 102, 117) and (not plain or plain == owner) then
               if sub(v, 2, 17) > counter then counter = sub(v, 2, 17) end
               if sub(v, 34, 46) > until_then then until_then = sub(v, 34, 46) end
-              local version = sub(v, 70, 101)
-              changed[field] = 'H' .. counter .. sub(v, 18, 33) .. until_then .. sub(v, 47, 59) .. ttl .. version .. seq
-                .. sub(v, 118)
+              local version, waits = sub(v, 70, 101), sub(v, 47, 59)
+              if waits <= now then waits = NONE end
+              changed[field] = 'H' .. counter .. sub(v, 18, 33) .. until_then .. waits .. ttl .. version .. seq .. sub(v, 118)
               -- A foreign client may have come and left while the key was gone.
               if raw and take == 's' and not plain then
                 answer = { HEALED, version }

@@ -1,13 +1,15 @@
 -- Executes one whole call on a node: every operation in order, nothing of another call between (N1).
 --
 -- KEYS[1]  '{ns}:2:t', the table: a hash; every other key of ours has the same prefix and hash tag.
--- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = compare nothing, '?' = compare
+-- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table, '2' = they do not, and the call names each lock
+--          once, '0' = they do not), guard ('' = compare nothing, '?' = compare
 --          the incarnation and the configuration, '~' = no guard: the configuration alone, '+' = the same, and what is of no
 --          fleet becomes one of this, else the marker that this connection has seen), the process and database that this
 --          connection was made to, the fleet's configuration, how many fields of the table follow, these fields in the order
 --          in which the operations of every day need them, and at their end 'i' when the incarnation is to be compared all
 --          the same; then each operation: its code and what else it needs.
--- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; but for guard '' also standing, marker, config.
+-- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; but for guard '' also standing, marker, config;
+--          of the quick way { 3, now, an answer, how often it comes, the next answer ... }.
 --          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant;
 --          -3 to -5 say why this operation alone was not done: see below.
 --
@@ -18,6 +20,9 @@
 --   when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what is known of a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
+--   A record that is held or released, for whose end no client waits, which has no version, and whose counter is its grant,
+--   stands there in short (what is read and written costs by its length): state (h, r) 1, counter 2-17, until 18-30, ttl 31-40,
+--   seq 41-56, inc 57-72, owner 73-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
 --   Of a body: until 1-13 (all nines: none), version 14-45, length 46-55.
 -- The bodies themselves may be large, and stand in '{ns}:2:b' by KEY: they are read where one is asked for, and no walk meets
@@ -57,6 +62,9 @@ local given = argv[6] + 0
 -- The field that was read last.
 local position = 6 + given
 local rows = call('HMGET', t, 'm', 'c', unpack(argv, 7, 6 + given))
+
+-- === the quick way ===
+-- In the script of every day `quick.lua` stands here, before any function is made.
 
 -- The incarnation of what is written; false while no records count. Whether this call may vote.
 local inc, votes = '----------------', true
@@ -135,9 +143,6 @@ local counts = #c == 16 and c <= LAST and find(c, '^%d+$')
 if not counts then c = LAST end
 local stands = c
 
--- === the quick way ===
--- In the script of every day `quick.lua` stands here, before most functions are made.
-
 -- What rows become in this call: false where they go; and bodies, where some change.
 local changed, written = {}, nil
 -- Whether the memory is full. Redis lets all pass after one write, so what is allowed then is decided here.
@@ -191,12 +196,28 @@ end
 
 -- === writing ===
 
+local function later(ms) return format('%013d', now + ms) end
+
+-- A row as it is worked with, and as it stands in the table.
+local function long(v)
+  local state = v and byte(v)
+  if state ~= 104 and state ~= 114 or #v < 73 then return v end
+  return (state == 104 and 'H' or 'R') .. sub(v, 2, 17) .. sub(v, 2, 30) .. NONE .. sub(v, 31, 40) .. UNWRITTEN .. sub(v, 41)
+end
+local function short(v)
+  local state = byte(v)
+  if state ~= 72 and state ~= 82 or #v < 134 or find(v, NONE, 47, true) ~= 47 or find(v, UNWRITTEN, 70, true) ~= 70
+    or sub(v, 2, 17) ~= sub(v, 18, 33) then return v end
+  return (state == 72 and 'h' or 'r') .. sub(v, 2, 17) .. sub(v, 34, 46) .. sub(v, 60, 69) .. sub(v, 102)
+end
+
 -- Writes what the call has changed so far. False where it must be executed anew, because the memory is full: nothing is
 -- written then.
 local function flush()
   local texts, n, gone, m = {}, 0, {}, 0
   for field, row in pairs(changed) do
     if row then
+      if byte(field) == 108 then row = short(row) end
       texts[n + 1], texts[n + 2] = field, row
       n = n + 2
     else
@@ -264,8 +285,6 @@ end
 
 -- === rows ===
 
-local function later(ms) return format('%013.0f', now + ms) end
-
 -- The row of a lock or claim: its state (false: malformed, nil: none), and whether it names its owner, and who that is.
 local function judge(v)
   if not v then return nil, false, nil end
@@ -312,7 +331,7 @@ end
 
 local function get(field)
   local v = changed[field]
-  if v == nil then v = call('HGET', t, field) end
+  if v == nil then v = long(call('HGET', t, field)) end
   return v
 end
 
@@ -354,8 +373,9 @@ end
 local function release(key, v, marked, kept, named)
   -- What was merged in is of no record yet.
   if sub(v, 70, 101) ~= UNWRITTEN or not named then leave_body(key, kept) end
-  changed['l' .. key] = 'R' .. sub(v, 2, 33) .. later(marked) .. sub(v, 47)
-  if sub(v, 47, 59) > now then announce(key, sub(v, 134)) end
+  local waits = sub(v, 47, 59)
+  if waits > now then announce(key, sub(v, 134)) else waits = NONE end
+  changed['l' .. key] = 'R' .. sub(v, 2, 33) .. later(marked) .. waits .. sub(v, 60)
 end
 
 -- Whether the lease of a record that names its owner counts; observed, its raw key may have vanished.

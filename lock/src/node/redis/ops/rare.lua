@@ -155,7 +155,7 @@ end
 local function list()
   local found, views = page(args(3)), {}
   for i = 1, #found[2], 2 do
-    local key, v = sub(found[2][i], 2), found[2][i + 1]
+    local key, v = sub(found[2][i], 2), long(found[2][i + 1])
     local state, named = judge(v)
     if state ~= 67 or sub(v, 18, 30) > now then views[#views + 1] = listed(key, v, state, named) end
   end
@@ -170,6 +170,7 @@ local function records()
   for i = 1, #found[2], 2 do
     local what, key, v = byte(found[2][i]), sub(found[2][i], 2), found[2][i + 1]
     if what == 108 then
+      v = long(v)
       local state, named = judge(v)
       if state and state ~= 67 then views[#views + 1] = listed(key, v, state, named) end
     elseif what == 101 and kept_of(v) then
@@ -200,7 +201,7 @@ local function sweep()
   local rows = found[2]
   for i = 1, #rows, 2 do
     if byte(rows[i]) == 108 then
-      local field, v = rows[i], rows[i + 1]
+      local field, v = rows[i], long(rows[i + 1])
       local state, named = judge(v)
       if state and sub(v, state == 67 and 18 or 34, state == 67 and 30 or 46) <= now then
         if state == 67 or state == 82 or not named then

@@ -6,12 +6,30 @@ use deadpool_redis::redis::Value;
 
 use super::{
     Peer,
+    encode::TIME,
     row::{self, Plain, Row},
 };
 use crate::node::{
     Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
     Token, Version, View,
 };
+
+/// What has answered: whether it says how the node stands, or found it as the connection knows it.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    Whole,
+    Short,
+}
+
+/// An answer to a call, taken apart.
+pub(super) struct Told {
+    pub(super) form: Form,
+    /// The time on the node's clock.
+    pub(super) at: u64,
+    /// The answers, one for each operation.
+    pub(super) found: Vec<Value>,
+    pub(super) rest: Fields,
+}
 
 /// What all answers of a call have in common.
 pub(super) struct Scene<'a> {
@@ -188,8 +206,42 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// A short answer to a call of one operation in one text: the time, and the grant where it was an attempt.
+pub(super) fn brief(text: &[u8]) -> Result<Told, NodeError> {
+    let (at, grant) = text.split_at_checked(TIME).unwrap_or((text, &[]));
+    let number = |digits| row::digits(digits).ok_or_else(|| nonsense("not a number"));
+    let answer = match grant {
+        [] => 0,
+        grant => i64::try_from(number(grant)?).map_err(|_| nonsense("a number out of range"))?,
+    };
+    Ok(Told {
+        form: Form::Short,
+        at: number(at)?,
+        found: vec![Value::Int(answer)],
+        rest: Fields(Vec::new().into_iter()),
+    })
+}
+
+/// Any other answer, to so many operations.
+pub(super) fn told(value: Value, ops: usize) -> Result<Told, NodeError> {
+    let mut rest = Fields::of(value)?;
+    let (form, at) = (rest.int()?, rest.unsigned()?);
+    let (form, found) = match form {
+        0 => return Err(NodeError::Late { at: NodeMs(at) }),
+        1 => (Form::Whole, rest.list()?),
+        3 => (Form::Short, rest.runs(ops)?),
+        _ => (Form::Short, vec![rest.next()?]),
+    };
+    Ok(Told {
+        form,
+        at,
+        found,
+        rest,
+    })
+}
+
 /// The lock that an operation is about.
-fn key_of(op: &Op) -> &str {
+pub(super) fn key_of(op: &Op) -> &str {
     match op {
         Op::Acquire { key, .. }
         | Op::Leave { key, .. }
@@ -238,29 +290,42 @@ fn admission(f: &mut Fields) -> Result<Admission, NodeError> {
 pub(super) struct Fields(std::vec::IntoIter<Value>);
 
 impl Fields {
-    pub(super) fn of(value: Value) -> Result<Self, NodeError> {
+    fn of(value: Value) -> Result<Self, NodeError> {
         match value {
             Value::Array(fields) => Ok(Self(fields.into_iter())),
             _ => Err(nonsense("not a list")),
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Value, NodeError> {
+    fn next(&mut self) -> Result<Value, NodeError> {
         self.0.next().ok_or_else(|| nonsense("a field is missing"))
     }
 
-    pub(super) fn list(&mut self) -> Result<Vec<Value>, NodeError> {
+    fn list(&mut self) -> Result<Vec<Value>, NodeError> {
         Self::of(self.next()?).map(|fields| fields.0.collect())
     }
 
-    pub(super) fn int(&mut self) -> Result<i64, NodeError> {
+    /// Answers, each followed by how often it comes; no more than there were operations.
+    fn runs(&mut self, ops: usize) -> Result<Vec<Value>, NodeError> {
+        let mut all = Vec::with_capacity(ops);
+        while let Some(answer) = self.0.next() {
+            let times = usize::try_from(self.unsigned()?).unwrap_or(usize::MAX);
+            if times > ops - all.len() {
+                return Err(nonsense("more answers than operations"));
+            }
+            all.extend(std::iter::repeat_n(answer, times));
+        }
+        Ok(all)
+    }
+
+    fn int(&mut self) -> Result<i64, NodeError> {
         match self.next()? {
             Value::Int(int) => Ok(int),
             _ => Err(nonsense("not an integer")),
         }
     }
 
-    pub(super) fn unsigned(&mut self) -> Result<u64, NodeError> {
+    fn unsigned(&mut self) -> Result<u64, NodeError> {
         u64::try_from(self.int()?).map_err(|_| nonsense("a negative number"))
     }
 

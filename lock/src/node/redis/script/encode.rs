@@ -15,6 +15,12 @@ pub(super) const LONGEST_TTL_MS: u64 = 9_999_999_999;
 /// Rows that a page looks at: so many take a server a fraction of a millisecond.
 pub(super) const PAGE: u32 = 25;
 
+/// Most names of fields are shorter.
+const NAME: usize = 64;
+
+/// Digits of a time.
+pub(super) const TIME: usize = 13;
+
 /// Letters of an incarnation in the table: a nonce is filled up with `-`.
 const INC: usize = 16;
 
@@ -62,11 +68,11 @@ impl Deref for Digits {
 /// By when a call is too late.
 pub(super) fn not_after(cmd: &mut Cmd, not_after: Option<NodeMs>) {
     let last = not_after.map_or(NEVER_MS, |at| at.0.min(NEVER_MS));
-    cmd.arg(&*Digits::of(last, 13));
+    cmd.arg(&*Digits::of(last, TIME));
 }
 
-/// For the script that acquires one lock, which asks this server for its incarnation; empty where it does not.
-pub(super) fn acquire(cmd: &mut Cmd, op: &Op, server: &str) {
+/// For the script that acquires one lock, which asks this server for its incarnation.
+pub(super) fn acquire(cmd: &mut Cmd, op: &Op, server: Option<&str>) {
     if let Op::Acquire {
         key,
         owner,
@@ -78,10 +84,17 @@ pub(super) fn acquire(cmd: &mut Cmd, op: &Op, server: &str) {
         ..
     } = op
     {
-        cmd.arg(key).arg(&*wide(floor.0));
+        cmd.arg(key).arg(&*least(*floor));
         cmd.arg(&*life(*ttl)).arg(owner);
-        cmd.arg(&*wait(*waits)).arg(&*millis(*clamp));
-        cmd.arg(&*seen(take)).arg(server);
+        let seen = seen(take);
+        let mut refused = String::with_capacity(2 * TIME + seen.len());
+        refused.push_str(&Digits::of(wait_ms(*waits), TIME));
+        refused.push_str(&Digits::of(life_ms(*clamp), TIME));
+        refused.push_str(&seen);
+        cmd.arg(refused);
+        if let Some(server) = server {
+            cmd.arg(server);
+        }
     }
 }
 
@@ -103,32 +116,41 @@ pub(super) fn release(cmd: &mut Cmd, op: &Op) {
 /// How many fields of the table these operations read one after the other, and which; at their end when the incarnation was
 /// compared, where that is done with every call.
 pub(super) fn fields(cmd: &mut Cmd, ops: &[Op], compares: bool) {
-    let mut fields = Vec::with_capacity(ops.len() + 1);
+    let count: usize = ops.iter().map(|op| fields_of(op).1.len()).sum();
+    cmd.arg(count + usize::from(compares));
+    let mut name = String::with_capacity(NAME);
     for op in ops {
-        match op {
-            Op::Acquire { key, kind, .. } => {
-                fields.push(format!("l{key}"));
-                if *kind == Kind::Lock {
-                    fields.push(format!("e{key}"));
-                }
-            }
-            Op::Extend { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => {
-                fields.push(format!("l{key}"));
-            }
-            _ => {}
+        let (key, kinds) = fields_of(op);
+        for kind in kinds.chars() {
+            name.clear();
+            name.push(kind);
+            name.push_str(key);
+            cmd.arg(&name);
         }
     }
     if compares {
-        fields.push("i".to_owned());
+        cmd.arg("i");
     }
-    cmd.arg(fields.len());
-    for field in fields {
-        cmd.arg(field);
+}
+
+/// The lock that an operation reads, and which fields of it.
+fn fields_of(op: &Op) -> (&str, &'static str) {
+    match op {
+        Op::Acquire {
+            key,
+            kind: Kind::Lock,
+            ..
+        } => (key, "le"),
+        Op::Acquire { key, .. }
+        | Op::Extend { key, .. }
+        | Op::Confirm { key, .. }
+        | Op::Release { key, .. } => (key, "l"),
+        _ => ("", ""),
     }
 }
 
 impl Args {
-    /// Attempts at locks and releases of locks: what is alike once for all that follow each other.
+    /// Attempts at locks, and releases and extensions of locks: what is alike once for all that follow each other.
     pub(super) fn plain(&mut self, mut ops: &[Op]) {
         while let Some(first) = ops.first() {
             let alike = 1 + ops
@@ -146,8 +168,11 @@ impl Args {
                     waits,
                     ..
                 } => {
-                    self.texts(&["acquires", &life(*ttl), &wide(floor.0), &seen(take)]);
+                    self.texts(&["acquires", &life(*ttl), &least(*floor), &seen(take)]);
                     self.texts(&[&millis(*clamp), &wait(*waits)]);
+                }
+                Op::Extend { ttl, take, .. } => {
+                    self.texts(&["extends", &life(*ttl), &seen(take)]);
                 }
                 Op::Release {
                     marked, retention, ..
@@ -157,8 +182,16 @@ impl Args {
             }
             self.count(group);
             for op in group {
-                if let Op::Acquire { owner, .. } | Op::Release { owner, .. } = op {
-                    self.0.arg(owner);
+                match op {
+                    Op::Acquire { owner, .. } | Op::Release { owner, .. } => {
+                        self.0.arg(owner);
+                    }
+                    Op::Extend {
+                        owner, seq, token, ..
+                    } => {
+                        self.0.arg(owner).arg(pair(*seq, token.0));
+                    }
+                    _ => {}
                 }
             }
             ops = rest;
@@ -188,7 +221,7 @@ impl Args {
                 waits,
                 ..
             } => {
-                self.texts(&["acquire", owner, &life(*ttl), &wide(floor.0), &seen(take)]);
+                self.texts(&["acquire", owner, &life(*ttl), &least(*floor), &seen(take)]);
                 self.texts(&[&millis(*clamp), &wait(*waits)]);
                 match ticket {
                     Some(ticket) => {
@@ -378,7 +411,8 @@ impl Args {
     }
 }
 
-/// Whether an attempt at a lock, or a release of one, shares all with another but the lock and the owner.
+/// Whether an attempt at a lock, or a release or extension of one, shares all with another but the lock, the owner, and the
+/// round of the lease.
 fn is_alike(first: &Op, next: &Op) -> bool {
     match (first, next) {
         (
@@ -409,6 +443,12 @@ fn is_alike(first: &Op, next: &Op) -> bool {
                 ..
             },
         ) => (marked, retention) == (m, r),
+        (
+            Op::Extend { ttl, take, .. },
+            Op::Extend {
+                ttl: t, take: k, ..
+            },
+        ) => (ttl, take) == (t, k),
         _ => false,
     }
 }
@@ -451,13 +491,25 @@ fn wide(number: u64) -> Digits {
     Digits::of(number, 16)
 }
 
+/// The least that may be granted of a lock whose largest known token this is.
+fn least(Token(floor): Token) -> Digits {
+    wide(floor.saturating_add(1))
+}
+
 fn both(
     Version {
         token: Token(token),
         rev,
     }: Version,
 ) -> String {
-    format!("{}{}", &*wide(token), &*wide(rev))
+    pair(token, rev)
+}
+
+fn pair(one: u64, other: u64) -> String {
+    let mut both = String::with_capacity(2 * MOST_DIGITS);
+    both.push_str(&wide(one));
+    both.push_str(&wide(other));
+    both
 }
 
 /// The ttl of a lease.
@@ -467,11 +519,19 @@ pub(super) fn life(ttl: Duration) -> Digits {
 
 /// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
 pub(super) fn millis(life: Duration) -> Digits {
-    Digits::of(ceil_ms(life).clamp(1, LONGEST_MS), 1)
+    Digits::of(life_ms(life), 1)
+}
+
+fn life_ms(life: Duration) -> u64 {
+    ceil_ms(life).clamp(1, LONGEST_MS)
 }
 
 fn wait(waits: Duration) -> Digits {
-    Digits::of(ceil_ms(waits).min(LONGEST_MS), 1)
+    Digits::of(wait_ms(waits), 1)
+}
+
+fn wait_ms(waits: Duration) -> u64 {
+    ceil_ms(waits).min(LONGEST_MS)
 }
 
 fn word(kind: Kind) -> &'static str {

@@ -38,6 +38,7 @@ impl Row<'_> {
         let seen = match self.text.first() {
             None => Some(Shown::default()),
             Some(b'C') => self.claim(),
+            Some(b'h' | b'r') => self.short(),
             Some(_) => self.record(),
         };
         let Some(Shown { owner, until, view }) = seen else {
@@ -71,6 +72,29 @@ impl Row<'_> {
                 token: Token(number(self.text.get(1..17)?)?),
                 named: self.named,
                 inc: inc(self.text.get(30..46)?),
+                ..View::default()
+            },
+        })
+    }
+
+    /// A record without what few have.
+    fn short(&self) -> Option<Shown> {
+        let (owner, until) = (
+            owner(self.text.get(72..)?)?,
+            digits(self.text.get(17..30)?)?,
+        );
+        let released = self.text.first() == Some(&b'r');
+        Some(Shown {
+            owner: Some(owner.clone()),
+            until: if released { 0 } else { until },
+            view: View {
+                owner: Some(owner),
+                token: Token(number(self.text.get(1..17)?)?),
+                ttl_ms: digits(self.text.get(30..40)?)?,
+                seq: number(self.text.get(40..56)?)?,
+                inc: inc(self.text.get(56..72)?),
+                named: self.named,
+                released,
                 ..View::default()
             },
         })
@@ -137,7 +161,7 @@ pub(super) fn number(stored: &[u8]) -> Option<u64> {
 }
 
 /// Digits and nothing else.
-fn digits(stored: &[u8]) -> Option<u64> {
+pub(super) fn digits(stored: &[u8]) -> Option<u64> {
     if stored.is_empty() || !stored.iter().all(u8::is_ascii_digit) {
         return None;
     }

@@ -215,12 +215,118 @@ fn attempts_and_releases_of_locks_share_all_that_is_alike() {
     let (a, b) = (acquire("a", "x", 3), acquire("b", "y", 3));
     let call = prepared(vec![a, b, release("c", "z"), release("d", "z")]);
     let words = sent(&call, &Peer::default()).join(" ");
-    let heads = "acquires 0000010000 0000000000000003  30000 0 2 x y";
+    let heads = "acquires 0000010000 0000000000000004  30000 0 2 x y";
     let expected = format!("6 la ea lb eb lc ld {heads} releases 2000 1000 2 z z ");
+    assert!(words.ends_with(&expected), "{words}");
+    let extend = |key: &str, owner: &str, seq| Op::Extend {
+        key: key.into(),
+        owner: owner.into(),
+        kind: Kind::Lock,
+        seq,
+        ttl: Duration::from_secs(10),
+        token: Token(7),
+        take: Take::Observed(None),
+    };
+    let call = prepared(vec![extend("a", "x", 1), extend("b", "y", 2)]);
+    let words = sent(&call, &Peer::default()).join(" ");
+    let rounds = [1, 2].map(|seq| format!("{seq:016}{:016}", 7));
+    let expected = format!(
+        "2 la lb extends 0000010000  2 x {} y {} ",
+        rounds[0], rounds[1]
+    );
     assert!(words.ends_with(&expected), "{words}");
     // With anything else in the call, or a plain key, there is no short form.
     let call = prepared(vec![acquire("a", "x", 3), claim("b", "y")]);
     assert!(!sent(&call, &Peer::default()).join(" ").contains("acquires"));
+}
+
+#[test]
+fn a_call_says_whether_it_names_each_lock_once() {
+    let words = |keys: &[&str]| {
+        let ops = keys.iter().map(|key| claim(key, "x")).collect();
+        sent(&prepared(ops), &Peer::default()).swap_remove(5)
+    };
+    assert_eq!(words(&["a", "b", "c"]), "2");
+    assert_eq!(words(&["a", "b", "a"]), "0");
+}
+
+#[test]
+fn a_short_answer_is_one_text_or_says_how_often_each_comes() {
+    let lock = |key: &str| Op::Acquire {
+        key: key.into(),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        ttl: Duration::from_secs(10),
+        floor: Token(3),
+        take: Take::Server,
+        clamp: Duration::from_secs(30),
+        ticket: None,
+        waits: Duration::ZERO,
+    };
+    let granted = |grant| Answer::Granted {
+        grant: Token(grant),
+        record: Record::default(),
+    };
+    let call = prepared(vec![lock("a")]);
+    let (reply, _) = call.decode(bulk("17954036997900000000000000007")).unwrap();
+    assert_eq!(
+        (reply.at, &reply.answers[..]),
+        (NodeMs(1_795_403_699_790), &[granted(7)][..])
+    );
+    for nonsense in ["", "17954036997x", "1795403699790x", "1795403699790-7"] {
+        assert!(call.decode(bulk(nonsense)).is_err(), "{nonsense}");
+    }
+    let call = prepared(vec![release("a", "x", Kind::Lock)]);
+    let (reply, _) = call.decode(bulk("1795403699790")).unwrap();
+    assert_eq!(reply.answers, [Answer::Done]);
+
+    let call = prepared(vec![lock("a"), lock("b"), claim("c", "x")]);
+    let runs = |runs: &[i64]| {
+        let head = [3, 1_795_403_699_790];
+        call.decode(Value::Array(
+            head.iter().chain(runs).map(|n| Value::Int(*n)).collect(),
+        ))
+    };
+    let (reply, _) = runs(&[7, 2, 0, 1]).unwrap();
+    assert_eq!(reply.answers, [granted(7), granted(7), Answer::Done]);
+    for nonsense in [
+        &[7, 2][..],
+        &[7, 4],
+        &[7],
+        &[7, 2, 0],
+        &[7, -1, 0, 4],
+        &[7, i64::MAX],
+    ] {
+        assert!(runs(nonsense).is_err(), "{nonsense:?}");
+    }
+}
+
+#[test]
+fn a_short_row_is_read_by_its_places() {
+    let row = format!(
+        "h{:016}{:013}{:010}{:016}{:-<16}{}",
+        12, 2_000, 30_000, 3, "nonce", "a"
+    );
+    let view = shown(&row);
+    let owner = Some("a".to_owned());
+    assert_eq!(
+        (&view.holder, &view.owner, view.remaining_ms),
+        (&owner, &owner, Some(1000))
+    );
+    assert_eq!((view.token, view.seq, view.ttl_ms), (Token(12), 3, 30_000));
+    assert_eq!((view.inc.as_str(), view.released), ("nonce", false));
+    let released = shown(&row.replace('h', "r"));
+    assert_eq!(
+        (released.holder, released.owner, released.released),
+        (None, owner, true)
+    );
+    for row in [
+        row.replace("12", "1x"),
+        row[..72].to_owned(),
+        row.replace('h', "b"),
+    ] {
+        assert_eq!(shown(&row).holder.as_deref(), Some("(malformed)"), "{row}");
+    }
 }
 
 #[test]
