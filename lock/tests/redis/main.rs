@@ -145,6 +145,7 @@ fn main() {
             a_claim_is_never_healed,
             lists_show_locks_and_claims_by_prefix,
             documents_are_replaced_by_larger_revisions_only,
+            no_page_of_documents_keeps_a_server_for_long,
             one_call_is_one_step,
         },
         wire::{

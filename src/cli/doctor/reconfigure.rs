@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{Admission, Answer, Op, Page, Token, closed},
+    node::{Admission, Answer, Doc, Op, Page, Token, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
@@ -23,9 +23,11 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             count: PAGE,
         });
         let listed = listed.await?;
-        let asked = nodes.ask_all(look()).await?.into_iter().zip(listed);
-        for (n, ((name, answers), (_, pages))) in asked.enumerate() {
-            if let Some(who) = held(&pages).or_else(|| living(&answers)) {
+        let presence = nodes.presence().await?;
+        let asked = nodes.ask_all(vec![Op::Admission]).await?;
+        let asked = asked.into_iter().zip(listed).zip(presence);
+        for (n, (((name, answers), (_, pages)), replicas)) in asked.enumerate() {
+            if let Some(who) = held(&pages).or_else(|| living(&replicas)) {
                 let why = format!("{who}: stop every program of the fleet first");
                 return Err(failed(&name, &why));
             }
@@ -54,11 +56,6 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
     })
 }
 
-fn look() -> Vec<Op> {
-    let dir = "presence/".to_owned();
-    vec![Op::Admission, Op::Docs { dir }]
-}
-
 /// A lock that is held under the configuration before. Pure.
 fn held(pages: &[Page]) -> Option<String> {
     let mut views = pages.iter().flat_map(|page| &page.views);
@@ -67,14 +64,9 @@ fn held(pages: &[Page]) -> Option<String> {
 }
 
 /// A program that may still act under the configuration before. Pure.
-fn living(answers: &[Answer]) -> Option<String> {
-    answers.iter().find_map(|answer| match answer {
-        Answer::Docs(docs) => {
-            let replica = docs.first()?.name.trim_start_matches("presence/");
-            Some(format!("the replica {replica} was there seconds ago"))
-        }
-        _ => None,
-    })
+fn living(replicas: &[Doc]) -> Option<String> {
+    let replica = replicas.first()?.name.trim_start_matches("presence/");
+    Some(format!("the replica {replica} was there seconds ago"))
 }
 
 /// In what a node's marker or nomination differs, and for how long leases may have been granted under it. Pure.

@@ -93,9 +93,7 @@ impl<'a> Scene<'a> {
             9 => Answer::Page(self.page(&mut f)?),
             10 => {
                 let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
-                for key in f.list()? {
-                    self.misfits.push(Fields(vec![key].into_iter()).text()?);
-                }
+                self.misfits.extend(texts(f.list()?)?);
                 Answer::Docs(docs)
             }
             11 => Answer::Broken(self.view(key, &mut f)?),
@@ -152,7 +150,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    fn page(&self, f: &mut Fields) -> Result<Page, NodeError> {
+    fn page(&mut self, f: &mut Fields) -> Result<Page, NodeError> {
         let next = f.optional()?.map(Cursor);
         let mut views = Vec::new();
         for value in f.list()? {
@@ -167,16 +165,15 @@ impl<'a> Scene<'a> {
             bodies.extend(row::body(&version, &text).map(|record| (key, record)));
         }
         let forgotten = u32::try_from(f.int()?).unwrap_or_default();
-        let mut large = Vec::new();
-        if let Some(names) = f.0.next() {
-            for name in Fields::of(names)?.0 {
-                large.push(Fields(vec![name].into_iter()).text()?);
-            }
-        }
+        let large = texts(f.list_or_none()?)?;
+        let docs = f.list_or_none()?.into_iter().map(doc);
+        let docs = docs.collect::<Result<_, _>>()?;
+        self.misfits.extend(texts(f.list_or_none()?)?);
         Ok(Page {
             next,
             views,
             bodies,
+            docs,
             large,
             forgotten,
         })
@@ -198,6 +195,11 @@ fn key_of(op: &Op) -> &str {
         | Op::Forget { key, .. } => key,
         _ => "",
     }
+}
+
+fn texts(values: Vec<Value>) -> Result<Vec<String>, NodeError> {
+    let text = |value: Value| Fields(vec![value].into_iter()).text();
+    values.into_iter().map(text).collect()
 }
 
 fn doc(value: Value) -> Result<Doc, NodeError> {
@@ -243,6 +245,14 @@ impl Fields {
 
     pub(super) fn list(&mut self) -> Result<Vec<Value>, NodeError> {
         Self::of(self.next()?).map(|fields| fields.0.collect())
+    }
+
+    /// What is left out at the end is empty.
+    fn list_or_none(&mut self) -> Result<Vec<Value>, NodeError> {
+        match self.0.as_slice().is_empty() {
+            true => Ok(Vec::new()),
+            false => self.list(),
+        }
     }
 
     pub(super) fn int(&mut self) -> Result<i64, NodeError> {
