@@ -75,6 +75,8 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+#[doc(hidden)] // for the command `doctor`
+pub mod damage;
 mod error;
 pub(crate) mod expiry;
 pub(crate) mod facts;
@@ -326,7 +328,24 @@ pub struct View {
     pub ahead: Option<u32>,
 }
 
+/// The holder of a lock whose row makes no sense: it counts as held.
+const MALFORMED: &str = "(malformed)";
+
 impl View {
+    /// What a row that makes no sense shows.
+    pub(crate) fn malformed(key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            holder: Some(MALFORMED.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether its row makes no sense.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.owner.is_none() && !self.foreign && self.holder.as_deref() == Some(MALFORMED)
+    }
+
     /// The holder it shows: by the node's clock; observed, also a record's owner whose time is up by that clock.
     #[doc(hidden)]
     pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {

@@ -22,7 +22,9 @@ use crate::{
         watch::{self, Watch},
     },
     hash::fnv1a,
-    node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View, rules::DOUBTED},
+    node::{
+        Answer, Expiry, Kind, NodeError, Op, Take, Token, View, damage::malformed, rules::DOUBTED,
+    },
     quorum::{
         heard::Heard,
         link::{Link, MOST_OPS, PATIENCE},
@@ -146,7 +148,7 @@ impl Cluster {
         if token < DOUBTED || self.seen() >= DOUBTED {
             self.has_seen(token);
         } else if let Some(link) = self.links.get(node) {
-            link.doubt(token);
+            link.doubt(&format!("a token of {token}, which is not taken over"));
         }
     }
 
@@ -158,6 +160,11 @@ impl Cluster {
     /// Takes note of what a node has just shown.
     pub(crate) fn saw(&self, node: usize, view: &View) {
         self.was_told(node, view.token);
+        if view.is_malformed()
+            && let Some(link) = self.links.get(node)
+        {
+            link.doubt(&malformed(&view.key));
+        }
         if self.expiry == Expiry::Observed {
             self.watch().note(node, view, self.clock.now());
         }

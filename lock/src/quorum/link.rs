@@ -62,7 +62,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply, Token},
+    node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply},
     settings::FleetConfig,
     spawn::Spawn,
 };
@@ -267,10 +267,9 @@ impl Link {
         self.0.known.ahead_ms()
     }
 
-    /// Says once that this node has told a number that is not believed.
-    pub(crate) fn doubt(&self, token: Token) {
-        let said = format!("a token of {token}, which is not taken over");
-        self.0.known.doubt(&said);
+    /// Says once that a part of this node's memory is damaged.
+    pub(crate) fn doubt(&self, said: &str) {
+        self.0.known.doubt(said);
     }
 
     /// Told once, before it is asked.

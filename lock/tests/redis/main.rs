@@ -198,6 +198,7 @@ fn main() {
             a_body_without_a_lease_ends,
             names_that_are_over_leave_nothing_behind,
             a_damaged_counter_on_one_of_three_is_not_spread,
+            a_search_finds_what_is_damaged_and_changes_nothing,
             a_forgotten_script_costs_only_what_was_under_way,
         },
         twice::{the_short_scripts_do_as_the_loop_does,},

@@ -179,9 +179,12 @@ local function records()
       else
         room = room - length
         local text = text_of(key, v)
-        -- Who reads this must not take it for all that was known.
-        if not text then return BARE end
-        bodies[#bodies + 1] = { key, sub(v, 14, 45), text }
+        if text then
+          bodies[#bodies + 1] = { key, sub(v, 14, 45), text }
+        else
+          -- Who reads this must not take it for all that was known: asked for by itself, it is refused by name.
+          large[#large + 1] = key
+        end
       end
     end
   end

@@ -45,7 +45,7 @@ impl<'a> Scene<'a> {
 
     /// What stands in the table may be anything, and costs its own lock alone: it counts as held.
     fn read(&mut self, value: Value, op: &Op) -> Result<Answer, NodeError> {
-        let refused = |key: &str| Answer::Refused(row::malformed(key));
+        let refused = |key: &str| Answer::Refused(View::malformed(key));
         // What needs no more words.
         if let Value::Int(number) = value {
             return match (number, u64::try_from(number)) {
@@ -145,7 +145,7 @@ impl<'a> Scene<'a> {
             true => view,
             false => match row::body(&version, &body) {
                 Some(record) => View { record, ..view },
-                None => row::malformed(key),
+                None => View::malformed(key),
             },
         })
     }
