@@ -68,6 +68,14 @@ pub enum Event {
         /// The last error's bounded cause, empty when up.
         cause: &'static str,
     },
+    /// A part of what a node remembers was found changed or deleted by something else: only what needs that part is refused
+    /// there. Told once until the node has been away.
+    NodeDamaged {
+        /// The node's name.
+        node: String,
+        /// The first that was found.
+        what: String,
+    },
     /// This replica leads a job from now on.
     Leading {
         /// The job, or `replica` for the failover gate.
@@ -292,6 +300,7 @@ fn of_lock(event: LockEvent) -> Option<Event> {
             held,
         },
         LockEvent::NodeUp { node, up, cause } => Event::NodeUp { node, up, cause },
+        LockEvent::NodeDamaged { node, what } => Event::NodeDamaged { node, what },
         _ => return None,
     })
 }

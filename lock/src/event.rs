@@ -73,6 +73,14 @@ pub enum Event {
         /// The last error's bounded cause, empty when up.
         cause: &'static str,
     },
+    /// A part of what a node remembers was found changed or deleted by something else: only what needs that part is refused
+    /// there. Told once until the node has been away.
+    NodeDamaged {
+        /// The node's name.
+        node: String,
+        /// The first that was found.
+        what: String,
+    },
 }
 
 /// The stream's entrance; cheap to clone.

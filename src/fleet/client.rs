@@ -118,7 +118,7 @@ impl Fleet {
         let until = clock.now() + limit;
         while clock.now() < until {
             // A name tells as much of that as all that is asked of the fleet.
-            let read = self.locks.doc_names(intent::DIRECTORY, 1).await;
+            let read = self.locks.read_doc(intent::DIRECTORY).await;
             let answered = read.map_or(0, |read| read.answered);
             match self.enough(answered).await {
                 Err(FleetError::TooFewNodes { .. }) => clock.sleep(LOOK / 2).await,
@@ -200,7 +200,7 @@ impl Fleet {
     }
 
     async fn names_now(&self) -> Result<Vec<Doc>, FleetError> {
-        let read = self.locks.all_doc_names(intent::DIRECTORY).await?;
+        let read = self.locks.doc_names(intent::DIRECTORY).await?;
         self.enough(read.answered).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
     }

@@ -166,7 +166,7 @@ async fn records(
 
 /// What was said of pauses, and nothing else that is asked of the fleet: that may be much.
 async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
-    let names = locks.all_doc_names(intent::DIRECTORY);
+    let names = locks.doc_names(intent::DIRECTORY);
     let first = intent::pause_document("");
     let names = names.await?.docs.into_iter().map(|(doc, _)| doc.name);
     let names: Vec<String> = names.filter(|name| name.starts_with(&first)).collect();

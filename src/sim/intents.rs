@@ -19,7 +19,7 @@ use crate::{
     fleet::{Fleet as Client, FleetError, Until},
     intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
-    node::{Answer, Doc, memory::Cut},
+    node::{Answer, Doc, Page, memory::Cut},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
 };
@@ -183,12 +183,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
         let cuts = async {
             let kind = format!("{}{order}.", intent::DIRECTORY);
             loop {
-                let read = person
-                    .ctx
-                    .locks
-                    .doc_names(intent::DIRECTORY, 100)
-                    .await
-                    .unwrap();
+                let read = person.ctx.locks.doc_names(intent::DIRECTORY).await.unwrap();
                 let written =
                     |(doc, nodes): &(Doc, usize)| doc.name.starts_with(&kind) && *nodes == 3;
                 if read.docs.iter().any(written) {
@@ -566,7 +561,7 @@ async fn what_waits_is_read_once() {
         node.observe(move |executed| {
             let answers = executed.result.iter().flat_map(|reply| &reply.answers);
             for answer in answers {
-                if let Answer::Docs(docs) = answer {
+                if let Answer::Docs(docs) | Answer::Page(Page { docs, .. }) = answer {
                     let intents = docs.iter().filter(|doc| doc.name.starts_with("intent/"));
                     *bytes.lock().unwrap() += intents.map(|doc| doc.body.len()).sum::<usize>();
                 }

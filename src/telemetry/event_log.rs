@@ -98,6 +98,8 @@ impl EventLog {
             ),
             Event::NodeUp { node, up: true, .. } => info!(node, "node answers"),
             Event::NodeUp { node, cause, .. } => warn!(node, cause, "node does not answer"),
+            // The lock says it by itself, to programs without this as well.
+            Event::NodeDamaged { .. } => {}
             Event::Leading {
                 job,
                 token,

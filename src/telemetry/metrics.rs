@@ -107,6 +107,10 @@ impl Metrics {
         if !shown.has([node]) {
             shown.set([node], up);
         }
+        let damaged = &self.0.families.node_damaged;
+        if !damaged.has([node]) {
+            damaged.set([node], false);
+        }
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -165,7 +169,13 @@ impl Metrics {
                     f.failed(resource, "renew", loss_word(loss));
                 }
             }
-            Event::NodeUp { node, up, .. } => f.node_up.set([node], *up),
+            Event::NodeUp { node, up, .. } => {
+                f.node_up.set([node], *up);
+                if *up {
+                    f.node_damaged.set([node], false);
+                }
+            }
+            Event::NodeDamaged { node, .. } => f.node_damaged.set([node], true),
             Event::Leading {
                 job,
                 token,

@@ -130,6 +130,7 @@ fn words(event: &Event) -> Option<String> {
         } => format!("skips {count} ticks of {job} ({first} to {last}): {why}"),
         Event::NodeUp { node, up: true, .. } => format!("reaches {node}"),
         Event::NodeUp { node, cause, .. } => format!("does not reach {node}: {cause}"),
+        Event::NodeDamaged { node, what } => format!("finds {node} damaged: {what}"),
         Event::Draining => "drains".to_owned(),
         other => format!("{other:?}"),
     })

@@ -8,9 +8,9 @@ use watchkeeper_lock::{
     clock::Clock,
     event::Event,
     lease::Lease,
-    lock::{FleetConfig, LockError, LockSettings, Locks, Timing},
+    lock::{FleetConfig, LockError, LockSettings, Locks, Timing, admission::admit_at_once},
     node::{
-        Call, Eligibility, Expiry, GuardSettings, Kind, Node, Op, Reply, RestartGuard, Take, Token,
+        Call, Expiry, GuardSettings, Kind, Node, Op, Reply, RestartGuard, Take, Token,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,

@@ -35,9 +35,9 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     expiry::LockState,
-    keeper::{self, Command, DocsRead, Fitness, Front, NodeReport, Watching, Watchlist},
+    keeper::{self, Command, DocsRead, Fitness, Front, NodeReport, Watching, Watchlist, Which},
     lease::{LeaseView, Note},
-    node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
+    node::{Announcement, Doc, Node, NodeError, View},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
         claim::{AttemptMode, QueuePosition},
@@ -73,9 +73,6 @@ struct Handle {
 /// Something that is true of locks until a moment, each its own.
 #[derive(Default)]
 struct Until(Mutex<BTreeMap<String, Moment>>);
-
-/// Names of documents that are asked for first: one answer, which must come in time.
-const FEW_NAMES: u32 = 2_000;
 
 /// Documents read by name at one time.
 const DOCS_AT_ONCE: usize = 16;
@@ -344,49 +341,24 @@ impl Locks {
     /// [`LockError::NoQuorum`] when no node answered.
     #[doc(hidden)] // for the worker and the commands
     pub async fn docs(&self, dir: &str) -> Result<Vec<Doc>, LockError> {
-        let read = self.read_docs(dir).await?;
+        let read = self.read_docs(Which::Directory(dir.to_owned())).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
     }
 
-    /// As [`Locks::docs`], and says on how many nodes each was found.
-    async fn read_docs(&self, dir: &str) -> Result<DocsRead, LockError> {
-        let which = Op::Docs {
-            dir: dir.to_owned(),
-        };
-        self.ask(|reply| Command::Docs { which, reply }).await?
-    }
-
-    /// Names and revisions alone of the documents of one directory, as [`Locks::read_docs`] has them: `limit` of each node at
-    /// most, the first in the order of their names.
+    /// Names and revisions alone, and on how many nodes each was found: of each node
+    /// [`MOST_NAMES`](crate::node::MOST_NAMES) at most, the first in the order of their names.
     #[doc(hidden)]
-    pub async fn doc_names(&self, dir: &str, limit: u32) -> Result<DocsRead, LockError> {
-        let which = Op::DocNames {
-            dir: dir.to_owned(),
-            limit,
-        };
-        self.ask(|reply| Command::Docs { which, reply }).await?
-    }
-
-    /// As [`Locks::doc_names`], all of them: [`MOST_NAMES`](crate::node::MOST_NAMES) of a node at most. Few are asked for first, and more while there are
-    /// more.
-    #[doc(hidden)]
-    pub async fn all_doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {
-        let mut limit = FEW_NAMES;
-        loop {
-            let read = self.doc_names(dir, limit).await?;
-            match more_names(limit, read.docs.len()) {
-                Some(more) => limit = more,
-                None => return Ok(read),
-            }
-        }
+    pub async fn doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {
+        self.read_docs(Which::Names(dir.to_owned())).await
     }
 
     /// As [`Locks::doc`], and says how many nodes answered.
     #[doc(hidden)]
     pub async fn read_doc(&self, name: &str) -> Result<DocsRead, LockError> {
-        let which = Op::Doc {
-            name: name.to_owned(),
-        };
+        self.read_docs(Which::One(name.to_owned())).await
+    }
+
+    async fn read_docs(&self, which: Which) -> Result<DocsRead, LockError> {
         self.ask(|reply| Command::Docs { which, reply }).await?
     }
 

@@ -21,6 +21,7 @@ mod said;
 mod tests;
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -50,8 +51,8 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     node::{
-        Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, View,
-        closed, closed_since, more_names,
+        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Reply, Token, View, closed,
+        closed_since, gather,
     },
     panics::caught,
     quorum::{
@@ -65,11 +66,7 @@ use crate::{
 /// Intents are documents that no node may lack.
 const INTENTS: &str = "intent/";
 
-/// Names of intents that are asked for first, and documents at once.
-const FEW_INTENTS: u32 = 2_000;
-const INTENTS_AT_ONCE: usize = 64;
-
-/// Records asked for at once, and the least when they turn out to be large.
+/// Records, or intents, asked for at once, and the least when they turn out to be large.
 const PAGE: (u32, u32) = (250, 4);
 
 /// Letters of bodies and documents that a node is told in one call.
@@ -606,21 +603,14 @@ impl OneNode<'_> {
 async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
     let mut reading = Reading::default();
     let (mut next, mut inc, mut count) = (Some(Cursor::default()), None, PAGE.0);
-    let mut names = Vec::new();
     while let Some(from) = next {
-        let mut ops = vec![
+        let ops = vec![
             Op::Records {
                 from: from.clone(),
                 count,
             },
             Op::Admission,
         ];
-        if inc.is_none() {
-            ops.push(Op::DocNames {
-                dir: INTENTS.to_owned(),
-                limit: FEW_INTENTS,
-            });
-        }
         let reply = match link.ask(ops).await {
             Err(NodeError::Timeout(_)) if count > PAGE.1 => {
                 (next, count) = (Some(from), (count / 4).max(PAGE.1));
@@ -645,7 +635,6 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                     next.clone_from(&shown.next);
                     page = shown;
                 }
-                Answer::Docs(docs) => names = docs,
                 other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
             }
         }
@@ -665,48 +654,45 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
             }
         }
     }
-    let mut asked = FEW_INTENTS;
-    while let Some(more) = more_names(asked, names.len()) {
-        asked = more;
-        let all = Op::DocNames {
+    let (mut next, mut count, mut intents) = (Some(Cursor::default()), PAGE.0, BTreeMap::new());
+    while let Some(from) = next {
+        let page = Op::Docs {
             dir: INTENTS.to_owned(),
-            limit: asked,
+            from: from.clone(),
+            count,
         };
-        for answer in link.ask(vec![Op::Admission, all]).await?.answers {
-            match answer {
-                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
-                Answer::Admission(_) => return Ok(None),
-                Answer::Docs(docs) => names = docs,
-                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
-            }
-        }
-    }
-    // One by one, some at a time: together they may be larger than any answer that comes in time.
-    let mut names: &[Doc] = &names;
-    let mut at_once = INTENTS_AT_ONCE;
-    while !names.is_empty() {
-        let (now, later) = names.split_at(at_once.min(names.len()));
-        let docs = now.iter().map(|doc| Op::Doc {
-            name: doc.name.clone(),
-        });
-        let ops = std::iter::once(Op::Admission).chain(docs).collect();
-        let reply = match link.ask(ops).await {
-            Err(NodeError::Timeout(_)) if at_once > 1 => {
-                at_once = (at_once / 4).max(1);
+        let reply = match link.ask(vec![Op::Admission, page]).await {
+            Err(NodeError::Timeout(_)) if count > PAGE.1 => {
+                (next, count) = (Some(from), (count / 4).max(PAGE.1));
                 continue;
             }
             reply => reply?,
         };
-        for answer in reply.answers {
-            match answer {
-                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
-                Answer::Admission(_) => return Ok(None),
-                Answer::Docs(docs) => reading.docs.extend(docs),
-                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+        next = None;
+        let mut answers = reply.answers;
+        let mut large = Vec::new();
+        loop {
+            for answer in answers {
+                match answer {
+                    Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                    Answer::Admission(_) => return Ok(None),
+                    Answer::Page(shown) => {
+                        next = shown.next;
+                        large = shown.large;
+                        gather(&mut intents, shown.docs);
+                    }
+                    Answer::Docs(docs) => gather(&mut intents, docs),
+                    other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+                }
             }
+            let Some(name) = large.pop() else { break };
+            answers = link
+                .ask(vec![Op::Admission, Op::Doc { name }])
+                .await?
+                .answers;
         }
-        names = later;
     }
+    reading.docs = intents.into_values().collect();
     Ok(Some(reading))
 }
 

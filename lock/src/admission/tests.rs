@@ -372,14 +372,6 @@ async fn g1_a_claim_is_not_confirmed_by_nodes_without_a_vote() {
 }
 
 #[test]
-fn names_are_asked_for_until_there_are_no_more() {
-    assert_eq!(super::more_names(2_000, 1_999), None);
-    assert_eq!(super::more_names(2_000, 2_000), Some(4_000));
-    assert_eq!(super::more_names(2_000, 2_500), Some(4_000));
-    assert_eq!(super::more_names(64_000, 64_000), None);
-}
-
-#[test]
 fn large_bodies_are_told_a_few_at_a_time() {
     let merge = |length: usize| Op::Merge {
         nonce: "n".into(),

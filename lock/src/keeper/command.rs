@@ -8,7 +8,7 @@ use crate::{
     admission::AdmissionReport,
     expiry::LockState,
     lease::LeaseView,
-    node::{Doc, NodeError, Op, View},
+    node::{Doc, NodeError, View},
     quorum::{BreakReport, LockError, WriteError},
 };
 
@@ -46,7 +46,7 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<(), LockError>>,
     },
     Docs {
-        which: Op,
+        which: Which,
         reply: oneshot::Sender<Result<DocsRead, LockError>>,
     },
     Nodes {
@@ -64,6 +64,17 @@ pub(crate) enum Command {
     Settle {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Which documents are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All of a directory.
+    Directory(String),
+    /// Those without their bodies.
+    Names(String),
+    /// The one of this name.
+    One(String),
 }
 
 /// Documents as the nodes that answered show them.

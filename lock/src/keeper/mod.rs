@@ -55,10 +55,10 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc};
 
-pub(crate) use command::Command;
 #[doc(hidden)]
 pub use command::DocsRead;
 pub use command::NodeReport;
+pub(crate) use command::{Command, Which};
 pub use fitness::Fitness;
 pub(crate) use front::Front;
 #[doc(hidden)]

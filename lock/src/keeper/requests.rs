@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    command::{Command, DocsRead, NodeReport},
+    command::{Command, DocsRead, NodeReport, Which},
     shared::Shared,
 };
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{
-        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, rules::LAST,
+        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, gather,
+        rules::LAST,
     },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
@@ -27,6 +28,9 @@ use crate::{
 
 /// How much of a node's memory is listed at once: the server does nothing else meanwhile.
 const LISTED: u32 = 500;
+
+/// The same of documents with their bodies.
+const READ: u32 = 100;
 
 /// What callers have begun is waited for so long at most, in node timeouts: an attempt and a release take a quarter of it.
 const LONGEST_BUSY: u32 = 40;
@@ -195,12 +199,21 @@ impl Shared {
         Ok(by_key.into_values().collect())
     }
 
-    async fn docs(&self, which: Op) -> Result<DocsRead, LockError> {
-        let answers = self.anywhere(which).await?;
-        let answered = answers.len();
+    async fn docs(&self, which: Which) -> Result<DocsRead, LockError> {
+        let links = &self.cluster.links;
+        let asked = links.iter().map(|link| docs_of(link, &which));
+        let asked = futures_util::future::join_all(asked).await;
         let mut newest: BTreeMap<String, (Doc, usize)> = BTreeMap::new();
-        for answer in answers {
-            let Answer::Docs(docs) = answer else { continue };
+        let (mut answered, mut failed) = (0, Vec::new());
+        for (link, docs) in links.iter().zip(asked) {
+            let docs = match docs {
+                Ok(docs) => docs,
+                Err(trouble) => {
+                    failed.push((link.name().to_owned(), trouble));
+                    continue;
+                }
+            };
+            answered += 1;
             for doc in docs {
                 match newest.get_mut(&doc.name) {
                     Some((known, _)) if known.rev > doc.rev => {}
@@ -208,6 +221,9 @@ impl Shared {
                     _ => drop(newest.insert(doc.name.clone(), (doc, 1))),
                 }
             }
+        }
+        if answered == 0 {
+            return Err(LockError::NoQuorum(self.troubles(failed)));
         }
         Ok(DocsRead {
             docs: newest.into_values().collect(),
@@ -434,6 +450,48 @@ async fn list_all(link: &Link, prefix: &str) -> Result<BTreeMap<String, View>, N
         };
     }
     Ok(all)
+}
+
+/// What one node shows of documents, page by page.
+async fn docs_of(link: &Link, which: &Which) -> Result<Vec<Doc>, NodeError> {
+    let (mut all, mut next) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(from) = next.take() {
+        let op = match which {
+            Which::One(name) => Op::Doc { name: name.clone() },
+            Which::Names(dir) => Op::DocNames {
+                dir: dir.clone(),
+                from,
+                count: LISTED,
+            },
+            Which::Directory(dir) => Op::Docs {
+                dir: dir.clone(),
+                from,
+                count: READ,
+            },
+        };
+        match link.send(vec![op]).await?.into_iter().next() {
+            Some(Answer::Docs(docs)) => gather(&mut all, docs),
+            Some(Answer::Page(page)) => {
+                gather(&mut all, page.docs);
+                next = page.next;
+                for name in page.large {
+                    match link.send(vec![Op::Doc { name }]).await?.into_iter().next() {
+                        Some(Answer::Docs(docs)) => gather(&mut all, docs),
+                        other => return Err(no_docs(&other)),
+                    }
+                }
+            }
+            other => return Err(no_docs(&other)),
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+fn no_docs(answer: &Option<Answer>) -> NodeError {
+    match answer {
+        Some(Answer::Failed(trouble)) => trouble.clone(),
+        other => NodeError::Protocol(format!("answer to documents: {other:?}")),
+    }
 }
 
 fn millis(d: Duration) -> i64 {

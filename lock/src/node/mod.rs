@@ -69,12 +69,14 @@
 //! - W4 `Forget`, and `Break` with `now`, are announced where a client waits.
 //! - W6 So is a release, and only there.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+#[doc(hidden)] // for the command `doctor`
+pub mod damage;
 mod error;
 pub(crate) mod expiry;
 pub(crate) mod facts;
@@ -105,14 +107,16 @@ pub use refusal::Refusal;
 #[doc(hidden)] // between the lock and its nodes
 pub use servers::Servers;
 
-/// Names of documents that one node is asked for at most.
+/// Documents of one directory that are known of one node at most: the first in the order of their names.
 #[doc(hidden)]
-pub const MOST_NAMES: u32 = 64_000;
+pub const MOST_NAMES: usize = 64_000;
 
-/// How many names to ask for next, when asking for `limit` found `found`; `None` when those are all, or as many as may be.
-pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
-    let all = u32::try_from(found).is_ok_and(|found| found < limit);
-    (!all && limit < MOST_NAMES).then(|| limit.saturating_mul(2).min(MOST_NAMES))
+/// Adds what a page shows of a directory, by name: what comes or goes meanwhile may be on two pages, and the last one counts.
+pub(crate) fn gather(all: &mut BTreeMap<String, Doc>, docs: impl IntoIterator<Item = Doc>) {
+    all.extend(docs.into_iter().map(|doc| (doc.name.clone(), doc)));
+    while all.len() > MOST_NAMES {
+        all.pop_last();
+    }
 }
 
 /// `floor(n / 2) + 1` of the configured nodes.
@@ -324,7 +328,24 @@ pub struct View {
     pub ahead: Option<u32>,
 }
 
+/// The holder of a lock whose row makes no sense: it counts as held.
+const MALFORMED: &str = "(malformed)";
+
 impl View {
+    /// What a row that makes no sense shows.
+    pub(crate) fn malformed(key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            holder: Some(MALFORMED.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether its row makes no sense.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.owner.is_none() && !self.foreign && self.holder.as_deref() == Some(MALFORMED)
+    }
+
     /// The holder it shows: by the node's clock; observed, also a record's owner whose time is up by that clock.
     #[doc(hidden)]
     pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {
@@ -372,7 +393,9 @@ pub struct Page {
     pub views: Vec<View>,
     /// Bodies by their locks; only of [`Op::Records`].
     pub bodies: Vec<(String, Record)>,
-    /// Locks whose bodies are too large for a page: they are read one by one ([`Op::Read`]).
+    /// Documents; only of [`Op::Docs`] and [`Op::DocNames`].
+    pub docs: Vec<Doc>,
+    /// Locks and documents whose bodies are too large for a page: they are read one by one ([`Op::Read`], [`Op::Doc`]).
     pub large: Vec<String>,
     /// How many rows and bodies were forgotten; only of [`Op::Sweep`].
     pub forgotten: u32,
@@ -418,9 +441,9 @@ pub enum Answer {
     Unadmitted,
     /// Answer to `Admission` and `Nominate`.
     Admission(Admission),
-    /// Answer to `List`, `Records` and `Sweep`.
+    /// Answer to `List`, `Records`, `Sweep`, `Docs` and `DocNames`.
     Page(Page),
-    /// Answer to `Docs` and `Doc`.
+    /// Answer to `Doc`: one or none.
     Docs(Vec<Doc>),
     /// This operation alone was not done, and this is no vote: why. The others of its call were.
     Failed(NodeError),
@@ -439,5 +462,25 @@ pub(crate) fn all_failed(answers: &[Answer]) -> Option<&NodeError> {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_documents_the_first_by_name_are_known() {
+        let doc = |n: usize| Doc {
+            name: format!("{n:06}"),
+            rev: 1,
+            body: String::new(),
+        };
+        let mut all = BTreeMap::new();
+        for page in (0..=MOST_NAMES).rev().collect::<Vec<_>>().chunks(500) {
+            gather(&mut all, page.iter().copied().map(doc));
+        }
+        assert_eq!(all.len(), MOST_NAMES);
+        assert!(all.contains_key("000000") && !all.contains_key(&format!("{MOST_NAMES:06}")));
     }
 }

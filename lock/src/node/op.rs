@@ -164,18 +164,24 @@ pub enum Op {
         /// The content.
         body: String,
     },
-    /// The living documents of one directory, those of directories below it left out. Answers [`Answer::Docs`].
+    /// A page of the living documents of one directory, those of directories below it left out. What stands from the first
+    /// page to the last is on one of them at least, as with [`Op::List`]. Answers [`Answer::Page`].
     Docs {
         /// Ends with `/`, as in `presence/`; `""` for documents whose names have none. Any other has no documents.
         dir: String,
+        /// Where the page begins.
+        from: Cursor,
+        /// How much is looked at, about.
+        count: u32,
     },
-    /// Names and revisions of the living documents of one directory, as [`Op::Docs`] has it, in the order of their names and
-    /// without their bodies: a look that costs little, however large they are. Answers [`Answer::Docs`] with empty bodies.
+    /// The same with empty bodies: a look that costs little, however large they are.
     DocNames {
         /// As in [`Op::Docs`].
         dir: String,
-        /// How many at most.
-        limit: u32,
+        /// Where the page begins.
+        from: Cursor,
+        /// How much is looked at, about.
+        count: u32,
     },
     /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
     Doc {

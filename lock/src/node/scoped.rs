@@ -53,7 +53,7 @@ impl<N: Node> Scoped<N> {
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
             | Op::Doc { name }
-            | Op::Docs { dir: name }
+            | Op::Docs { dir: name, .. }
             | Op::DocNames { dir: name, .. } => (name, &self.dir),
             // All namespaces of a store live and die with it, and are walked together.
             Op::Admission
@@ -84,8 +84,15 @@ impl<N: Node> Scoped<N> {
                 page.bodies.retain(|(key, _)| ours(key));
                 page.views.iter_mut().for_each(|view| strip(&mut view.key));
                 page.bodies.iter_mut().for_each(|(key, _)| strip(key));
-                page.large.retain(|key| ours(key));
-                page.large.iter_mut().for_each(strip);
+                let in_dir = |name: &str| name.starts_with(&self.dir);
+                page.docs.retain(|doc| in_dir(&doc.name));
+                let docs = page.docs.iter_mut();
+                docs.for_each(|doc| strip_from(&mut doc.name, &self.dir));
+                page.large.retain(|name| ours(name) || in_dir(name));
+                page.large.iter_mut().for_each(|name| {
+                    let prefix = if ours(name) { &self.prefix } else { &self.dir };
+                    strip_from(name, prefix);
+                });
             }
             Answer::Docs(docs) => docs
                 .iter_mut()

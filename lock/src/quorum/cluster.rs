@@ -24,6 +24,7 @@ use crate::{
     hash::fnv1a,
     node::{
         Answer, Expiry, Kind, NodeError, Op, Take, Token, View,
+        damage::malformed,
         rules::{self, DOUBTED},
     },
     quorum::{
@@ -152,7 +153,7 @@ impl Cluster {
         if token < DOUBTED || self.seen() >= DOUBTED {
             self.has_seen(token);
         } else if let Some(link) = self.links.get(node) {
-            link.doubt(token);
+            link.doubt(&format!("a token of {token}, which is not taken over"));
         }
     }
 
@@ -164,6 +165,11 @@ impl Cluster {
     /// Takes note of what a node has just shown.
     pub(crate) fn saw(&self, node: usize, view: &View) {
         self.was_told(node, view.token);
+        if view.is_malformed()
+            && let Some(link) = self.links.get(node)
+        {
+            link.doubt(&malformed(&view.key));
+        }
         if self.expiry == Expiry::Observed {
             self.watch().note(node, view, self.clock.now());
         }

@@ -114,7 +114,11 @@ impl Known {
     pub(super) fn doubt(&self, said: &str) {
         if !self.doubted.swap(true, Ordering::SeqCst) {
             let remedy = Refusal::Damaged.remedy();
-            tracing::error!(node = self.name, said, remedy, "node does not count here");
+            tracing::error!(node = self.name, said, remedy, "node's memory is damaged");
+            self.events.tell(Event::NodeDamaged {
+                node: self.name.clone(),
+                what: said.to_owned(),
+            });
         }
     }
 
@@ -289,6 +293,10 @@ impl Known {
                 changed
             });
         if changed {
+            if up {
+                // It may have been emptied meanwhile.
+                self.doubted.store(false, Ordering::SeqCst);
+            }
             self.events.tell(Event::NodeUp {
                 node: self.name.clone(),
                 up,

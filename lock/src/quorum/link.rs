@@ -63,7 +63,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     latest,
-    node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply, Token},
+    node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply},
     settings::FleetConfig,
     spawn::Spawn,
 };
@@ -273,10 +273,9 @@ impl Link {
         self.0.known.ahead_ms()
     }
 
-    /// Says once that this node has told a number that is not believed.
-    pub(crate) fn doubt(&self, token: Token) {
-        let said = format!("a token of {token}, which is not taken over");
-        self.0.known.doubt(&said);
+    /// Says once that a part of this node's memory is damaged.
+    pub(crate) fn doubt(&self, said: &str) {
+        self.0.known.doubt(said);
     }
 
     /// Told once, before it is asked.

@@ -8,9 +8,9 @@ use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     lease::Lease,
-    lock::{LockError, Locks, LocksBuilder, Timing},
+    lock::{LockError, Locks, LocksBuilder, Timing, admission::admit_at_once},
     node::{
-        Call, Eligibility, Node, NodeError, Op, Token, View,
+        Node, NodeError, View,
         redis::{RedisNode, RedisNodeSettings},
     },
     spawn::Spawn,

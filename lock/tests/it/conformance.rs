@@ -129,6 +129,8 @@ macro_rules! every_case {
                 a_document_ends_after_its_lifetime_or_when_removed,
                 documents_lie_in_directories,
                 the_names_of_a_directory_are_listed_without_what_they_hold,
+                a_directory_is_read_page_by_page,
+                large_documents_are_read_whole_and_apart,
                 one_document_is_read_by_its_name,
                 a_directory_outlives_its_short_lived_documents,
                 a_list_shows_locks_and_claims_by_prefix,

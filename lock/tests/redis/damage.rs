@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use watchkeeper_lock::{
     Locks,
+    event::{Event, Events},
     node::{
-        Answer, Cursor, Eligibility, GuardSettings, Kind, Node, Op, Refusal, RestartGuard, Ticket,
-        Token,
+        Answer, Call, Cursor, Eligibility, GuardSettings, Kind, Node, Op, Refusal, RestartGuard,
+        Ticket, Token,
+        damage::{self, Damage},
         redis::{RedisNode, RedisNodeSettings},
     },
 };
@@ -408,7 +410,9 @@ pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
                 .iter()
                 .map(|server| Arc::new(client(server)) as Arc<dyn Node>)
                 .collect();
-            let locks = Locks::over(nodes).start().unwrap();
+            let events = Events::default();
+            let mut heard = events.observe();
+            let locks = Locks::over(nodes).events(events).start().unwrap();
             let first = locks.lock_key("job").wait(PATIENT).acquire().await.unwrap();
             let mut last = first.token();
             first.release().await;
@@ -433,6 +437,9 @@ pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
                 lease.release().await;
             }
             assert!(last < Token(1000), "{planted}: {last}");
+            let told = std::iter::from_fn(|| heard.try_recv().ok());
+            let told = told.filter(|event| matches!(event, Event::NodeDamaged { .. }));
+            assert_eq!(told.count(), 1, "{planted}");
             for server in &servers[1..] {
                 let seen = view(&client(server), "job").await;
                 assert!(seen.token < Token(1000), "{planted}: {}", seen.token);
@@ -440,6 +447,68 @@ pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
         }
     });
 }
+
+/// What `doctor` looks for: of each lock by its name, and before it is needed.
+pub(crate) fn a_search_finds_what_is_damaged_and_changes_nothing() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let search = async || {
+            let mut damage = Damage::default();
+            let all = || server.raw(&["EVAL", DUMP, "0"]);
+            let before = all();
+            let ask = |ops| {
+                node.call(Call {
+                    not_after: None,
+                    ops,
+                })
+            };
+            damage::search(&mut damage, ask).await.unwrap();
+            assert_eq!(before, all());
+            damage
+        };
+        for n in 0..60 {
+            let (key, large) = (format!("k{n}"), "x".repeat(n * 200));
+            granted(&ask(&node, acquire(&key, "a")).await);
+            ask(&node, write(&key, "a", 1, 1, &large)).await;
+        }
+        assert_eq!(search().await, Damage::default());
+
+        // A body that is gone, also of a lock of which nothing else is left; a row; a number; the counter.
+        server.raw(&["HDEL", "{app}:2:b", "k7", "k8"]);
+        server.raw(&["HDEL", TABLE, "lk8"]);
+        server.raw(&["HSET", TABLE, "lk9", "nonsense"]);
+        let row = server.raw(&["HGET", TABLE, "lk10"]);
+        let row = row.lines().nth(1).unwrap();
+        server.raw(&[
+            "HSET",
+            TABLE,
+            "lk10",
+            &format!("H9007199254740980{}", &row[17..]),
+        ]);
+        let found = search().await;
+        let said = found.found.join(", ");
+        for what in ["the body of `k7`", "the body of `k8`", "the row of `k9`"] {
+            assert!(said.contains(what), "{said}");
+        }
+        assert_eq!((found.found.len(), found.more), (3, 0));
+        let far = (
+            Token(9_007_199_254_740_980),
+            "the counter of `k10`".to_owned(),
+        );
+        assert_eq!(found.far, Some(far));
+        server.raw(&["HSET", TABLE, "c", "nonsense"]);
+        for n in 20..40 {
+            server.raw(&["HSET", TABLE, &format!("lk{n}"), "nonsense"]);
+        }
+        let found = search().await;
+        assert!(found.found[0].contains("counter"), "{found:?}");
+        assert_eq!((found.found.len(), found.more), (5, 19));
+    });
+}
+
+const DUMP: &str = "local all = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+    all[#all + 1] = redis.sha1hex(redis.call('DUMP', key)) end table.sort(all) return table.concat(all, ' ')";
 
 /// A19: what is asked after it is executed, however many ask without a pause.
 pub(crate) fn a_forgotten_script_costs_only_what_was_under_way() {

@@ -9,9 +9,8 @@ use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     node::{
-        Admission, Announcements, Answer, Call, Card, Cursor, Doc, Eligibility, Expiry,
-        GuardSettings, Kind, Node, Op, Page, Record, RestartGuard, Seen, Take, Ticket, Token,
-        Version, View,
+        Admission, Announcements, Answer, Call, Card, Cursor, Eligibility, Expiry, GuardSettings,
+        Kind, Node, Op, Page, Record, RestartGuard, Seen, Take, Ticket, Token, Version, View,
         memory::{MemoryNode, NodeState},
         redis::RedisNodeSettings,
     },
@@ -502,10 +501,13 @@ impl World {
             0 => Op::RemoveDoc { name },
             3 => Op::DocNames {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
-                limit: [1, 9][self.draw(2)],
+                from: Cursor::default(),
+                count: 9,
             },
             1 => Op::Docs {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
+                from: Cursor::default(),
+                count: 9,
             },
             2 => Op::Doc { name },
             _ => Op::PutDoc {
@@ -553,11 +555,8 @@ fn sorted(answer: Answer) -> Answer {
         Answer::Page(mut page) => {
             page.views.sort_by(|a, b| a.key.cmp(&b.key));
             page.bodies.sort_by(|a, b| a.0.cmp(&b.0));
+            page.docs.sort_by(|a, b| a.name.cmp(&b.name));
             Answer::Page(page)
-        }
-        Answer::Docs(mut docs) => {
-            docs.sort_by(|a: &Doc, b| a.name.cmp(&b.name));
-            Answer::Docs(docs)
         }
         other => other,
     }

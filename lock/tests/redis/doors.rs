@@ -70,7 +70,7 @@ pub(crate) fn a_user_without_rights_is_an_access_error() {
 
         // Keys of ours, the script's commands and INFO are enough; without a channel no waiter is told.
         let rights = "~{app}:* -@all +info +eval +evalsha +script|load +time +del +pttl +pexpire \
-                      +persist +hget +hset +hmget +hdel +hscan +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
+                      +persist +hget +hset +hmget +hdel +hscan +hstrlen +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zscan +publish";
         let mut words = vec!["ACL", "SETUSER", "lean", "on", ">pw"];
         words.extend(rights.split_whitespace());
         assert_eq!(server.raw(&words), "+OK\r\n");

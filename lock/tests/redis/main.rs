@@ -145,6 +145,7 @@ fn main() {
             a_claim_is_never_healed,
             lists_show_locks_and_claims_by_prefix,
             documents_are_replaced_by_larger_revisions_only,
+            no_page_of_documents_keeps_a_server_for_long,
             one_call_is_one_step,
         },
         wire::{
@@ -197,6 +198,7 @@ fn main() {
             a_body_without_a_lease_ends,
             names_that_are_over_leave_nothing_behind,
             a_damaged_counter_on_one_of_three_is_not_spread,
+            a_search_finds_what_is_damaged_and_changes_nothing,
             a_forgotten_script_costs_only_what_was_under_way,
         },
         twice::{the_short_scripts_do_as_the_loop_does,},

@@ -1,9 +1,9 @@
 //! The rules every node keeps, seen on Redis.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use watchkeeper_lock::node::{
-    Answer, Call, Doc, Kind, Node, NodeError, NodeMs, Op, Token, Version,
+    Answer, Call, Cursor, Doc, Kind, Node, NodeError, NodeMs, Op, Token, Version, redis::RedisNode,
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -336,11 +336,13 @@ pub(crate) fn documents_are_replaced_by_larger_revisions_only() {
             &node,
             Op::Docs {
                 dir: "presence/".into(),
+                from: Cursor::default(),
+                count: 9,
             },
         )
         .await
         {
-            Answer::Docs(docs) => docs,
+            Answer::Page(page) => page.docs,
             other => panic!("{other:?}"),
         };
         let ops = vec![
@@ -397,4 +399,86 @@ pub(crate) fn one_call_is_one_step() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// Whatever it is asked for. What a page costs is counted by what the script asks of its server, not by a clock.
+pub(crate) fn no_page_of_documents_keeps_a_server_for_long() {
+    const MANY: usize = 20_000;
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let put = |n: usize, body: &str| Op::PutDoc {
+            name: format!("intent/{n}"),
+            rev: 1,
+            ttl: TTL,
+            body: body.into(),
+        };
+        for some in (0..MANY).collect::<Vec<_>>().chunks(250) {
+            let ops = some.iter().map(|n| put(*n, "a short body")).collect();
+            send(&node, ops).await.unwrap();
+        }
+        let dir = || "intent/".to_owned();
+        let names = |from| Op::DocNames {
+            dir: dir(),
+            from,
+            count: 1_000_000,
+        };
+        let docs = |from| Op::Docs {
+            dir: dir(),
+            from,
+            count: 1_000_000,
+        };
+        let (found, most) = commands_of_pages(&server, &node, names).await;
+        assert_eq!(found, MANY);
+        assert!(most <= 300, "{most} commands for a page of names");
+        let (found, most) = commands_of_pages(&server, &node, docs).await;
+        assert_eq!(found, MANY);
+        assert!(most <= 250, "{most} commands for a page of documents");
+
+        // All that has ended goes with the pages, too.
+        let half: Vec<_> = (0..MANY)
+            .step_by(2)
+            .map(|n| format!("intent/{n}"))
+            .collect();
+        for some in half.chunks(500) {
+            let mut words = vec!["ZADD", "{app}:2:docs:intent/"];
+            words.extend(some.iter().flat_map(|name| ["1", name]));
+            server.raw(&words);
+        }
+        let card = || server.raw(&["ZCARD", "{app}:2:docs:intent/"]);
+        let before = card();
+        ask(&node, names(Cursor::default())).await;
+        assert_eq!(
+            (before.as_str(), card().as_str()),
+            (":20000\r\n", ":19750\r\n")
+        );
+        commands_of_pages(&server, &node, names).await;
+        let (found, _) = commands_of_pages(&server, &node, names).await;
+        assert!(found < MANY, "{found}");
+        assert_eq!(card(), ":10000\r\n");
+    });
+}
+
+/// How many documents are on the pages, and how many commands the dearest of them took.
+async fn commands_of_pages(
+    server: &RedisServer,
+    node: &RedisNode,
+    op: impl Fn(Cursor) -> Op,
+) -> (usize, usize) {
+    let (mut found, mut most) = (BTreeSet::new(), 0);
+    let mut next = Some(Cursor::default());
+    while let Some(from) = next {
+        server.raw(&["CONFIG", "RESETSTAT"]);
+        let Answer::Page(page) = ask(node, op(from)).await else {
+            panic!("no page");
+        };
+        let told = server.raw(&["INFO", "commandstats"]);
+        let calls = told
+            .lines()
+            .filter_map(|line| line.split_once(":calls=")?.1.split_once(','));
+        most = most.max(calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum());
+        found.extend(page.docs.into_iter().map(|doc| doc.name));
+        next = page.next;
+    }
+    (found.len(), most)
 }

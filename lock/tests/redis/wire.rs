@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use watchkeeper_lock::node::{
-    Announcement, Answer, Cursor, Kind, Node, Op, Seen, Take, Token, Version,
+    Announcement, Answer, Cursor, Kind, Node, Op, Page, Seen, Take, Token, Version,
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -135,14 +135,22 @@ pub(crate) fn a_key_of_another_type_costs_nothing_but_itself() {
             body: "ours".into(),
         };
         let docs = async |dir: &str| {
-            let dir = || dir.to_owned();
+            let (dir, from, count) = (|| dir.to_owned(), Cursor::default, 9);
             let names = Op::DocNames {
                 dir: dir(),
-                limit: 9,
+                from: from(),
+                count,
             };
-            let answers = send(&node, vec![names, Op::Docs { dir: dir() }]).await;
+            let docs = Op::Docs {
+                dir: dir(),
+                from: from(),
+                count,
+            };
+            let answers = send(&node, vec![names, docs]).await;
             let of = |answer: &Answer| match answer {
-                Answer::Docs(docs) => docs.iter().map(|doc| doc.name.clone()).collect::<Vec<_>>(),
+                Answer::Page(Page { docs, .. }) => {
+                    docs.iter().map(|doc| doc.name.clone()).collect::<Vec<_>>()
+                }
                 other => panic!("{other:?}"),
             };
             let answers = answers.unwrap().answers;

@@ -79,36 +79,25 @@ fn quiet(locks: &LockSettings) -> Duration {
 async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
     let records = nodes.pages(|from| Op::Records { from, count: PAGE });
     let records = records.await?;
-    let ops = vec![
-        Op::Admission,
-        Op::Docs {
-            dir: "presence/".to_owned(),
-        },
-    ];
-    let asked = nodes.ask_all(ops).await?;
+    let presence = nodes.presence().await?;
+    let asked = nodes.ask_all(vec![Op::Admission]).await?;
     let facts = nodes.facts().await;
-    let shown =
-        asked
-            .into_iter()
-            .zip(facts)
-            .zip(records)
-            .map(|(((name, answers), facts), (_, pages))| {
-                let ours = |page: &Page| page.views.len() + page.bodies.len();
-                let mut shown = Shown {
-                    name,
-                    facts,
-                    ours: pages.iter().map(ours).sum(),
-                    ..Shown::default()
-                };
-                for answer in answers {
-                    match answer {
-                        Answer::Admission(admission) => shown.admission = admission,
-                        Answer::Docs(docs) => shown.presence.extend(docs),
-                        _ => {}
-                    }
-                }
-                shown
-            });
+    let told = records.into_iter().zip(presence);
+    let shown = asked.into_iter().zip(facts).zip(told);
+    let shown = shown.map(|(((name, answers), facts), ((_, pages), presence))| {
+        let ours = |page: &Page| page.views.len() + page.bodies.len();
+        let admission = answers.into_iter().find_map(|answer| match answer {
+            Answer::Admission(admission) => Some(admission),
+            _ => None,
+        });
+        Shown {
+            name,
+            facts,
+            ours: pages.iter().map(ours).sum(),
+            admission: admission.unwrap_or_default(),
+            presence,
+        }
+    });
     Ok(shown.collect())
 }
 

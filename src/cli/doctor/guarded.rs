@@ -1,6 +1,6 @@
 //! The nodes of a guarded store, asked one by one and past the keeper.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     config::Config,
     lock::FleetConfig,
-    node::{Answer, Call, Cursor, Node, NodeError, NodeFacts, Op, Page},
+    node::{Answer, Call, Cursor, Doc, Node, NodeError, NodeFacts, Op, Page},
     worker::store,
 };
 
@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How much of a node's memory is asked for at once.
 pub(super) const PAGE: u32 = 500;
+
+/// Where replicas tell of themselves.
+const PRESENCE: &str = "presence/";
 
 /// What one node has shown: its name, and pages of its memory.
 pub(super) type Pages = (String, Vec<Page>);
@@ -96,6 +99,21 @@ impl Guarded {
             all.push((name, pages));
         }
         Ok(all)
+    }
+
+    /// What each node shows of replicas, in the order of their names, without what they say.
+    pub(super) async fn presence(&self) -> Result<Vec<Vec<Doc>>, Failure> {
+        let pages = self.pages(|from| Op::DocNames {
+            dir: PRESENCE.to_owned(),
+            from,
+            count: PAGE,
+        });
+        let docs = pages.await?.into_iter().map(|(_, pages)| {
+            let docs = pages.into_iter().flat_map(|page| page.docs);
+            let by_name: BTreeMap<_, _> = docs.map(|doc| (doc.name.clone(), doc)).collect();
+            by_name.into_values().collect()
+        });
+        Ok(docs.collect())
     }
 
     pub(super) async fn ask(&self, n: usize, ops: Vec<Op>) -> Result<Vec<Answer>, NodeError> {

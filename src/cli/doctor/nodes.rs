@@ -6,6 +6,7 @@ use super::{finding::Finding, probe::NodeState};
 use crate::{
     config::Config,
     human::{Brief, Span},
+    node::Refusal,
 };
 
 #[cfg(test)]
@@ -75,6 +76,7 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
     found.extend(persistence(node));
     found.extend(room(node));
     found.extend(replicas(node));
+    found.extend(damaged(node));
     found.extend(latency(node, limits));
     found.extend(clock(node, limits));
     found
@@ -221,6 +223,22 @@ fn replicas(node: &NodeState) -> Option<Finding> {
     ))
 }
 
+/// Only what needs it is refused, so that without this a lock or two would be missed.
+fn damaged(node: &NodeState) -> Option<Finding> {
+    let mut what = node.damage.found.clone();
+    if what.is_empty() {
+        return None;
+    }
+    if node.damage.more > 0 {
+        what.push(format!("and {} more", node.damage.more));
+    }
+    Some(Finding::error(
+        &node.name,
+        format!("a part of its memory is damaged: {}", what.join(", ")),
+        Refusal::Damaged.remedy(),
+    ))
+}
+
 fn latency(node: &NodeState, limits: &Limits) -> Option<Finding> {
     let limit = limits.node_timeout?;
     let (median, slowest) = (
@@ -280,6 +298,7 @@ fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
             ));
         }
     }
+    found.extend(far(nodes));
     let offsets = || {
         nodes
             .iter()
@@ -321,6 +340,24 @@ fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// Q5: numbers far above all others, which are not taken over.
+fn far(nodes: &[NodeState]) -> Vec<Finding> {
+    let told = |node: &&NodeState| node.damage.far.is_some();
+    let most = nodes.iter().filter(told).count();
+    let few = nodes.iter().filter(|_| most <= nodes.len() / 2);
+    let found = few.filter_map(|node| {
+        let (token, place) = node.damage.far.as_ref()?;
+        Some(Finding::error(
+            &node.name,
+            format!(
+                "a part of its memory is damaged: {place} is {token}, far above those of the other nodes"
+            ),
+            Refusal::Damaged.remedy(),
+        ))
+    });
+    found.collect()
 }
 
 fn millis(d: Duration) -> u64 {

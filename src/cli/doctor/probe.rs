@@ -7,7 +7,10 @@ use serde::Serialize;
 use crate::{
     chance::Chance,
     clock::Clock,
-    node::{Call, Node, NodeError, NodeFacts, Op, Reply},
+    node::{
+        Call, Node, NodeError, NodeFacts, Op, Reply,
+        damage::{self, Damage},
+    },
 };
 
 /// All nodes together are looked at for at most about this long.
@@ -43,6 +46,9 @@ pub(super) struct NodeState {
     pub(super) offset_ms: Option<i64>,
     /// Half of the quickest round trip: how wrong the offset can be.
     pub(super) offset_error_ms: Option<i64>,
+    /// What of its memory was changed or deleted by something else.
+    #[serde(skip)]
+    pub(super) damage: Damage,
     #[serde(flatten)]
     pub(super) facts: NodeFacts,
 }
@@ -83,6 +89,9 @@ pub(super) async fn look(node: &dyn Node, clock: &Clock) -> NodeState {
         state.refused_by(&trouble);
         state.write_error = Some(trouble.to_string());
     }
+    // What was found stands, although time is up; a node that falls silent now is found out by others.
+    let search = damage::search(&mut state.damage, |ops| ask(node, clock, ops));
+    let _ = clock.timeout(PATIENCE / 2, search).await;
     state
 }
 

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{Admission, Answer, Op, Page, closed},
+    node::{Admission, Answer, Doc, Op, Page, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
@@ -23,9 +23,12 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             count: PAGE,
         });
         let listed = listed.await?;
+        let presence = nodes.presence().await?;
+        let asked = nodes.ask_all(vec![Op::Admission]).await?;
+        let asked = asked.into_iter().zip(listed).zip(presence);
         let mut seen = Vec::new();
-        for ((name, answers), (_, pages)) in nodes.ask_all(look()).await?.into_iter().zip(listed) {
-            if let Some(who) = held(&pages).or_else(|| living(&answers)) {
+        for (((name, answers), (_, pages)), replicas) in asked {
+            if let Some(who) = held(&pages).or_else(|| living(&replicas)) {
                 let why = format!("{who}: stop every program of the fleet first");
                 return Err(failed(&name, &why));
             }
@@ -65,11 +68,6 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
     })
 }
 
-fn look() -> Vec<Op> {
-    let dir = "presence/".to_owned();
-    vec![Op::Admission, Op::Docs { dir }]
-}
-
 /// Why nodes that are configured alike are not this fleet's all the same: it has others there. Pure.
 fn strangers(seen: &[(String, Admission)], ours: &FleetConfig) -> Vec<Option<String>> {
     let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
@@ -88,14 +86,9 @@ fn held(pages: &[Page]) -> Option<String> {
 }
 
 /// A program that may still act under the configuration before. Pure.
-fn living(answers: &[Answer]) -> Option<String> {
-    answers.iter().find_map(|answer| match answer {
-        Answer::Docs(docs) => {
-            let replica = docs.first()?.name.trim_start_matches("presence/");
-            Some(format!("the replica {replica} was there seconds ago"))
-        }
-        _ => None,
-    })
+fn living(replicas: &[Doc]) -> Option<String> {
+    let replica = replicas.first()?.name.trim_start_matches("presence/");
+    Some(format!("the replica {replica} was there seconds ago"))
 }
 
 /// In what a node's marker or nomination differs, and for how long leases may have been granted under it. Pure.

@@ -49,7 +49,7 @@ impl Intents {
 
     /// Reads what the nodes show and writes what they lack; says how many answered.
     pub(crate) async fn refresh(&self, locks: &Locks) -> Result<usize, LockError> {
-        let read = locks.all_doc_names(intent::DIRECTORY).await?;
+        let read = locks.doc_names(intent::DIRECTORY).await?;
         self.say_if_cut(read.docs.len());
         let shown: BTreeMap<&str, (u64, usize)> = read
             .docs
@@ -150,7 +150,7 @@ impl Intents {
 
     /// What is behind the last name that was read is unknown here: pauses before triggers, in the order of their names.
     fn say_if_cut(&self, names: usize) {
-        let cut = names >= usize::try_from(MOST_NAMES).unwrap_or(usize::MAX);
+        let cut = names >= MOST_NAMES;
         if self.0.cut.swap(cut, Ordering::SeqCst) != cut && cut {
             tracing::error!(
                 names,

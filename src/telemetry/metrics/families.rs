@@ -31,6 +31,7 @@ pub(super) struct Families {
     pub(super) lock_hold: Series<1, Histogram>,
     pub(super) lock_renew: Series<1, Histogram>,
     pub(super) node_up: Series<1, Gauge>,
+    pub(super) node_damaged: Series<1, Gauge>,
     pub(super) leader: Series<1, Gauge>,
     pub(super) leadership_changes: Series<2, Counter>,
     pub(super) leaderless: Series<1, Histogram>,
@@ -112,6 +113,11 @@ impl Families {
                 "distributed_lock_node_up",
                 ["node"],
                 "Whether the lock node answers",
+            ),
+            node_damaged: r.count(
+                "distributed_lock_node_damaged",
+                ["node"],
+                "Whether a part of the lock node's memory was found damaged, since it last began to answer",
             ),
             leader: r.count(
                 "watchkeeper_leader",

@@ -38,6 +38,21 @@ fn every_node_and_every_pause_has_a_series_from_the_start() {
         },
         wall(),
     );
+    let what = "a counter".to_owned();
+    let damaged = |node: &str| Event::NodeDamaged {
+        node: node.into(),
+        what: what.clone(),
+    };
+    metrics.on(&damaged("told"), wall());
+    metrics.on(&damaged("emptied"), wall());
+    metrics.on(
+        &Event::NodeUp {
+            node: "emptied".into(),
+            up: true,
+            cause: "",
+        },
+        wall(),
+    );
     metrics.declare_node("told", true);
     metrics.declare_node("silent", true);
     metrics
@@ -48,6 +63,9 @@ fn every_node_and_every_pause_has_a_series_from_the_start() {
     for line in [
         "distributed_lock_node_up{node=\"told\"} 0",
         "distributed_lock_node_up{node=\"silent\"} 1",
+        "distributed_lock_node_damaged{node=\"told\"} 1",
+        "distributed_lock_node_damaged{node=\"emptied\"} 0",
+        "distributed_lock_node_damaged{node=\"silent\"} 0",
         "watchkeeper_job_paused{job=\"a\"} 1",
         "watchkeeper_job_paused{job=\"b\"} 0",
     ] {

@@ -9,7 +9,7 @@ use std::{
 
 use crate::node::{
     Announcement, Call, NodeError, NodeMs, Reply, Token, rules,
-    rules::{Body, Gate, Guarded, Rows, Stored, Waiter},
+    rules::{Body, DocName, Gate, Guarded, Rows, Stored, Waiter},
 };
 
 pub use crate::node::rules::{Claim, Entry, Key, Row, State};
@@ -230,24 +230,19 @@ impl Rows for NodeState {
         Ok(())
     }
 
-    fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Infallible> {
-        let docs =
-            starting_with(&self.docs, dir, "").filter(|(name, _)| rules::directory(name) == dir);
-        Ok(docs
-            .map(|(name, row)| (name.clone(), row.clone()))
-            .collect())
-    }
-
     fn doc_names(
         &mut self,
-        dir: &str,
-        now: NodeMs,
-        limit: usize,
-    ) -> Result<Vec<(String, u64)>, Infallible> {
-        let here =
-            |(name, row): &(&String, &Stored)| rules::directory(name) == dir && now < row.until;
-        let docs = starting_with(&self.docs, dir, "").filter(here).take(limit);
-        Ok(docs.map(|(name, row)| (name.clone(), row.rev)).collect())
+        prefix: &str,
+        from: &str,
+        count: usize,
+    ) -> Result<Vec<DocName>, Infallible> {
+        let docs = starting_with(&self.docs, prefix, from).take(count);
+        let shown = docs.map(|(name, row)| DocName {
+            name: name.clone(),
+            rev: row.rev,
+            until: row.until,
+        });
+        Ok(shown.collect())
     }
 
     fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, Infallible> {

@@ -184,6 +184,14 @@ pub(crate) struct Stored {
     pub(crate) body: String,
 }
 
+/// What a listing needs of a document before it shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DocName {
+    pub(crate) name: String,
+    pub(crate) rev: u64,
+    pub(crate) until: NodeMs,
+}
+
 /// Where a node's rows lie. Reads may return rows that have ended; the rules judge that.
 pub(crate) trait Rows {
     /// What goes wrong while reading or writing rows.
@@ -223,15 +231,13 @@ pub(crate) trait Rows {
     fn doc(&mut self, name: &str) -> Result<Option<Stored>, Self::Error>;
     fn put_doc(&mut self, name: &str, row: &Stored) -> Result<(), Self::Error>;
     fn drop_doc(&mut self, name: &str) -> Result<(), Self::Error>;
-    /// Documents whose [`directory`] is `dir`, in order.
-    fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
-    /// Names and revisions of what [`Rows::docs`] shows of what lives at `now`, `limit` at most.
+    /// Documents whose names start with `prefix`, in order, from `from` on, `count` at most.
     fn doc_names(
         &mut self,
-        dir: &str,
-        now: NodeMs,
-        limit: usize,
-    ) -> Result<Vec<(String, u64)>, Self::Error>;
+        prefix: &str,
+        from: &str,
+        count: usize,
+    ) -> Result<Vec<DocName>, Self::Error>;
 
     /// The waiters in a lock's queue, in order.
     fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
@@ -504,8 +510,8 @@ impl<R: Rows> Turn<'_, R> {
                 ttl,
                 body,
             } => self.put_doc(name, *rev, *ttl, body),
-            Op::Docs { dir } => self.docs(dir),
-            Op::DocNames { dir, limit } => self.doc_names(dir, *limit),
+            Op::Docs { dir, from, count } => self.docs(dir, from, *count, true),
+            Op::DocNames { dir, from, count } => self.docs(dir, from, *count, false),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
             Op::Admission => self.admission(),

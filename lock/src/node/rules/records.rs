@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Body, Entry, Row, Rows, Stored, Turn, later};
-use crate::node::{Answer, Doc, Record, Version};
+use super::{Body, DocName, Entry, Row, Rows, Stored, Turn, directory, later, walk::after};
+use crate::node::{Answer, Cursor, Doc, Page, Record, Version};
+
+/// Letters of bodies in one page of documents, about.
+const MUCH: usize = 256 * 1024;
 
 impl<R: Rows> Turn<'_, R> {
     /// `entry` is held by the writer.
@@ -71,28 +74,38 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Docs(doc.into_iter().collect()))
     }
 
-    pub(super) fn doc_names(&mut self, dir: &str, limit: u32) -> Result<Answer, R::Error> {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let found = self.rows.doc_names(dir, self.now, limit)?.into_iter();
-        let nameless = found.map(|(name, rev)| Doc {
-            name,
-            rev,
-            body: String::new(),
-        });
-        Ok(Answer::Docs(nameless.collect()))
-    }
-
-    pub(super) fn docs(&mut self, dir: &str) -> Result<Answer, R::Error> {
-        let stored = self.rows.docs(dir)?;
-        let living = stored.into_iter().filter(|(_, d)| self.now < d.until);
-        Ok(Answer::Docs(
-            living
-                .map(|(name, d)| Doc {
-                    name,
-                    rev: d.rev,
-                    body: d.body,
-                })
-                .collect(),
-        ))
+    /// A page of a directory, with the bodies or without. It ends early where they are much.
+    pub(super) fn docs(
+        &mut self,
+        dir: &str,
+        from: &Cursor,
+        count: u32,
+        with_bodies: bool,
+    ) -> Result<Answer, R::Error> {
+        let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
+        let names = self.rows.doc_names(dir, &from.0, count)?;
+        let last = names.last().filter(|_| names.len() == count);
+        let mut page = Page {
+            next: last.map(|last| after(&last.name)),
+            ..Page::default()
+        };
+        let mut room = MUCH;
+        for DocName { name, rev, until } in names {
+            if directory(&name) != dir || until <= self.now {
+                continue;
+            }
+            let stored = match with_bodies {
+                true => self.rows.doc(&name)?,
+                false => None,
+            };
+            let body = stored.map(|doc| doc.body).unwrap_or_default();
+            if body.len() > room && !page.docs.is_empty() {
+                page.next = Some(Cursor(name));
+                break;
+            }
+            room = room.saturating_sub(body.len());
+            page.docs.push(Doc { name, rev, body });
+        }
+        Ok(Answer::Page(page))
     }
 }

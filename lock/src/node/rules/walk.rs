@@ -5,6 +5,11 @@ use std::time::Duration;
 use super::{Body, LEFT, Row, Rows, Turn, later};
 use crate::node::{Answer, Cursor, Page, Seen};
 
+/// The least name after it.
+pub(super) fn after(name: &str) -> Cursor {
+    Cursor(format!("{name}\0"))
+}
+
 impl<R: Rows> Turn<'_, R> {
     /// The names of a page, and where the next one begins.
     fn page(
@@ -16,8 +21,7 @@ impl<R: Rows> Turn<'_, R> {
         let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
         let names = self.rows.names(prefix, &from.0, count)?;
         let last = names.last().filter(|_| names.len() == count);
-        // The least name after it.
-        let next = last.map(|last| Cursor(format!("{last}\0")));
+        let next = last.map(|last| after(last));
         Ok((names, next))
     }
 

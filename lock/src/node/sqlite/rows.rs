@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
-    rules::{Body, Claim, Entry, Row as NodeRow, Rows, State, Stored, Waiter, ceil_ms, directory},
+    rules::{Body, Claim, DocName, Entry, Row as NodeRow, Rows, State, Stored, Waiter, ceil_ms},
 };
 
 /// Documents, and releases, that are removed at a time.
@@ -72,26 +72,6 @@ impl<'c> SqlRows<'c> {
             .prepare_cached(sql)?
             .query_row(params, read)
             .optional()
-    }
-
-    /// Rows of an ordered query while `text` in the first column starts with `prefix`.
-    fn while_prefix<T>(
-        &self,
-        sql: &str,
-        prefix: &str,
-        mut read: impl FnMut(String, &Row<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<Vec<T>> {
-        let mut select = self.conn.prepare_cached(sql)?;
-        let mut rows = select.query([prefix])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let name: String = row.get(0)?;
-            if !name.starts_with(prefix) {
-                break;
-            }
-            found.push(read(name, row)?);
-        }
-        Ok(found)
     }
 }
 
@@ -260,35 +240,25 @@ impl Rows for SqlRows<'_> {
         self.run("DELETE FROM wk_doc WHERE name = ?1", [name])
     }
 
-    fn docs(&mut self, dir: &str) -> rusqlite::Result<Vec<(String, Stored)>> {
-        let select =
-            "SELECT name, rev, ttl, until, body FROM wk_doc WHERE name >= ?1 ORDER BY name";
-        let rows = self.while_prefix(select, dir, |name, row| {
-            // Of directories below it not even the bodies are read.
-            let here = directory(&name) == dir;
-            here.then(|| Ok((name, stored(row)?))).transpose()
-        });
-        Ok(rows?.into_iter().flatten().collect())
-    }
-
     fn doc_names(
         &mut self,
-        dir: &str,
-        now: NodeMs,
-        limit: usize,
-    ) -> rusqlite::Result<Vec<(String, u64)>> {
-        let select = "SELECT name, rev, until FROM wk_doc WHERE name >= ?1 ORDER BY name";
-        let mut found = 0;
-        let rows = self.while_prefix(select, dir, |name, row| {
-            let lives = now < NodeMs(number(row, 2)?);
-            let shown = lives && found < limit && directory(&name) == dir;
-            found += usize::from(shown);
-            Ok(match shown {
-                true => Some((name, number(row, 1)?)),
-                false => None,
+        prefix: &str,
+        from: &str,
+        count: usize,
+    ) -> rusqlite::Result<Vec<DocName>> {
+        let select = "SELECT name, rev, until FROM wk_doc WHERE name >= ?1 ORDER BY name LIMIT ?2";
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let mut select = self.conn.prepare_cached(select)?;
+        let names = select.query_map(params![from.max(prefix), count], |row| {
+            Ok(DocName {
+                name: row.get(0)?,
+                rev: number(row, 1)?,
+                until: NodeMs(number(row, 2)?),
             })
-        });
-        Ok(rows?.into_iter().flatten().collect())
+        })?;
+        let names: Vec<DocName> = names.collect::<rusqlite::Result<_>>()?;
+        let starts = |doc: &DocName| doc.name.starts_with(prefix);
+        Ok(names.into_iter().take_while(starts).collect())
     }
 
     fn waiters(&mut self, key: &str) -> rusqlite::Result<Vec<Waiter>> {

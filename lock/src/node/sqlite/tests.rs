@@ -148,9 +148,13 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
         }
     );
     let docs = after
-        .call(&call([Op::Docs { dir: String::new() }]))
+        .call(&call([Op::Docs {
+            dir: String::new(),
+            from: Cursor::default(),
+            count: 9,
+        }]))
         .unwrap();
-    assert!(matches!(&docs.answers[0], Answer::Docs(docs) if docs.len() == 1));
+    assert!(matches!(&docs.answers[0], Answer::Page(page) if page.docs.len() == 1));
     let granted = after.call(&call([acquire("k", "b")])).unwrap();
     assert!(matches!(
         granted.answers[0],

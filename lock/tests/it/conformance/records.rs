@@ -179,16 +179,86 @@ pub(crate) async fn the_names_of_a_directory_are_listed_without_what_they_hold(l
     )
     .await;
     ask(&*node, put("a/short", 1, SHORT, "body")).await;
-    let listed = |limit: u32| Op::DocNames {
-        dir: "a/".to_owned(),
-        limit,
-    };
     let all = ["a/a", "a/b", "a/c"].map(|name| doc(name, 7, ""));
     granted(&*node, take_for("clock", "x", SHORT * 2)).await;
     wait_until_free(&*node, "clock").await;
-    assert_eq!(found_docs(&*node, listed(100)).await, all);
-    assert_eq!(found_docs(&*node, listed(2)).await, all[..2]);
-    assert_eq!(found_docs(&*node, listed(0)).await, []);
+    assert_eq!(doc_names(&*node, "a/", 100).await.0, all);
+}
+
+pub(crate) async fn a_directory_is_read_page_by_page(lab: Lab) {
+    const MANY: usize = 1_000;
+    let node = lab.client().await;
+    let mut all: Vec<Doc> = (0..MANY)
+        .map(|n| doc(&format!("a/{n:04}"), 7, "body"))
+        .collect();
+    let mut puts: Vec<Op> = all
+        .iter()
+        .map(|doc| put(&doc.name, 7, LONG, "body"))
+        .collect();
+    // Neither what lies elsewhere is on a page, nor what has ended.
+    puts.extend((0..MANY / 10).map(|n| put(&format!("a/b/{n}"), 1, LONG, "")));
+    puts.extend((0..MANY / 2).map(|n| put(&format!("a/short {n}"), 1, SHORT, "")));
+    for some in puts.chunks(250) {
+        ask_all(&*node, some.to_vec()).await;
+    }
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    for count in [1, 7, 100] {
+        let (named, largest) = doc_names(&*node, "a/", count).await;
+        let bare = all.iter().map(|d| doc(&d.name, 7, ""));
+        assert!(named.into_iter().eq(bare), "by {count}");
+        // A store may look at a little more than it was asked to.
+        assert!(largest <= count as usize + 100, "{largest} by {count}");
+        if count > 1 {
+            assert_eq!(docs_by(&*node, "a/", count).await, all, "by {count}");
+        }
+    }
+    // What stands all the while is read, also when others come and go.
+    let (mut seen, mut next) = (Vec::new(), Some(Cursor::default()));
+    let mut gone = all.split_off(MANY / 2).into_iter();
+    let mut come = 0;
+    while let Some(from) = next {
+        let op = Op::DocNames {
+            dir: "a/".to_owned(),
+            from,
+            count: 50,
+        };
+        let Answer::Page(page) = ask(&*node, op).await else {
+            panic!("no page");
+        };
+        seen.extend(page.docs.into_iter().map(|doc| doc.name));
+        next = page.next;
+        for doc in gone.by_ref().take(40) {
+            ask(&*node, Op::RemoveDoc { name: doc.name }).await;
+        }
+        come += 1;
+        ask(&*node, put(&format!("a/new {come}"), 1, LONG, "")).await;
+    }
+    assert!(all.iter().all(|doc| seen.contains(&doc.name)));
+}
+
+pub(crate) async fn large_documents_are_read_whole_and_apart(lab: Lab) {
+    let node = lab.client().await;
+    let sizes = [10, 400_000, 0, 300_000, 100_000, 200_000, 20];
+    let all: Vec<Doc> = sizes
+        .iter()
+        .enumerate()
+        .map(|(n, size)| doc(&format!("a/{n}"), 1, &"x".repeat(*size)))
+        .collect();
+    for doc in &all {
+        ask(&*node, put(&doc.name, 1, LONG, &doc.body)).await;
+    }
+    assert!(docs_by(&*node, "a/", 100).await == all);
+    let op = Op::Docs {
+        dir: "a/".to_owned(),
+        from: Cursor::default(),
+        count: 100,
+    };
+    let Answer::Page(page) = ask(&*node, op).await else {
+        panic!("no page");
+    };
+    let text: usize = page.docs.iter().map(|doc| doc.body.len()).sum();
+    assert!(text <= 400_010, "{text} in one page");
 }
 
 pub(crate) async fn one_document_is_read_by_its_name(lab: Lab) {
@@ -333,21 +403,55 @@ fn doc(name: &str, rev: u64, body: &str) -> Doc {
 
 /// By name: nodes may answer in any order.
 async fn docs(node: &dyn Node, dir: &str) -> Vec<Doc> {
-    let dir = dir.to_owned();
-    found_docs(node, Op::Docs { dir }).await
+    docs_by(node, dir, 100).await
+}
+
+async fn docs_by(node: &dyn Node, dir: &str, count: u32) -> Vec<Doc> {
+    let (page, _) = pages(node, |from| Op::Docs {
+        dir: dir.to_owned(),
+        from,
+        count,
+    })
+    .await;
+    let mut docs = page.docs;
+    for name in page.large {
+        docs.extend(one_doc(node, &name).await);
+    }
+    docs.sort_by(|a, b| a.name.cmp(&b.name));
+    docs
+}
+
+/// And how many were on the largest page.
+async fn doc_names(node: &dyn Node, dir: &str, count: u32) -> (Vec<Doc>, usize) {
+    let (mut page, largest) = pages(node, |from| Op::DocNames {
+        dir: dir.to_owned(),
+        from,
+        count,
+    })
+    .await;
+    page.docs.sort_by(|a, b| a.name.cmp(&b.name));
+    (page.docs, largest)
+}
+
+async fn pages(node: &dyn Node, op: impl Fn(Cursor) -> Op) -> (Page, usize) {
+    let (mut all, mut largest, mut next) = (Page::default(), 0, Some(Cursor::default()));
+    while let Some(from) = next {
+        let page = match ask(node, op(from)).await {
+            Answer::Page(page) => page,
+            other => panic!("no page: {other:?}"),
+        };
+        largest = largest.max(page.docs.len());
+        all.docs.extend(page.docs);
+        all.large.extend(page.large);
+        next = page.next;
+    }
+    (all, largest)
 }
 
 async fn one_doc(node: &dyn Node, name: &str) -> Vec<Doc> {
     let name = name.to_owned();
-    found_docs(node, Op::Doc { name }).await
-}
-
-async fn found_docs(node: &dyn Node, op: Op) -> Vec<Doc> {
-    match ask(node, op).await {
-        Answer::Docs(mut docs) => {
-            docs.sort_by(|a, b| a.name.cmp(&b.name));
-            docs
-        }
+    match ask(node, Op::Doc { name }).await {
+        Answer::Docs(docs) => docs,
         other => panic!("not documents: {other:?}"),
     }
 }

@@ -1,5 +1,5 @@
 use super::{super::finding::Severity, *};
-use crate::node::NodeFacts;
+use crate::node::{NodeFacts, Token};
 
 fn limits() -> Limits {
     Limits {
@@ -52,7 +52,16 @@ fn a_good_node_is_ok_and_says_how_it_does() {
 #[test]
 fn every_fault_of_a_node_has_its_remedy() {
     type Change = fn(&mut NodeState);
-    let faults: [(Change, Severity, &str, &str); 17] = [
+    let faults: [(Change, Severity, &str, &str); 18] = [
+        (
+            |n| {
+                n.damage.found = vec!["the row of `a` is malformed".into()];
+                n.damage.more = 2;
+            },
+            Severity::Error,
+            "damaged: the row of `a` is malformed, and 2 more",
+            "empty it",
+        ),
         (
             |n| n.facts.role = Some("slave".into()),
             Severity::Error,
@@ -221,4 +230,30 @@ fn two_addresses_of_one_server_are_found_and_nodes_to_spare_counted() {
     let found = together(&nodes, &limits());
     assert_eq!(found[0].severity, Severity::Error);
     assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+}
+
+#[test]
+fn a_number_far_above_those_of_the_others_is_damage_of_its_node() {
+    let nodes = |far: [bool; 3]| {
+        let node = |(name, far): (&str, bool)| {
+            let mut node = good(name);
+            node.damage.far = far.then(|| (Token((1 << 53) - 5), "the counter of `a`".into()));
+            node
+        };
+        ["a", "b", "c"]
+            .into_iter()
+            .zip(far)
+            .map(node)
+            .collect::<Vec<_>>()
+    };
+    let found = |far| {
+        let found = judge(&nodes(far), &limits()).into_iter();
+        let damaged = found.filter(|f| f.finding.contains("damaged"));
+        damaged.map(|f| (f.subject, f.remedy)).collect::<Vec<_>>()
+    };
+    let one = found([false, true, false]);
+    assert_eq!(one[0].0, "b");
+    assert!(one[0].1.contains("empty it") && one.len() == 1);
+    // A majority cannot be told from a fleet that has counted so far.
+    assert_eq!(found([true, true, false]), []);
 }

@@ -180,9 +180,12 @@ local function records()
       else
         room = room - length
         local text = text_of(key, v)
-        -- Who reads this must not take it for all that was known.
-        if not text then return BARE end
-        bodies[#bodies + 1] = { key, sub(v, 14, 45), text }
+        if text then
+          bodies[#bodies + 1] = { key, sub(v, 14, 45), text }
+        else
+          -- Who reads this must not take it for all that was known: asked for by itself, it is refused by name.
+          large[#large + 1] = key
+        end
       end
     end
   end
@@ -283,12 +286,13 @@ local function rare(code)
     misfits[#misfits + 1] = key
     return nil
   end
-  local function names_in(dir)
+  -- A page of a directory's names, as they lie: each with its score. What has ended goes, a page at a time too.
+  local function names_in(dir, from, count)
     local index = index_of(dir)
-    if try('ZREMRANGEBYSCORE', index, '-inf', '(' .. now) == nil then return {} end
-    local found = call('ZRANGE', index, 0, -1)
-    table.sort(found)
-    return found
+    local gone = try('ZRANGEBYSCORE', index, '-inf', '(' .. now, 'LIMIT', 0, count)
+    if gone == nil then return { '0', {} } end
+    if #gone > 0 then call('ZREM', index, unpack(gone)) end
+    return call('ZSCAN', index, from, 'COUNT', count)
   end
   local function show_doc(found, name)
     local doc = try('HMGET', doc_key(name), 'rev', 'body')
@@ -314,21 +318,28 @@ local function rare(code)
     return DONE
   end
   if code == 'docs' then
-    local found = {}
-    for _, name in ipairs(names_in(args(1))) do show_doc(found, name) end
-    return { DOCS, found, misfits }
+    local found, docs, large, room = names_in(args(3)), {}, {}, MUCH * 4
+    for i = 1, #found[2], 2 do
+      local name = found[2][i]
+      local length = try('HSTRLEN', doc_key(name), 'body')
+      if length and length > room then
+        large[#large + 1] = name
+      elseif length then
+        room = room - length
+        show_doc(docs, name)
+      end
+    end
+    return { PAGE, next_of(found), {}, {}, 0, large, docs, misfits }
   end
   -- Without the bodies: looked at again and again.
   if code == 'doc_names' then
-    local dir, limit = args(2)
-    local found = {}
-    limit = number_of(limit)
-    for _, name in ipairs(names_in(dir)) do
-      if #found >= limit then break end
+    local found, docs = names_in(args(3)), {}
+    for i = 1, #found[2], 2 do
+      local name = found[2][i]
       local rev = try('HGET', doc_key(name), 'rev')
-      if rev then found[#found + 1] = { name, number_of(rev) or 0, '' } end
+      if rev then docs[#docs + 1] = { name, number_of(rev) or 0, '' } end
     end
-    return { DOCS, found, misfits }
+    return { PAGE, next_of(found), {}, {}, 0, {}, docs, misfits }
   end
   if code == 'doc' then
     local found = {}

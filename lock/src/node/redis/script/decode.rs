@@ -68,7 +68,7 @@ impl<'a> Scene<'a> {
 
     /// What stands in the table may be anything, and costs its own lock alone: it counts as held.
     fn read(&mut self, value: Value, op: &Op) -> Result<Answer, NodeError> {
-        let refused = |key: &str| Answer::Refused(row::malformed(key));
+        let refused = |key: &str| Answer::Refused(View::malformed(key));
         // What needs no more words.
         if let Value::Int(number) = value {
             return match (number, u64::try_from(number)) {
@@ -116,9 +116,7 @@ impl<'a> Scene<'a> {
             9 => Answer::Page(self.page(&mut f)?),
             10 => {
                 let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
-                for key in f.list()? {
-                    self.misfits.push(Fields(vec![key].into_iter()).text()?);
-                }
+                self.misfits.extend(texts(f.list()?)?);
                 Answer::Docs(docs)
             }
             11 => Answer::Broken(self.view(key, &mut f)?),
@@ -170,12 +168,12 @@ impl<'a> Scene<'a> {
             true => view,
             false => match row::body(&version, &body) {
                 Some(record) => View { record, ..view },
-                None => row::malformed(key),
+                None => View::malformed(key),
             },
         })
     }
 
-    fn page(&self, f: &mut Fields) -> Result<Page, NodeError> {
+    fn page(&mut self, f: &mut Fields) -> Result<Page, NodeError> {
         let next = f.optional()?.map(Cursor);
         let mut views = Vec::new();
         for value in f.list()? {
@@ -190,16 +188,15 @@ impl<'a> Scene<'a> {
             bodies.extend(row::body(&version, &text).map(|record| (key, record)));
         }
         let forgotten = u32::try_from(f.int()?).unwrap_or_default();
-        let mut large = Vec::new();
-        if let Some(names) = f.0.next() {
-            for name in Fields::of(names)?.0 {
-                large.push(Fields(vec![name].into_iter()).text()?);
-            }
-        }
+        let large = texts(f.list_or_none()?)?;
+        let docs = f.list_or_none()?.into_iter().map(doc);
+        let docs = docs.collect::<Result<_, _>>()?;
+        self.misfits.extend(texts(f.list_or_none()?)?);
         Ok(Page {
             next,
             views,
             bodies,
+            docs,
             large,
             forgotten,
         })
@@ -255,6 +252,11 @@ pub(super) fn key_of(op: &Op) -> &str {
         | Op::Forget { key, .. } => key,
         _ => "",
     }
+}
+
+fn texts(values: Vec<Value>) -> Result<Vec<String>, NodeError> {
+    let text = |value: Value| Fields(vec![value].into_iter()).text();
+    values.into_iter().map(text).collect()
 }
 
 fn doc(value: Value) -> Result<Doc, NodeError> {
@@ -316,6 +318,14 @@ impl Fields {
             all.extend(std::iter::repeat_n(answer, times));
         }
         Ok(all)
+    }
+
+    /// What is left out at the end is empty.
+    fn list_or_none(&mut self) -> Result<Vec<Value>, NodeError> {
+        match self.0.as_slice().is_empty() {
+            true => Ok(Vec::new()),
+            false => self.list(),
+        }
     }
 
     fn int(&mut self) -> Result<i64, NodeError> {

@@ -20,6 +20,9 @@ const NAME: usize = 64;
 
 /// Digits of a time.
 pub(super) const TIME: usize = 13;
+/// The same of names of documents, and of documents.
+const NAMES: u32 = 250;
+const DOCS: u32 = 100;
 
 /// Letters of an incarnation in the table: a nonce is filled up with `-`.
 const INC: usize = 16;
@@ -327,7 +330,7 @@ impl Args {
                 count,
             } => {
                 let pattern = format!("l{}*", literal(prefix));
-                self.texts(&["list", cursor(&from.0), &page(*count), &pattern]);
+                self.texts(&["list", cursor(&from.0), &page(*count, PAGE), &pattern]);
             }
             Op::PutDoc {
                 name,
@@ -337,8 +340,12 @@ impl Args {
             } => {
                 self.texts(&["put_doc", name, &rev.to_string(), &millis(*ttl), body]);
             }
-            Op::Docs { dir } => self.texts(&["docs", dir]),
-            Op::DocNames { dir, limit } => self.texts(&["doc_names", dir, &limit.to_string()]),
+            Op::Docs { dir, from, count } => {
+                self.texts(&["docs", dir, cursor(&from.0), &page(*count, DOCS)]);
+            }
+            Op::DocNames { dir, from, count } => {
+                self.texts(&["doc_names", dir, cursor(&from.0), &page(*count, NAMES)]);
+            }
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
             Op::Admission => self.texts(&["admission"]),
@@ -378,9 +385,11 @@ impl Args {
                 self.texts(&[&wide(counter.0), &lost]);
             }
             Op::Records { from, count } => {
-                self.texts(&["records", cursor(&from.0), &page(*count)]);
+                self.texts(&["records", cursor(&from.0), &page(*count, PAGE)]);
             }
-            Op::Sweep { from, count } => self.texts(&["sweep", cursor(&from.0), &page(*count)]),
+            Op::Sweep { from, count } => {
+                self.texts(&["sweep", cursor(&from.0), &page(*count, PAGE)])
+            }
             Op::Forget {
                 key,
                 seen,
@@ -552,8 +561,8 @@ fn cursor(from: &str) -> &str {
     if from.is_empty() { "0" } else { from }
 }
 
-fn page(count: u32) -> Digits {
-    Digits::of(count.clamp(1, PAGE).into(), 1)
+fn page(count: u32, most: u32) -> Digits {
+    Digits::of(count.clamp(1, most).into(), 1)
 }
 
 /// A pattern that means exactly this text.

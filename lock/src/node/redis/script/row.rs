@@ -3,7 +3,6 @@
 use crate::node::{NodeMs, Record, Token, Version, View, rules::LIMIT};
 
 /// Who is said to hold a lock whose row makes no sense: it is held, so that nothing is built on it.
-const MALFORMED: &str = "(malformed)";
 
 /// How a raw key is shown beside a row.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +41,7 @@ impl Row<'_> {
             Some(_) => self.record(),
         };
         let Some(Shown { owner, until, view }) = seen else {
-            return malformed(key);
+            return View::malformed(key);
         };
         let key = key.to_owned();
         let foreign = plain.value.is_some() && plain.value != owner;
@@ -125,15 +124,6 @@ impl Row<'_> {
         };
         let until = if view.released { 0 } else { until };
         Some(Shown { owner, until, view })
-    }
-}
-
-/// What a row that makes no sense shows.
-pub(super) fn malformed(key: &str) -> View {
-    View {
-        key: key.to_owned(),
-        holder: Some(MALFORMED.to_owned()),
-        ..View::default()
     }
 }
 

@@ -268,24 +268,30 @@ fn a_short_answer_is_one_text_or_says_how_often_each_comes() {
         record: Record::default(),
     };
     let call = prepared(vec![lock("a")]);
-    let (reply, _) = call.decode(bulk("17954036997900000000000000007")).unwrap();
+    let (reply, _) = call
+        .decode(bulk("17954036997900000000000000007"), &Peer::default())
+        .unwrap();
     assert_eq!(
         (reply.at, &reply.answers[..]),
         (NodeMs(1_795_403_699_790), &[granted(7)][..])
     );
     for nonsense in ["", "17954036997x", "1795403699790x", "1795403699790-7"] {
-        assert!(call.decode(bulk(nonsense)).is_err(), "{nonsense}");
+        assert!(
+            call.decode(bulk(nonsense), &Peer::default()).is_err(),
+            "{nonsense}"
+        );
     }
     let call = prepared(vec![release("a", "x", Kind::Lock)]);
-    let (reply, _) = call.decode(bulk("1795403699790")).unwrap();
+    let (reply, _) = call
+        .decode(bulk("1795403699790"), &Peer::default())
+        .unwrap();
     assert_eq!(reply.answers, [Answer::Done]);
 
     let call = prepared(vec![lock("a"), lock("b"), claim("c", "x")]);
     let runs = |runs: &[i64]| {
         let head = [3, 1_795_403_699_790];
-        call.decode(Value::Array(
-            head.iter().chain(runs).map(|n| Value::Int(*n)).collect(),
-        ))
+        let told = head.iter().chain(runs).map(|n| Value::Int(*n)).collect();
+        call.decode(Value::Array(told), &Peer::default())
     };
     let (reply, _) = runs(&[7, 2, 0, 1]).unwrap();
     assert_eq!(reply.answers, [granted(7), granted(7), Answer::Done]);
