@@ -233,9 +233,15 @@ mod tests {
                 woken.lock().unwrap().push(n);
             }));
         }
-        tokio::task::yield_now().await;
+        // A runtime lets so many tasks run before it comes back to this one.
+        let all_have_run = || async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        all_have_run().await;
         sender.send_replace(1);
-        tokio::task::yield_now().await;
+        all_have_run().await;
         let woken = woken.lock().unwrap().clone();
         assert_eq!(woken, (0..100).collect::<Vec<_>>());
     }

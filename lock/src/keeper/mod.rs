@@ -70,6 +70,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::Events,
+    latest,
     lease::{LeaseView, Note, Pulse},
     node::{Announcement, Expiry, Node},
     quorum::{
@@ -242,7 +243,7 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
-                members: tokio::sync::watch::Sender::new(Arc::new(match &self.guard {
+                members: latest::Sender::new(Arc::new(match &self.guard {
                     Some(guard) if guard.fleet.is_guarded() => Members::default(),
                     _ => Members::all(),
                 })),

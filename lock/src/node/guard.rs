@@ -69,13 +69,16 @@ pub struct Admission {
     pub memory_loss: Option<i64>,
 }
 
+/// Letters of an incarnation in a marker.
+pub(crate) const INC: usize = 16;
+
 /// Letters of a roster's stamp.
 pub(crate) const STAMP: usize = 16;
 
 /// The marker of a node that was admitted under `inc` with this roster.
 pub(crate) fn marker(inc: &str, roster: &str) -> String {
     let stamp = roster.get(..STAMP).unwrap_or("0000000000000000");
-    format!("{inc:-<16}{stamp}")
+    format!("{inc:-<INC$}{stamp}")
 }
 
 // === impl Admission ===

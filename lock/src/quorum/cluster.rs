@@ -22,6 +22,7 @@ use crate::{
         watch::{self, Watch},
     },
     hash::fnv1a,
+    latest,
     node::{
         Answer, Expiry, Kind, NodeError, Op, Take, Token, View,
         damage::malformed,
@@ -61,7 +62,7 @@ pub(crate) struct Parts {
     pub(crate) expiry: Expiry,
     pub(crate) watch: Mutex<Watch>,
     /// Whose votes count together.
-    pub(crate) members: tokio::sync::watch::Sender<Arc<Members>>,
+    pub(crate) members: latest::Sender<Arc<Members>>,
     pub(crate) heard: Heard,
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,

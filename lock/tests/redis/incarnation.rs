@@ -227,10 +227,8 @@ pub(crate) fn a_master_that_took_over_the_memory_of_another_has_lost_its_own() {
         follow(server, &copy).await;
         server.raw(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(server.raw(&["HEXISTS", TABLE, "lafter"]), ":0\r\n");
-        assert_eq!(
-            server.raw(&["HGET", TABLE, "m"]),
-            "$16\r\nn---------------\r\n"
-        );
+        let marker = server.raw(&["HGET", TABLE, "m"]);
+        assert!(marker.starts_with("$32\r\nn---------------0"), "{marker}");
         scene.is_lost("there and back").await;
         // Once it was seen it does not come back with the history that is forgotten.
         scene.backlog_ends().await;

@@ -6,6 +6,7 @@
 
 mod decode;
 mod encode;
+mod peer;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use crate::{
 pub(super) use decode::Marker;
 use decode::{Form, Scene, key_of, nonsense};
 use encode::Args;
+pub(super) use peer::Peer;
 
 /// Owners may be so long: what is longer in a plain key is a stranger's.
 const LONGEST_OWNER: usize = 500;
@@ -113,15 +115,6 @@ pub(super) struct Prepared {
     layout: Arc<Layout>,
     call: Arc<Call>,
     usual: bool,
-}
-
-/// What a connection knows of the server at its other end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Peer {
-    /// Its process and database: `RUN_ID/DB`.
-    pub(super) server: String,
-    /// The marker, once its server was seen to be admitted.
-    pub(super) marker: Option<Arc<str>>,
 }
 
 // === impl Layout ===

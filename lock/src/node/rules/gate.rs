@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Body, LAST, Rows, Turn, later};
 use crate::node::{
     Admission, Answer, Card, Eligibility, Record, Token,
-    guard::{closed_since, marker},
+    guard::{INC, closed_since, marker},
 };
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
@@ -186,7 +186,8 @@ impl<R: Rows> Turn<'_, R> {
                 && marker.incarnation != incarnation
             {
                 nonce.clone_into(&mut marker.inc);
-                marker.text = self::marker(nonce, &self.gate.roster).into();
+                let stamp = marker.text.get(INC..).unwrap_or_default();
+                marker.text = self::marker(nonce, stamp).into();
             }
         }
         self.admission()

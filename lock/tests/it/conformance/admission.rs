@@ -140,6 +140,7 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
         nominated_for: None,
         admitted: true,
         inc: "n".into(),
+        marker: format!("{:-<16}{}", "n", "0".repeat(16)),
         config: Some("one".into()),
         counter: Token(80),
         memory_loss: Some(12),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use deadpool_redis::redis::Value;
 
 use super::{
-    Peer,
     encode::TIME,
+    peer::Peer,
     row::{self, Plain, Row},
 };
 use crate::node::{

@@ -2,8 +2,6 @@
 
 use crate::node::{NodeMs, Record, Token, Version, View, rules::LIMIT};
 
-/// Who is said to hold a lock whose row makes no sense: it is held, so that nothing is built on it.
-
 /// How a raw key is shown beside a row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plain {
