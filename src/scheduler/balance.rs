@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
+    fleet::presence,
     intent::Resign,
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
@@ -59,10 +60,13 @@ pub(crate) async fn balance(
                 one(&ctx, &min_terms, &log).await;
             }
         }
+        // Not in step with the ticks of a job, which would be found running at every look.
+        let sooner = ctx.chance.up_to(presence::INTERVAL / 4);
+        let next = ctx.place.look_after(ctx.clock.now()).saturating_sub(sooner);
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
-            () = ctx.clock.sleep(ctx.place.look_after(ctx.clock.now())) => {}
+            () = ctx.clock.sleep(next) => {}
         }
     }
 }

@@ -49,7 +49,9 @@ async fn act(world: &World) {
         fleet.push(join(world, n));
     }
     let mut born = fleet.len();
-    while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
+    world.founded().await;
+    let end = world.time.elapsed() + LENGTH;
+    while world.time.elapsed() < end && world.checker.violation().is_none() {
         let successor = || {
             born += 1;
             join(world, born - 1)

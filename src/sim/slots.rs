@@ -46,7 +46,9 @@ fn never_more_holders_than_slots_whatever_fails() {
                 _ => World::forgetful(seed, 3, Memory::Guarded),
             };
             let mut fleet: Vec<_> = (0..4).map(|n| join(&world, n)).collect();
-            while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
+            world.founded().await;
+            let end = world.time.elapsed() + LENGTH;
+            while world.time.elapsed() < end && world.checker.violation().is_none() {
                 world.trouble(&mut fleet, || join(&world, 4)).await;
             }
             assert_eq!(world.checker.violation(), None, "seed {seed}");

@@ -268,6 +268,14 @@ impl World {
         }
     }
 
+    /// Most fleets that guard their nodes are founded before anything goes wrong: that takes all of their nodes, for as long as the
+    /// longest lease and a little.
+    pub(crate) async fn founded(&self) {
+        if self.memory == Memory::Guarded && self.chance.hits(0.8) {
+            self.time.clock().sleep(TTL * 4).await;
+        }
+    }
+
     /// After a while something goes wrong with one of the machines or with a node, or all gets well. A machine that dies has a
     /// successor.
     pub(crate) async fn trouble(&self, fleet: &mut [Machine], successor: impl FnOnce() -> Machine) {

@@ -106,6 +106,7 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard) {
         list,
         tended: (0..nodes).map(|_| Tended::default()).collect(),
         last: vec![None; nodes],
+        answered: vec![false; nodes],
         said: Said::default(),
         cluster,
         guard,
@@ -169,6 +170,8 @@ struct Tending {
     tended: Vec<Tended>,
     /// What each node has shown last.
     last: Vec<Option<Admission>>,
+    /// Which of them have answered when they were asked last.
+    answered: Vec<bool>,
     said: Said,
 }
 
@@ -267,13 +270,14 @@ impl Tending {
         let links = self.cluster.links.iter().enumerate();
         let waiting = links.map(|(node, link)| -> BoxFuture<'_, ()> {
             let marker = members.markers.get(node).cloned().flatten();
-            let shown = self.last[node].is_some();
+            let answered = self.answered[node];
             let all = members.all;
             let mut eligibility = link.eligibility();
             let before = eligibility.borrow_and_update().clone();
             Box::pin(async move {
-                if !shown {
+                if !answered {
                     link.up().await;
+                    return;
                 }
                 let as_before = |now: &Eligibility| match (now, &marker) {
                     _ if all => votes(now),
@@ -281,7 +285,7 @@ impl Tending {
                     (_, Some(_)) => false,
                     (now, None) => *now == before,
                 };
-                if !shown || eligibility.wait_for(|now| !as_before(now)).await.is_ok() {
+                if eligibility.wait_for(|now| !as_before(now)).await.is_ok() {
                     return;
                 }
                 std::future::pending().await
@@ -314,6 +318,7 @@ impl Tending {
             }
         }
         self.publish(true);
+        self.answered = nodes.iter().map(Option::is_some).collect();
         Looks {
             nodes,
             began,

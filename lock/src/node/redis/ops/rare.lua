@@ -408,7 +408,9 @@ local function rare(code)
     local same, m = shows(marked, nonce, id, before)
     if not same then return UNADMITTED end
     if m[1] and m[4] == argv[5] then
-      call('HSET', t, 'r', roster, 'm', sub(m[1], 1, 16) .. sub(roster, 1, 16))
+      local name = sub(m[1], 1, 16) .. sub(roster, 1, 16)
+      call('HSET', t, 'r', roster, 'm', name)
+      marker = marker and name
     elseif nonce ~= '' and m[5] == argv[5] and (not m[1] or find(m[4] or '', '^closed ')) then
       call('HSET', t, 'r', roster)
     else
