@@ -186,6 +186,19 @@ impl Rows for NodeState {
         Ok(())
     }
 
+    fn keep_body(
+        &mut self,
+        key: &str,
+        now: NodeMs,
+        until: Option<NodeMs>,
+    ) -> Result<(), Infallible> {
+        let body = self.bodies.get_mut(key);
+        if let Some(body) = body.filter(|b| b.until.is_none_or(|until| now < until)) {
+            body.until = until;
+        }
+        Ok(())
+    }
+
     fn drop_body(&mut self, key: &str) -> Result<(), Infallible> {
         self.bodies.remove(key);
         Ok(())

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    Attempt, Body, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, later, out_of_range,
-};
+use super::{Attempt, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, later, out_of_range};
 use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
@@ -112,9 +110,8 @@ impl<R: Rows> Turn<'_, R> {
     /// waited goes on waiting (W1). What the predecessors left.
     fn put(&mut self, key: &str, row: Option<&Row>, entry: Entry) -> Result<Record, R::Error> {
         let body = self.body(key)?;
-        if let Some(body) = body.as_ref().filter(|body| body.until.is_some()) {
-            let (record, until) = (body.record.clone(), None);
-            self.rows.put_body(key, &Body { record, until })?;
+        if body.as_ref().is_some_and(|body| body.until.is_some()) {
+            self.rows.keep_body(key, self.now, None)?;
         }
         let record = body.map(|body| body.record).unwrap_or_default();
         let waits = row.and_then(Row::entry).map_or(NodeMs(0), |e| e.waits);

@@ -207,6 +207,13 @@ pub(crate) trait Rows {
 
     fn body(&mut self, key: &str) -> Result<Option<Body>, Self::Error>;
     fn put_body(&mut self, key: &str, body: &Body) -> Result<(), Self::Error>;
+    /// The body, where one stands that has not ended at `now`, ends then; its text is not touched, which may be large.
+    fn keep_body(
+        &mut self,
+        key: &str,
+        now: NodeMs,
+        until: Option<NodeMs>,
+    ) -> Result<(), Self::Error>;
     fn drop_body(&mut self, key: &str) -> Result<(), Self::Error>;
 
     /// Names with a row or a body that start with `prefix`, in order, from `from` on, `count` at most.
@@ -676,10 +683,7 @@ impl<R: Rows> Turn<'_, R> {
     /// The body ends `retention` from now.
     fn end_body(&mut self, key: &str, retention: Duration) -> Result<(), R::Error> {
         let until = Some(later(self.now, retention));
-        match self.body(key)? {
-            Some(body) => self.rows.put_body(key, &Body { until, ..body }),
-            None => Ok(()),
-        }
+        self.rows.keep_body(key, self.now, until)
     }
 
     /// C3: what is forgotten is remembered as a number.

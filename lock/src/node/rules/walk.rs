@@ -112,7 +112,7 @@ impl<R: Rows> Turn<'_, R> {
                 Some(body) if body.until.is_none() => {
                     // Its lease was lost with its incarnation.
                     let until = Some(later(self.now, LEFT));
-                    self.rows.put_body(&name, &Body { until, ..body })?;
+                    self.rows.keep_body(&name, self.now, until)?;
                 }
                 Some(body) if body.until.is_some_and(|until| until <= self.now) => {
                     self.rows.drop_body(&name)?;

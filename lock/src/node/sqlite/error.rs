@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use super::open::BEFORE;
+
 /// Why a file cannot be the embedded store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -92,7 +94,8 @@ pub enum OpenError {
     },
     /// Written by another version of this library.
     #[error(
-        "{path} has layout {found}, this version knows layout {known}; use the version that wrote it"
+        "{path} has layout {found}, this version knows layout {known}; {}",
+        instead(*found)
     )]
     OtherLayout {
         /// The file.
@@ -130,6 +133,14 @@ pub enum OpenError {
         /// What SQLite says.
         source: rusqlite::Error,
     },
+}
+
+/// What to do about a file of another layout.
+fn instead(found: i64) -> &'static str {
+    match found == BEFORE {
+        true => "other processes use it so: stop them, and the next start brings it to this layout",
+        false => "use the version that wrote it",
+    }
 }
 
 fn those(users: &[u32]) -> String {

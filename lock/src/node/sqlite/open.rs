@@ -19,7 +19,10 @@ use super::{
 use crate::{node::NodeMs, owned};
 
 /// The layout known here.
-const LAYOUT: i64 = 4;
+pub(super) const LAYOUT: i64 = 5;
+
+/// The layout before it, which is brought to this one where no other process uses the file.
+pub(super) const BEFORE: i64 = 4;
 
 /// How a file that was taken back from a backup is called.
 pub(super) const EARLIER: &str = "it is a copy of an earlier time";
@@ -36,8 +39,9 @@ const TRIES: u32 = 32;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
 /// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names. In `wk_lease`, `H` is a held record, `R` a released
-/// and `B` a broken one, `C` a claim, which has no more than its first columns. A body that ends is kept for `kept` after its
-/// last change. `changes` counts the calls that changed the file, `seen` is the time of the last.
+/// and `B` a broken one, `C` a claim, which has no more than its first columns. A body that ends has a row in `wk_kept`, and is
+/// kept for `kept` after its last change; so its text is not written again with every lease. `changes` counts the calls that
+/// changed the file, `seen` is the time of the last.
 const TABLES: &str = "
     CREATE TABLE wk_meta (
         name  TEXT PRIMARY KEY NOT NULL,
@@ -68,9 +72,7 @@ const TABLES: &str = "
         key   TEXT PRIMARY KEY NOT NULL,
         token INTEGER NOT NULL,
         rev   INTEGER NOT NULL,
-        body  TEXT NOT NULL,
-        until INTEGER,
-        kept  INTEGER NOT NULL
+        body  TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE wk_doc (
         name  TEXT PRIMARY KEY NOT NULL,
@@ -92,6 +94,22 @@ const TABLES: &str = "
         waiters TEXT NOT NULL,
         until   INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
+";
+
+/// A table of this layout alone.
+const KEPT: &str = "
+    CREATE TABLE wk_kept (
+        key   TEXT PRIMARY KEY NOT NULL,
+        until INTEGER NOT NULL,
+        kept  INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// From the layout before.
+const UPGRADE: &str = "
+    INSERT INTO wk_kept SELECT key, until, kept FROM wk_body WHERE until IS NOT NULL;
+    ALTER TABLE wk_body DROP COLUMN until;
+    ALTER TABLE wk_body DROP COLUMN kept;
 ";
 
 /// An open file, and that it is ours.
@@ -196,7 +214,7 @@ fn try_to_open(
     let noted = users.changes().map_err(failed)?;
     make_file(names)?;
     let before = names.look().map_err(failed)?;
-    let (conn, shown) = open_file(names, boot, now, patience)?;
+    let (conn, shown) = open_file(names, (boot, now), used.is_none(), patience)?;
     let inodes = names.look().map_err(failed)?;
     if before.main != inodes.main {
         return Ok(locked());
@@ -238,8 +256,8 @@ fn is_log_of_another(last: &Inodes, found: &Inodes) -> bool {
 
 fn open_file(
     names: &Names,
-    boot: &str,
-    now: NodeMs,
+    (boot, now): (&str, NodeMs),
+    alone: bool,
     patience: &mut Patience,
 ) -> Result<(Connection, Use), OpenError> {
     let path = &names.main;
@@ -272,7 +290,7 @@ fn open_file(
     owned::store(path)?;
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(sqlite)?;
-    let found = patience.with(|| prepare(&mut conn, boot, now));
+    let found = patience.with(|| prepare(&mut conn, boot, now, alone));
     match found.map_err(sqlite)? {
         Found::Ours(shown) => {
             conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
@@ -337,8 +355,9 @@ enum Found {
 }
 
 /// Makes the tables of a new file, and voids leases of another boot when none of them can live. Of a file that is as it should
-/// be it only reads, which no writer prevents.
-fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<Found> {
+/// be it only reads, which no writer prevents. One of the layout before is changed only `alone`: what others know of its tables
+/// would be wrong.
+fn prepare(conn: &mut Connection, boot: &str, now: NodeMs, alone: bool) -> rusqlite::Result<Found> {
     match layout(conn)? {
         Some(LAYOUT) => {
             let shown = shown(conn)?;
@@ -346,6 +365,7 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<F
                 return Ok(Found::Ours(shown));
             }
         }
+        Some(BEFORE) if alone => {}
         Some(other) => return Ok(Found::Layout(other)),
         None => {}
     }
@@ -353,9 +373,18 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<F
     // Again: another process may have been quicker.
     match layout(&tx)? {
         Some(LAYOUT) => {}
+        Some(BEFORE) if alone => {
+            tx.execute_batch(KEPT)?;
+            tx.execute_batch(UPGRADE)?;
+            tx.execute(
+                "UPDATE wk_meta SET value = ?1 WHERE name = 'layout'",
+                [LAYOUT],
+            )?;
+        }
         Some(other) => return Ok(Found::Layout(other)),
         None => {
             tx.execute_batch(TABLES)?;
+            tx.execute_batch(KEPT)?;
             tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
             tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1, 0, 0)", [boot])?;
         }
@@ -387,8 +416,7 @@ pub(super) fn take_over(
         (now, &before.boot),
     )?;
     tx.execute(
-        "UPDATE wk_body SET until = ?1 + min(kept, 9223372036854775807 - ?1)
-         WHERE until IS NOT NULL",
+        "UPDATE wk_kept SET until = ?1 + min(kept, 9223372036854775807 - ?1)",
         [now],
     )?;
     tx.execute(

@@ -62,6 +62,14 @@ impl<'c> SqlRows<'c> {
         self.conn.prepare_cached(sql)?.execute(params).map(|_| ())
     }
 
+    fn keep(&self, key: &str, until: NodeMs) -> rusqlite::Result<()> {
+        let kept = until.0.saturating_sub(self.now.0);
+        self.run(
+            "INSERT OR REPLACE INTO wk_kept VALUES (?1, ?2, ?3)",
+            params![key, int(until.0), int(kept)],
+        )
+    }
+
     fn one<T>(
         &self,
         sql: &str,
@@ -170,7 +178,8 @@ impl Rows for SqlRows<'_> {
     }
 
     fn body(&mut self, key: &str) -> rusqlite::Result<Option<Body>> {
-        let select = "SELECT token, rev, body, until FROM wk_body WHERE key = ?1";
+        let select = "SELECT token, rev, body, until FROM wk_body LEFT JOIN wk_kept USING (key)
+            WHERE wk_body.key = ?1";
         self.one(select, [key], |row| {
             let version = Version {
                 token: Token(number(row, 0)?),
@@ -185,26 +194,36 @@ impl Rows for SqlRows<'_> {
     }
 
     fn put_body(&mut self, key: &str, body: &Body) -> rusqlite::Result<()> {
-        let kept = body.until.map(|until| until.0.saturating_sub(self.now.0));
         let Record {
             version,
             body: text,
         } = &body.record;
         self.run(
-            "INSERT OR REPLACE INTO wk_body VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![
-                key,
-                int(version.token.0),
-                int(version.rev),
-                text,
-                body.until.map(|until| int(until.0)),
-                int(kept.unwrap_or(0)),
-            ],
-        )
+            "INSERT OR REPLACE INTO wk_body VALUES (?1, ?2, ?3, ?4)",
+            params![key, int(version.token.0), int(version.rev), text],
+        )?;
+        match body.until {
+            None => self.run("DELETE FROM wk_kept WHERE key = ?1", [key]),
+            Some(until) => self.keep(key, until),
+        }
+    }
+
+    fn keep_body(&mut self, key: &str, now: NodeMs, until: Option<NodeMs>) -> rusqlite::Result<()> {
+        let ended = "SELECT 1 FROM wk_kept WHERE key = ?1 AND until <= ?2";
+        let stands = "SELECT 1 FROM wk_body WHERE key = ?1";
+        let has_ended = self.one(ended, params![key, int(now.0)], |_| Ok(()))?;
+        if has_ended.is_some() || self.one(stands, [key], |_| Ok(()))?.is_none() {
+            return Ok(());
+        }
+        match until {
+            None => self.run("DELETE FROM wk_kept WHERE key = ?1", [key]),
+            Some(until) => self.keep(key, until),
+        }
     }
 
     fn drop_body(&mut self, key: &str) -> rusqlite::Result<()> {
-        self.run("DELETE FROM wk_body WHERE key = ?1", [key])
+        self.run("DELETE FROM wk_body WHERE key = ?1", [key])?;
+        self.run("DELETE FROM wk_kept WHERE key = ?1", [key])
     }
 
     fn names(&mut self, prefix: &str, from: &str, count: usize) -> rusqlite::Result<Vec<String>> {

@@ -411,7 +411,7 @@ fn a_page_costs_what_it_shows_and_not_what_there_is() {
         let fill = format!(
             "PRAGMA synchronous = OFF; BEGIN; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
              INSERT OR REPLACE INTO wk_lease SELECT printf('wk/%07d', i), 'H', 'x', 1, '', 9e15, 1, 10000, 1, 0, 0, 0 FROM n;
-             INSERT OR REPLACE INTO wk_body SELECT key, 1, 1, 'ledger', NULL, 0 FROM wk_lease;
+             INSERT OR REPLACE INTO wk_body SELECT key, 1, 1, 'ledger' FROM wk_lease;
              INSERT INTO wk_release (key, owner, at, next) SELECT key, 'x', 1000000, NULL FROM wk_lease; COMMIT"
         );
         conn.execute_batch(&fill).unwrap();
