@@ -352,6 +352,51 @@ pub(crate) fn a_body_that_was_taken_away_is_inherited_by_none() {
     });
 }
 
+/// What the table says of it, where it makes no sense.
+pub(crate) fn a_body_of_which_nonsense_is_known_is_kept_and_inherited_by_none() {
+    run(async {
+        for nonsense in ["", "nonsense", &"x".repeat(55), &"9".repeat(54)] {
+            let server = RedisServer::start();
+            let node = client(&server);
+            for key in ["k", "l"] {
+                granted(&ask(&node, acquire(key, "a")).await);
+                ask(&node, write(key, "a", 1, 1, "left")).await;
+                ask(&node, release(key, "a")).await;
+                server.raw(&["HSET", TABLE, &format!("e{key}"), nonsense]);
+            }
+            let alone = send(&node, vec![acquire("k", "b")]).await.unwrap_err();
+            assert_eq!(alone.cause(), "damaged", "{alone}");
+            for op in [acquire("k", "b"), queued("k", "b"), read("k")] {
+                let answers = send(&node, vec![op, acquire("other", "b")]).await;
+                let answers = answers.unwrap().answers;
+                assert_eq!(failed(&answers[0]), "damaged", "{nonsense}");
+                granted(&answers[1]);
+            }
+            swept(&node).await;
+            let mut found = Damage::default();
+            let ask_all = |ops| {
+                node.call(Call {
+                    not_after: None,
+                    ops,
+                })
+            };
+            damage::search(&mut found, ask_all).await.unwrap();
+            assert_eq!(found.found.len(), 2, "{nonsense}: {found:?}");
+            // A person who puts the entry right has the body again, and an heir that holds it elsewhere brings it back.
+            let entry = format!("{}{:016}{:016}{:010}", "9".repeat(13), 1, 1, 4);
+            server.raw(&["HSET", TABLE, "el", &entry]);
+            assert_eq!(view(&node, "l").await.record.body, "left");
+            let healed = ask(&node, extend("k", "b", Kind::Lock, 1, 2)).await;
+            assert!(is_kept(&healed), "{healed:?}");
+            assert_eq!(
+                ask(&node, write("k", "b", 2, 1, "anew")).await,
+                Answer::Done
+            );
+            assert_eq!(view(&node, "k").await.record.body, "anew");
+        }
+    });
+}
+
 /// Its lease was lost with its incarnation: no release has said how long it is kept.
 pub(crate) fn a_body_without_a_lease_ends() {
     run(async {

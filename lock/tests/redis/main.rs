@@ -195,6 +195,7 @@ fn main() {
             a_large_foreign_value_is_cut_in_the_server,
             a_large_body_is_moved_only_for_its_heir,
             a_body_that_was_taken_away_is_inherited_by_none,
+            a_body_of_which_nonsense_is_known_is_kept_and_inherited_by_none,
             a_body_without_a_lease_ends,
             names_that_are_over_leave_nothing_behind,
             a_damaged_counter_on_one_of_three_is_not_spread,

@@ -32,7 +32,9 @@ end
 inc = (inc == '' or string.byte(inc) == 45) and '----------------' or sub(inc, 1, 16)
 
 local v, body = rows[3], rows[4]
-if body and (#body ~= 55 or sub(body, 1, 13) <= now or not find(body, '^%d+$')) then body = nil end
+-- What is known of it may make no sense: then it is not known what was left.
+local torn = body and (#body ~= 55 or not find(body, '^%d+$'))
+if torn or body and sub(body, 1, 13) <= now then body = nil end
 -- The counter of a record; whether that is all that counts.
 local base, own, waits = false, false, '0000000000000'
 local granted
@@ -120,6 +122,7 @@ if not granted then
   if base >= shown then shown = string.format('%016d', base + 1) end
 end
 local text
+if torn then return { 2, now + 0, -5 } end
 if body then
   text = redis.pcall('HGET', sub(t, 1, -2) .. 'b', key)
   -- It was taken away.

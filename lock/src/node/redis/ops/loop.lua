@@ -67,6 +67,8 @@ while true do
         local body_field = argv[nth + 4]
         local body = changed[body_field]
         if body == nil then body = rows[nth] end
+        -- What is known of it may make no sense: then it is not known what was left.
+        local torn = body and (#body ~= 55 or not find(body, '^%d+$'))
         body = kept_of(body)
         owner, ttl = argv[position + 1], argv[position + 2]
         -- The least grant.
@@ -92,8 +94,8 @@ while true do
             end
           end
           local text
-          if free and not answer and body then
-            text = text_of(key, body)
+          if free and not answer and (body or torn) then
+            text = body and text_of(key, body)
             if not text then answer = BARE end
           end
           if answer then

@@ -26,7 +26,8 @@
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
 --   Of a body: until 1-13 (all nines: none), version 14-45, length 46-55.
 -- The bodies themselves may be large, and stand in '{ns}:2:b' by KEY: they are read where one is asked for, and no walk meets
--- them. One that is not there, or not as long as the table says, was taken away: who would inherit it is refused.
+-- them. One that is not there, or not as long as the table says, was taken away: who would inherit it is refused, and so is who
+-- would inherit one of which the table says what makes no sense. It is kept until a holder writes it anew.
 -- Numbers are decimal and of fixed width, and are compared as texts. Those that are counted with are below 2^53 (the
 -- sender sees to it), where Lua's numbers are exact. A row of another shape costs its lock alone: it is refused as it stands.
 --

@@ -64,6 +64,9 @@ end
 
 -- === operations ===
 
+-- Whether what is said of a body makes no sense: it is not known what was left.
+local function is_torn(v) return v and (#v ~= 55 or not find(v, '^%d+$')) end
+
 local function write()
   local key, owner, version, text, not_before, expiry = args(6)
   if not votes then return UNADMITTED end
@@ -173,6 +176,9 @@ local function records()
       v = long(v)
       local state, named = judge(v)
       if state and state ~= 67 then views[#views + 1] = listed(key, v, state, named) end
+    elseif what == 101 and is_torn(v) then
+      -- Asked for by itself, it is refused by name.
+      large[#large + 1] = key
     elseif what == 101 and kept_of(v) then
       local length = sub(v, 46) + 0
       if length > room then
@@ -241,10 +247,11 @@ local function rare(code)
   if code == 'write' then return write() end
   if code == 'read' then
     local key = args(1)
-    local v, body = get('l' .. key), kept_of(get('e' .. key))
+    local v, known = get('l' .. key), get('e' .. key)
+    local body = kept_of(known)
     local state, named = judge(v)
     local text = body and text_of(key, body)
-    if body and not text then return BARE end
+    if body and not text or is_torn(known) then return BARE end
     return look(VIEW, key, v, state, named, -1, body and sub(body, 14, 45) or UNWRITTEN, text or '')
   end
   if code == 'break' then return break_lock() end
