@@ -329,7 +329,7 @@ pub struct View {
 }
 
 /// The holder of a lock whose row makes no sense: it counts as held.
-const MALFORMED: &str = "(malformed)";
+pub(crate) const MALFORMED: &str = "(malformed)";
 
 impl View {
     /// What a row that makes no sense shows.

@@ -132,7 +132,7 @@ impl Refusal {
             }
             Self::Damaged => {
                 "a part of its memory was changed or deleted by something else: look by whom, then empty it as a \
-                 whole; the others bring it back"
+                 whole, and the others bring it back; the embedded store mends itself but for bodies (see its page)"
             }
         }
     }

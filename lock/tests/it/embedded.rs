@@ -13,6 +13,7 @@ use watchkeeper_lock::{
     Locks,
     chance::Chance,
     clock::Clock,
+    event::{Event, Events},
     lease::{Loss, VerifyError},
     lock::Timing,
     node::{
@@ -173,4 +174,37 @@ async fn a_lease_ends_when_its_file_is_gone() {
     assert_eq!(lease.lost().await, Loss::Taken);
     let again = locks.lock("k").acquire().await.unwrap_err();
     assert!(again.to_string().contains("locks.db"), "{again}");
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_told_of_and_its_lock_comes_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let timing = Timing {
+        ttl: TTL,
+        max_ttl: TTL,
+        ..Timing::default()
+    };
+    let node = SqliteNode::open(&path, Clock::system()).unwrap();
+    let (events, locks) = (Events::default(), Locks::over(vec![Arc::new(node)]));
+    let mut heard = events.observe();
+    let locks = locks.timing(timing).events(events).start().unwrap();
+    let lease = locks.lock("k").acquire().await.unwrap();
+    let first = lease.token();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute("UPDATE wk_lease SET owner = CAST(x'ff' AS TEXT)", [])
+        .unwrap();
+    let begun = Clock::system().now();
+    let patient = Duration::from_secs(20);
+    let next = locks.lock("k").wait(patient).acquire().await.unwrap();
+    assert!(next.token() > first && !lease.is_held());
+    assert!(Clock::system().now().since(begun) >= TTL);
+    let told = std::iter::from_fn(|| heard.try_recv().ok());
+    let told: Vec<_> = told
+        .filter(|event| matches!(event, Event::NodeDamaged { .. }))
+        .collect();
+    assert!(
+        matches!(&told[..], [Event::NodeDamaged { node, what }] if node == "embedded" && what.contains("k` is malformed")),
+        "{told:?}"
+    );
 }

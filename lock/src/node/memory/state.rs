@@ -94,7 +94,7 @@ impl NodeState {
         let row = match self.rows.get(key) {
             Some(Row::Record(e)) => (e.stands() && now < e.until).then_some(e.owner.as_str()),
             Some(Row::Claim(claim)) => (now < claim.until).then_some(claim.owner.as_str()),
-            None => None,
+            Some(Row::Malformed(_)) | None => None,
         };
         plain.map(|k| k.value.as_str()).or(row)
     }
@@ -114,7 +114,7 @@ impl NodeState {
     pub fn held(&self) -> impl Iterator<Item = &str> {
         let rows = self.rows().filter(|(_, row)| match row {
             Row::Record(entry) => entry.stands(),
-            Row::Claim(_) => true,
+            Row::Claim(_) | Row::Malformed(_) => true,
         });
         let plain = self.plain.keys().map(String::as_str);
         let names: BTreeSet<&str> = rows.map(|(name, _)| name).chain(plain).collect();

@@ -21,6 +21,7 @@ impl<R: Rows> Turn<'_, R> {
             Some(Row::Record(e)) if self.names(&e.inc) && e.stands() => {
                 return Ok(Answer::Refused(before));
             }
+            Some(Row::Malformed(_)) => return Ok(Answer::Refused(before)),
             Some(Row::Claim(claim)) if self.lives(claim) => {
                 if claim.owner != force.owner {
                     return Ok(Answer::Refused(before));

@@ -273,7 +273,13 @@ impl<R: Rows> Turn<'_, R> {
                 None => Some(later(self.now, retention)),
             };
             let record = record.clone();
-            self.rows.put_body(key, &Body { record, until })?;
+            let damaged = false;
+            let body = Body {
+                record,
+                until,
+                damaged,
+            };
+            self.rows.put_body(key, &body)?;
         }
         Ok(Answer::Done)
     }

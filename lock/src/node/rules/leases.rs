@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Attempt, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, later, out_of_range};
+use super::{
+    Attempt, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, bare, later, out_of_range,
+};
 use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
@@ -70,6 +72,9 @@ impl<R: Rows> Turn<'_, R> {
             if own.state != State::Held || foreign {
                 return Ok(None);
             }
+            if self.body(key)?.is_some_and(|body| body.damaged) {
+                return Ok(Some(bare(key)));
+            }
             self.leave_with(key, ticket)?;
             let record = self.record(key)?;
             let grant = own.grant;
@@ -81,6 +86,9 @@ impl<R: Rows> Turn<'_, R> {
         let above = self.base(row.as_ref())?.max(attempt.floor);
         if above >= LAST {
             return Ok(Some(out_of_range(key)));
+        }
+        if self.body(key)?.is_some_and(|body| body.damaged) {
+            return Ok(Some(bare(key)));
         }
         let grant = Token(above.0 + 1);
         self.leave_with(key, ticket)?;
@@ -148,6 +156,7 @@ impl<R: Rows> Turn<'_, R> {
         }
         Ok(match row {
             None => true,
+            Some(Row::Malformed(_)) => false,
             Some(Row::Claim(claim)) => !self.lives(claim),
             Some(Row::Record(e)) if !self.names(&e.inc) || !e.stands() => true,
             // What is broken may still be believed in (B1), and comes free like what is held (B5).
@@ -167,7 +176,10 @@ impl<R: Rows> Turn<'_, R> {
         waits: Duration,
     ) -> Result<Answer, R::Error> {
         let Some(before) = self.entry(key)? else {
-            return self.refused(key);
+            // Shown as it was found, so that it is told of.
+            let refused = self.refused(key)?;
+            self.mend(key, longest)?;
+            return Ok(refused);
         };
         // A holder whose leases may be longer than the caller's knows best.
         let last = later(self.now, before.ttl.max(longest));
@@ -205,7 +217,9 @@ impl<R: Rows> Turn<'_, R> {
                 self.rows.put_plain(key, &Key { until, ..plain })?;
             }
         }
-        self.refused(key)
+        let refused = self.refused(key)?;
+        self.mend(key, longest)?;
+        Ok(refused)
     }
 
     /// `None` is a refusal. Nothing but the node's clock ends a claim, nor a lock in its way.
@@ -218,6 +232,9 @@ impl<R: Rows> Turn<'_, R> {
         let foreign = plain.as_ref().is_some_and(|k| k.value != attempt.owner);
         let record = Record::default();
         let row = self.rows.row(key)?;
+        if let Some(Row::Malformed(_)) = row {
+            return Ok(None);
+        }
         if let Some(Row::Claim(claim)) = &row
             && self.lives(claim)
         {

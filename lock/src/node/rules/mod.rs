@@ -21,8 +21,8 @@ use std::{
 };
 
 use super::{
-    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Refusal, Reply, Seen, Token,
-    Version, View,
+    Announcement, Answer, Call, Kind, MALFORMED, NodeError, NodeMs, Op, Record, Refusal, Reply,
+    Seen, Token, Version, View,
 };
 
 mod breaks;
@@ -121,6 +121,17 @@ pub enum Row {
     Record(Entry),
     /// Of a batch or a message.
     Claim(Claim),
+    /// None that a node has written: something else changed it. Its lock counts as held.
+    Malformed(Malformed),
+}
+
+/// What can be read of a row that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Malformed {
+    /// The largest token known for the lock.
+    pub counter: Option<Token>,
+    /// The ttl of its lease.
+    pub ttl: Duration,
 }
 
 /// What the holders of a lock leave for their successors.
@@ -129,6 +140,8 @@ pub(crate) struct Body {
     pub(crate) record: Record,
     /// When it ends; `None` while a lease stands.
     pub(crate) until: Option<NodeMs>,
+    /// Something else changed it: no heir takes it for what was left.
+    pub(crate) damaged: bool,
 }
 
 /// The plain key beside a record: the wire format of other Redlock clients.
@@ -163,7 +176,7 @@ impl Row {
     pub fn entry(&self) -> Option<&Entry> {
         match self {
             Self::Record(entry) => Some(entry),
-            Self::Claim(_) => None,
+            Self::Claim(_) | Self::Malformed(_) => None,
         }
     }
 
@@ -171,6 +184,7 @@ impl Row {
         match self {
             Self::Record(entry) => &entry.inc,
             Self::Claim(claim) => &claim.inc,
+            Self::Malformed(_) => "",
         }
     }
 }
@@ -288,7 +302,8 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Executes a call that is in time, on a node without a guard.
+/// Executes a call that is in time, on a node without a guard. No others bring its memory back: a counter that makes no sense
+/// is told to what needs it in this call, and goes on from the clock for the next one.
 #[cfg(feature = "sqlite")]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
@@ -296,7 +311,37 @@ pub(crate) fn execute<R: Rows>(
     wall_ms: i64,
     call: &Call,
 ) -> Result<Reply, R::Error> {
-    execute_guarded(rows, (&mut Gate::default(), None), now, wall_ms, call)
+    let reply = execute_guarded(rows, (&mut Gate::default(), None), now, wall_ms, call)?;
+    let is_damage = |answer: &Answer| {
+        let refusal = Refusal::Damaged;
+        matches!(answer, Answer::Failed(NodeError::Refused { refusal: why, .. }) if *why == refusal)
+    };
+    let writes = !call.ops.iter().all(only_looks);
+    if writes && reply.answers.iter().any(is_damage) && rows.forgotten()? > LAST {
+        rows.set_forgotten(above_all(wall_ms))?;
+    }
+    Ok(reply)
+}
+
+/// Whether it changes nothing.
+#[cfg(feature = "sqlite")]
+pub(crate) fn only_looks(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Read { .. }
+            | Op::List { .. }
+            | Op::Docs { .. }
+            | Op::DocNames { .. }
+            | Op::Doc { .. }
+            | Op::Admission
+            | Op::Records { .. }
+    )
+}
+
+/// A token above all that can have been counted: the microseconds of the wall clock.
+fn above_all(wall_ms: i64) -> Token {
+    let ms = u64::try_from(wall_ms).unwrap_or(0);
+    Token(ms.saturating_mul(1_000)).min(LAST)
 }
 
 /// Executes a call that is in time.
@@ -369,6 +414,14 @@ fn out_of_range(key: &str) -> Answer {
     Answer::Failed(NodeError::Refused {
         refusal: Refusal::Damaged,
         said: format!("a counter is out of range, for `{key}`"),
+    })
+}
+
+/// What was left for an heir is not what it was.
+fn bare(key: &str) -> Answer {
+    Answer::Failed(NodeError::Refused {
+        refusal: Refusal::Damaged,
+        said: format!("the body of `{key}` is damaged"),
     })
 }
 
@@ -503,6 +556,9 @@ impl<R: Rows> Turn<'_, R> {
             }
             Op::Read { key } => {
                 let view = self.view(key)?;
+                if self.body(key)?.is_some_and(|body| body.damaged) {
+                    return Ok(bare(key));
+                }
                 let record = self.record(key)?;
                 Ok(Answer::View(View { record, ..view }))
             }
@@ -610,6 +666,9 @@ impl<R: Rows> Turn<'_, R> {
 
     /// What a row shows, without its body.
     fn view_of(&mut self, key: &str, row: Option<&Row>) -> Result<View, R::Error> {
+        if let Some(Row::Malformed(_)) = row {
+            return Ok(View::malformed(key));
+        }
         let plain = self.plain(key)?;
         let (shown, until) = match row {
             _ if self.rows.is_raw() => (None, NodeMs(0)),
@@ -626,7 +685,7 @@ impl<R: Rows> Turn<'_, R> {
         let token = match row {
             Some(Row::Record(entry)) => entry.counter,
             Some(Row::Claim(claim)) => claim.grant,
-            None => Token(0),
+            Some(Row::Malformed(_)) | None => Token(0),
         };
         let version = match entry {
             Some(entry) => entry.version,
@@ -636,7 +695,7 @@ impl<R: Rows> Turn<'_, R> {
             (None, _) => false,
             (Some(plain), Some(Row::Record(entry))) => entry.owner != plain.value,
             (Some(plain), Some(Row::Claim(claim))) => claim.owner != plain.value,
-            (Some(_), None) => true,
+            (Some(_), Some(Row::Malformed(_)) | None) => true,
         };
         Ok(View {
             key: key.to_owned(),
@@ -684,6 +743,27 @@ impl<R: Rows> Turn<'_, R> {
     fn end_body(&mut self, key: &str, retention: Duration) -> Result<(), R::Error> {
         let until = Some(later(self.now, retention));
         self.rows.keep_body(key, self.now, until)
+    }
+
+    /// A row that makes no sense may have been a lease: it becomes one of no owner that is broken, and ends by the clock when the
+    /// longest lease of before is over. What its own holder does meanwhile is refused.
+    fn mend(&mut self, key: &str, longest: Duration) -> Result<(), R::Error> {
+        let Some(Row::Malformed(Malformed { counter, ttl })) = self.rows.row(key)? else {
+            return Ok(());
+        };
+        let ttl = ttl.max(longest);
+        let counter = counter.unwrap_or_else(|| above_all(self.wall_ms));
+        let broken = Entry {
+            state: State::Broken,
+            owner: MALFORMED.to_owned(),
+            ttl,
+            counter,
+            inc: self.inc().unwrap_or_default().to_owned(),
+            version: self.record(key)?.version,
+            until: later(self.now, ttl),
+            ..Entry::default()
+        };
+        self.rows.put_row(key, &Row::Record(broken))
     }
 
     /// C3: what is forgotten is remembered as a number.

@@ -34,8 +34,12 @@ impl<R: Rows> Turn<'_, R> {
             version,
             body: body.to_owned(),
         };
-        let until = None;
-        self.rows.put_body(key, &Body { record, until })?;
+        let body = Body {
+            record,
+            until: None,
+            damaged: false,
+        };
+        self.rows.put_body(key, &body)?;
         self.rows
             .put_row(key, &Row::Record(Entry { version, ..entry }))?;
         Ok(Answer::Done)
@@ -94,11 +98,14 @@ impl<R: Rows> Turn<'_, R> {
             if directory(&name) != dir || until <= self.now {
                 continue;
             }
-            let stored = match with_bodies {
-                true => self.rows.doc(&name)?,
-                false => None,
+            let body = match with_bodies {
+                true => match self.rows.doc(&name)? {
+                    Some(doc) => doc.body,
+                    // It cannot be read.
+                    None => continue,
+                },
+                false => String::new(),
             };
-            let body = stored.map(|doc| doc.body).unwrap_or_default();
             if body.len() > room && !page.docs.is_empty() {
                 page.next = Some(Cursor(name));
                 break;

@@ -39,7 +39,7 @@ impl<R: Rows> Turn<'_, R> {
         for name in names {
             let row = self.rows.row(&name)?;
             let shown = match &row {
-                Some(Row::Record(_)) => true,
+                Some(Row::Record(_) | Row::Malformed(_)) => true,
                 Some(Row::Claim(claim)) => self.now < claim.until,
                 None => false,
             };
@@ -61,8 +61,11 @@ impl<R: Rows> Turn<'_, R> {
             if row.as_ref().is_some_and(|row| row.entry().is_some()) {
                 page.views.push(self.view_of(&name, row.as_ref())?);
             }
-            if let Some(Body { record, .. }) = self.body(&name)? {
-                page.bodies.push((name, record));
+            match self.body(&name)? {
+                // Asked for by itself, it is refused by name.
+                Some(Body { damaged: true, .. }) => page.large.push(name),
+                Some(Body { record, .. }) => page.bodies.push((name, record)),
+                None => {}
             }
         }
         Ok(Answer::Page(page))
@@ -85,13 +88,15 @@ impl<R: Rows> Turn<'_, R> {
                 // Of another incarnation it names no owner, and no contender watches it.
                 Some(Row::Record(e)) => (Some(e.until), e.stands() && self.names(&e.inc)),
                 Some(Row::Claim(claim)) => (Some(claim.until), false),
-                None => (None, false),
+                Some(Row::Malformed(_)) | None => (None, false),
             };
             let ended = until.is_some_and(|until| until <= self.now);
-            let mut bars_body = row
-                .as_ref()
-                .and_then(Row::entry)
-                .is_some_and(|e| e.stands());
+            let mut bars_body = match &row {
+                Some(Row::Record(e)) => e.stands(),
+                // It may be a lease.
+                Some(Row::Malformed(_)) => true,
+                _ => false,
+            };
             match (ended, is_lease) {
                 // The node's clock does not end it (S2).
                 (true, true) => page.views.push(self.view_of(&name, row.as_ref())?),

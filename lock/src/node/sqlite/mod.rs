@@ -18,6 +18,10 @@
 //! is [`NodeError::Gone`] from then on: a process that opens what stands there knows nothing of leases here, so they end at
 //! their next renewal.
 //!
+//! # What something else has written
+//! A row that makes no sense costs its own lock, and is told: it counts as held until an acquire has met it and the longest
+//! lease is over since. What a body was is not guessed: it is inherited by none.
+//!
 //! # Invariants
 //! - I1 No lease outlives by a renewal that its file is another.      (a_lease_ends_when_its_file_is_gone)
 //! - I2 While a process has the file open, no other uses another file, log or shared memory under that name.

@@ -14,6 +14,7 @@ use super::{
     boot::Use,
     error::OpenError,
     place::{self, Inodes, Names, Still},
+    rows::{LONGEST_MS, boot_of, number},
     users::{self, Entered, Users},
 };
 use crate::{node::NodeMs, owned};
@@ -439,15 +440,17 @@ fn layout(conn: &Connection) -> rusqlite::Result<Option<i64>> {
 
 /// What the file says of its use.
 pub(super) fn shown(conn: &Connection) -> rusqlite::Result<Use> {
-    // What names another incarnation was voided before.
-    let shown = "SELECT boot, changes, max(0, coalesce((SELECT max(until) FROM wk_lease
-        WHERE state <> 'R' AND inc = ''), 0) - seen) FROM wk_node";
-    conn.query_row(shown, [], |row| {
-        let longest = row.get::<_, i64>(2)?;
+    // What names another incarnation was voided before. A record lives for its ttl at most after the last change: an end that lies
+    // further away was written by something else.
+    let shown = "SELECT boot, changes, CAST(max(0, coalesce((SELECT max(min(?1,
+            CASE typeof(until) WHEN 'integer' THEN until - seen ELSE ?1 END,
+            CASE WHEN state <> 'C' AND typeof(ttl) = 'integer' AND ttl >= 0 THEN ttl ELSE ?1 END))
+        FROM wk_lease WHERE state <> 'R' AND inc = ''), 0)) AS INTEGER) FROM wk_node";
+    conn.query_row(shown, [LONGEST_MS.cast_signed()], |row| {
         Ok(Use {
-            boot: row.get(0)?,
-            changes: row.get::<_, i64>(1)?.unsigned_abs(),
-            longest: Duration::from_millis(longest.unsigned_abs()),
+            boot: boot_of(row, 0)?,
+            changes: number(row, 1)?,
+            longest: Duration::from_millis(number(row, 2)?),
         })
     })
 }

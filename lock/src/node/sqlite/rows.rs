@@ -2,34 +2,46 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params, types::ValueRef};
 
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
-    rules::{Body, Claim, DocName, Entry, Row as NodeRow, Rows, State, Stored, Waiter, ceil_ms},
+    rules::{
+        Body, Claim, DocName, Entry, LAST, LIMIT, Malformed, Row as NodeRow, Rows, State, Stored,
+        Waiter, ceil_ms,
+    },
 };
 
 /// Documents, and releases, that are removed at a time.
 const CLEANED: u32 = 1_000;
 
+/// No body of ours is longer.
+const LARGEST_BODY: i64 = 64 * 1024 * 1024;
+
+/// No lease is longer, as on Redis.
+pub(super) const LONGEST_MS: u64 = 9_999_999_999;
+
 /// The rows as one transaction sees them.
 pub(super) struct SqlRows<'c> {
     conn: &'c Connection,
     now: NodeMs,
+    /// What was found that is none of ours, and counts as absent.
+    pub(super) misfits: Vec<String>,
 }
 
 // === impl SqlRows ===
 
 impl<'c> SqlRows<'c> {
     pub(super) fn new(conn: &'c Connection, now: NodeMs) -> Self {
-        Self { conn, now }
+        let misfits = Vec::new();
+        Self { conn, now, misfits }
     }
 
     /// The boot in which the file's times count, and how often the file was changed.
     pub(super) fn boot_and_changes(&self) -> rusqlite::Result<(String, u64)> {
         self.conn
             .prepare_cached("SELECT boot, changes FROM wk_node")?
-            .query_row([], |row| Ok((row.get(0)?, number(row, 1)?)))
+            .query_row([], |row| Ok((boot_of(row, 0)?, number(row, 1)?)))
     }
 
     /// The file was changed now.
@@ -49,11 +61,12 @@ impl<'c> SqlRows<'c> {
         let docs = "DELETE FROM wk_doc
             WHERE name IN (SELECT name FROM wk_doc WHERE until <= ?1 LIMIT ?2)";
         let docs = self.conn.prepare_cached(docs)?.execute((now, CLEANED))?;
-        // Their numbers are in the order of their times: no more than those few are looked at.
+        // Their numbers are in the order of their times: no more than those few are looked at. One of another time would be in
+        // the way of all after it.
         let releases = "DELETE FROM wk_release
-            WHERE id < (SELECT min(id) FROM wk_release) + ?2 AND at < ?1";
+            WHERE id < (SELECT min(id) FROM wk_release) + ?2 AND NOT coalesce(at BETWEEN ?1 AND ?3, 0)";
         let mut releases = self.conn.prepare_cached(releases)?;
-        let releases = releases.execute((int(old.0), CLEANED))?;
+        let releases = releases.execute((int(old.0), CLEANED, now))?;
         let most = usize::try_from(CLEANED).unwrap_or(usize::MAX);
         Ok(docs.max(releases) >= most)
     }
@@ -96,42 +109,21 @@ impl Rows for SqlRows<'_> {
     }
 
     fn row(&mut self, key: &str) -> rusqlite::Result<Option<NodeRow>> {
-        let select =
-            "SELECT state, owner, granted, inc, until, seq, ttl, counter, token, rev, waits
+        // What is far too long is not even read.
+        let select = "SELECT state, CASE WHEN octet_length(owner) <= 4096 THEN owner END, granted,
+            CASE WHEN octet_length(inc) <= 4096 THEN inc END, until, seq, ttl, counter, token, rev, waits
             FROM wk_lease WHERE key = ?1";
         self.one(select, [key], |row| {
-            let owner = row.get(1)?;
-            let grant = Token(number(row, 2)?);
-            let inc = row.get(3)?;
-            let until = NodeMs(number(row, 4)?);
-            let state = match row.get::<_, String>(0)?.as_str() {
-                "C" => {
-                    return Ok(NodeRow::Claim(Claim {
-                        owner,
-                        grant,
-                        inc,
-                        until,
-                    }));
-                }
-                "R" => State::Released,
-                "B" => State::Broken,
-                _ => State::Held,
-            };
-            Ok(NodeRow::Record(Entry {
-                state,
-                owner,
-                seq: number(row, 5)?,
-                ttl: Duration::from_millis(number(row, 6)?),
-                grant,
-                counter: Token(number(row, 7)?),
-                inc,
-                version: Version {
-                    token: Token(number(row, 8)?),
-                    rev: number(row, 9)?,
-                },
-                until,
-                waits: NodeMs(number(row, 10)?),
-            }))
+            let ttl = readable(row, 6, LONGEST_MS)?.map(Duration::from_millis);
+            let (granted, counter) = (readable(row, 2, LAST.0)?, readable(row, 7, LAST.0)?);
+            let found = whole(row)?;
+            Ok(found.unwrap_or(NodeRow::Malformed(Malformed {
+                // No grant passes it, where both make sense.
+                counter: counter
+                    .filter(|c| granted.is_some_and(|g| g <= *c))
+                    .map(Token),
+                ttl: ttl.unwrap_or_default(),
+            })))
         })
     }
 
@@ -152,6 +144,8 @@ impl Rows for SqlRows<'_> {
                 };
                 ("C", entry)
             }
+            // It stays as it is.
+            NodeRow::Malformed(_) => return Ok(()),
         };
         self.run(
             "INSERT OR REPLACE INTO wk_lease
@@ -164,7 +158,7 @@ impl Rows for SqlRows<'_> {
                 entry.inc,
                 int(entry.until.0),
                 int(entry.seq),
-                int(ceil_ms(entry.ttl)),
+                int(ceil_ms(entry.ttl).min(LONGEST_MS)),
                 int(entry.counter.0),
                 int(entry.version.token.0),
                 int(entry.version.rev),
@@ -178,17 +172,25 @@ impl Rows for SqlRows<'_> {
     }
 
     fn body(&mut self, key: &str) -> rusqlite::Result<Option<Body>> {
-        let select = "SELECT token, rev, body, until FROM wk_body LEFT JOIN wk_kept USING (key)
-            WHERE wk_body.key = ?1";
-        self.one(select, [key], |row| {
-            let version = Version {
-                token: Token(number(row, 0)?),
-                rev: number(row, 1)?,
+        let select = "SELECT token, rev, CASE WHEN octet_length(body) <= ?2 THEN body END, until
+            FROM wk_body LEFT JOIN wk_kept USING (key) WHERE wk_body.key = ?1";
+        self.one(select, params![key, LARGEST_BODY], |row| {
+            let token = readable(row, 0, LIMIT - 1)?;
+            let rev = readable(row, 1, LIMIT - 1)?;
+            // An end that makes no sense is none: it is kept until a sweep gives it another.
+            let until = readable(row, 3, u64::MAX)?.map(NodeMs);
+            let record = match (token, rev, text(row, 2)?) {
+                (Some(token), Some(rev), Some(body)) => {
+                    let token = Token(token);
+                    let version = Version { token, rev };
+                    Some(Record { version, body })
+                }
+                _ => None,
             };
-            let body = row.get(2)?;
             Ok(Body {
-                record: Record { version, body },
-                until: moment(row, 3)?,
+                damaged: record.is_none(),
+                record: record.unwrap_or_default(),
+                until,
             })
         })
     }
@@ -198,6 +200,7 @@ impl Rows for SqlRows<'_> {
             version,
             body: text,
         } = &body.record;
+        fits(text)?;
         self.run(
             "INSERT OR REPLACE INTO wk_body VALUES (?1, ?2, ?3, ?4)",
             params![key, int(version.token.0), int(version.rev), text],
@@ -209,7 +212,7 @@ impl Rows for SqlRows<'_> {
     }
 
     fn keep_body(&mut self, key: &str, now: NodeMs, until: Option<NodeMs>) -> rusqlite::Result<()> {
-        let ended = "SELECT 1 FROM wk_kept WHERE key = ?1 AND until <= ?2";
+        let ended = "SELECT 1 FROM wk_kept WHERE key = ?1 AND until BETWEEN 0 AND ?2";
         let stands = "SELECT 1 FROM wk_body WHERE key = ?1";
         let has_ended = self.one(ended, params![key, int(now.0)], |_| Ok(()))?;
         if has_ended.is_some() || self.one(stands, [key], |_| Ok(()))?.is_none() {
@@ -228,21 +231,35 @@ impl Rows for SqlRows<'_> {
 
     fn names(&mut self, prefix: &str, from: &str, count: usize) -> rusqlite::Result<Vec<String>> {
         let select = "SELECT key FROM wk_lease WHERE key >= ?1
-            UNION SELECT key FROM wk_body WHERE key >= ?1 ORDER BY key LIMIT ?2";
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+            UNION SELECT key FROM wk_body WHERE key >= ?1 ORDER BY key";
         let mut select = self.conn.prepare_cached(select)?;
-        let names = select.query_map(params![from.max(prefix), count], |row| row.get(0))?;
-        let names: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
-        let starts = |name: &String| name.starts_with(prefix);
-        Ok(names.into_iter().take_while(starts).collect())
+        let mut found = select.query([from.max(prefix)])?;
+        let mut names = Vec::new();
+        while names.len() < count
+            && let Some(row) = found.next()?
+        {
+            match text(row, 0)? {
+                Some(name) if name.starts_with(prefix) => names.push(name),
+                Some(_) => break,
+                None => self.misfits.push(shown(row, "a lock")?),
+            }
+        }
+        Ok(names)
     }
 
     fn doc(&mut self, name: &str) -> rusqlite::Result<Option<Stored>> {
-        let select = "SELECT name, rev, ttl, until, body FROM wk_doc WHERE name = ?1";
-        self.one(select, [name], stored)
+        let select =
+            "SELECT name, rev, ttl, until, CASE WHEN octet_length(body) <= ?2 THEN body END
+            FROM wk_doc WHERE name = ?1";
+        let found = self.one(select, params![name, LARGEST_BODY], stored)?;
+        if let Some(None) = found {
+            self.misfits.push(format!("the document `{name}`"));
+        }
+        Ok(found.flatten())
     }
 
     fn put_doc(&mut self, name: &str, row: &Stored) -> rusqlite::Result<()> {
+        fits(&row.body)?;
         self.run(
             "INSERT OR REPLACE INTO wk_doc VALUES (?1, ?2, ?3, ?4, ?5)",
             params![
@@ -265,25 +282,28 @@ impl Rows for SqlRows<'_> {
         from: &str,
         count: usize,
     ) -> rusqlite::Result<Vec<DocName>> {
-        let select = "SELECT name, rev, until FROM wk_doc WHERE name >= ?1 ORDER BY name LIMIT ?2";
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let select = "SELECT name, rev, until FROM wk_doc WHERE name >= ?1 ORDER BY name";
         let mut select = self.conn.prepare_cached(select)?;
-        let names = select.query_map(params![from.max(prefix), count], |row| {
-            Ok(DocName {
-                name: row.get(0)?,
-                rev: number(row, 1)?,
-                until: NodeMs(number(row, 2)?),
-            })
-        })?;
-        let names: Vec<DocName> = names.collect::<rusqlite::Result<_>>()?;
-        let starts = |doc: &DocName| doc.name.starts_with(prefix);
-        Ok(names.into_iter().take_while(starts).collect())
+        let mut found = select.query([from.max(prefix)])?;
+        let mut names = Vec::new();
+        while names.len() < count
+            && let Some(row) = found.next()?
+        {
+            let (rev, until) = (readable(row, 1, LIMIT - 1)?, readable(row, 2, u64::MAX)?);
+            match (text(row, 0)?, rev, until.map(NodeMs)) {
+                (Some(name), ..) if !name.starts_with(prefix) => break,
+                (Some(name), Some(rev), Some(until)) => names.push(DocName { name, rev, until }),
+                _ => self.misfits.push(shown(row, "the document")?),
+            }
+        }
+        Ok(names)
     }
 
     fn waiters(&mut self, key: &str) -> rusqlite::Result<Vec<Waiter>> {
-        let select = "SELECT waiters FROM wk_line WHERE key = ?1";
-        let queue: Option<String> = self.one(select, [key], |row| row.get(0))?;
-        let queue = queue.unwrap_or_default();
+        let select = "SELECT CASE WHEN octet_length(waiters) <= 1048576 THEN waiters END
+            FROM wk_line WHERE key = ?1";
+        let queue = self.one(select, [key], |row| text(row, 0))?;
+        let queue = queue.flatten().unwrap_or_default();
         Ok(queue.lines().filter_map(waiter).collect())
     }
 
@@ -300,8 +320,10 @@ impl Rows for SqlRows<'_> {
     }
 
     fn announce(&mut self, news: Announcement) -> rusqlite::Result<()> {
+        // Where their numbers are at an end nothing is announced: that only saves waiting.
         self.run(
-            "INSERT INTO wk_release (key, owner, at, next) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO wk_release (key, owner, at, next) SELECT ?1, ?2, ?3, ?4
+             WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'wk_release' AND seq > 1 << 62)",
             params![news.key, news.owner, int(self.now.0), news.next],
         )
     }
@@ -316,13 +338,87 @@ fn waiter(line: &str) -> Option<Waiter> {
     })
 }
 
-fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
-    Ok(Stored {
-        rev: number(row, 1)?,
-        ttl: Duration::from_millis(number(row, 2)?),
-        until: NodeMs(number(row, 3)?),
-        body: row.get(4)?,
+/// A row as it was written; `None` where something else has changed it.
+fn whole(row: &Row<'_>) -> rusqlite::Result<Option<NodeRow>> {
+    let number = |column, most| readable(row, column, most);
+    let (Some(state), Some(owner), Some(inc)) = (text(row, 0)?, text(row, 1)?, text(row, 3)?)
+    else {
+        return Ok(None);
+    };
+    let (Some(grant), Some(until)) = (number(2, LAST.0)?, number(4, u64::MAX)?) else {
+        return Ok(None);
+    };
+    let (grant, until) = (Token(grant), NodeMs(until));
+    let state = match state.as_str() {
+        "C" => {
+            let claim = Claim {
+                owner,
+                grant,
+                inc,
+                until,
+            };
+            return Ok(Some(NodeRow::Claim(claim)));
+        }
+        "H" => State::Held,
+        "R" => State::Released,
+        "B" => State::Broken,
+        _ => return Ok(None),
+    };
+    let (Some(seq), Some(ttl), Some(counter)) = (
+        number(5, LIMIT - 1)?,
+        number(6, LONGEST_MS)?,
+        number(7, LAST.0)?,
+    ) else {
+        return Ok(None);
+    };
+    let (Some(token), Some(rev), Some(waits)) = (
+        number(8, LIMIT - 1)?,
+        number(9, LIMIT - 1)?,
+        number(10, u64::MAX)?,
+    ) else {
+        return Ok(None);
+    };
+    let token = Token(token);
+    Ok(Some(NodeRow::Record(Entry {
+        state,
+        owner,
+        seq,
+        ttl: Duration::from_millis(ttl),
+        grant,
+        counter: Token(counter),
+        inc,
+        version: Version { token, rev },
+        until,
+        waits: NodeMs(waits),
+    })))
+}
+
+/// A release as it was announced.
+pub(super) fn release(row: &Row<'_>) -> Option<Announcement> {
+    let text = |column| text(row, column).ok()?;
+    Some(Announcement {
+        key: text(1)?,
+        owner: text(2)?,
+        next: text(3),
     })
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
+    let number = |column, most| readable(row, column, most);
+    let (Some(rev), Some(ttl), Some(until), Some(body)) = (
+        number(1, LIMIT - 1)?,
+        number(2, u64::MAX)?,
+        number(3, u64::MAX)?,
+        text(row, 4)?,
+    ) else {
+        return Ok(None);
+    };
+    Ok(Some(Stored {
+        rev,
+        ttl: Duration::from_millis(ttl),
+        until: NodeMs(until),
+        body,
+    }))
 }
 
 /// The rules keep every number below 2^63.
@@ -330,12 +426,49 @@ fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What is below nothing was written by something else: it is out of range, not small.
-fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(u64::MAX))
+/// A number of ours up to `most`. The tables keep their types, but something else may have changed them.
+fn readable(row: &Row<'_>, column: usize, most: u64) -> rusqlite::Result<Option<u64>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(number) => u64::try_from(number).ok().filter(|n| *n <= most),
+        _ => None,
+    })
 }
 
-fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<NodeMs>> {
-    let until: Option<i64> = row.get(column)?;
-    Ok(until.map(|until| NodeMs(u64::try_from(until).unwrap_or(0))))
+/// What is none was written by something else: it is out of range, not small.
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(readable(row, column, u64::MAX)?.unwrap_or(u64::MAX))
+}
+
+/// A text of ours.
+fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
+        _ => None,
+    })
+}
+
+/// What is longer could not be read again.
+fn fits(body: &str) -> rusqlite::Result<()> {
+    if body.len() <= usize::try_from(LARGEST_BODY).unwrap_or(usize::MAX) {
+        return Ok(());
+    }
+    let too_big = ffi::Error::new(ffi::SQLITE_TOOBIG);
+    let said = format!("a body of {} bytes", body.len());
+    Err(rusqlite::Error::SqliteFailure(too_big, Some(said)))
+}
+
+/// What stands in its place is another boot.
+pub(super) fn boot_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(text(row, column)?.unwrap_or_default())
+}
+
+/// How a row is called whose name may be anything.
+fn shown(row: &Row<'_>, what: &str) -> rusqlite::Result<String> {
+    let name = match row.get_ref(0)? {
+        ValueRef::Text(name) | ValueRef::Blob(name) => {
+            String::from_utf8_lossy(&name[..name.len().min(100)]).into_owned()
+        }
+        _ => "?".to_owned(),
+    };
+    Ok(format!("{what} `{name}`"))
 }

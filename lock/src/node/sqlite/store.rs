@@ -1,6 +1,6 @@
 //! The open file: executes one call as one transaction.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, config::DbConfig};
 use tracing::{debug, error, warn};
@@ -11,13 +11,16 @@ use super::{
     inspect,
     open::{self, BUSY_TIMEOUT},
     place::{self, Inodes, Names, Still},
-    rows::SqlRows,
+    rows::{self, SqlRows},
     users::Users,
 };
 use crate::{
     clock::{Clock, Moment},
     human::Brief,
-    node::{Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply, rules},
+    node::{
+        Announcement, Call, NodeError, NodeFacts, NodeMs, Reply,
+        rules::{self, only_looks},
+    },
 };
 
 /// How often documents and places in queues that have ended are removed; until then they count as absent.
@@ -28,6 +31,9 @@ const CLEAN_ON: Duration = Duration::from_millis(100);
 
 /// How long releases stay readable for other processes.
 const RELEASES_STAY: Duration = Duration::from_secs(30);
+
+/// Of so many names that make no sense it is said.
+const MISFITS: usize = 20;
 
 /// One connection to the file.
 pub(super) struct Store {
@@ -48,6 +54,8 @@ pub(super) struct Store {
     /// How often the file was changed when we last changed it.
     changes: u64,
     clean_at: NodeMs,
+    /// What was told to be none of ours.
+    misfits: BTreeSet<String>,
 }
 
 /// Why a call came to nothing.
@@ -79,6 +87,7 @@ impl Store {
             gone: None,
             changes: opened.changes,
             clean_at: NodeMs(0),
+            misfits: BTreeSet::new(),
         })
     }
 
@@ -148,6 +157,7 @@ impl Store {
         if changed {
             rows.changed(changes.saturating_add(1))?;
         }
+        let misfits = std::mem::take(&mut rows.misfits);
         tx.commit().map_err(|error| {
             // It may be on the disk all the same.
             warn!(node = "embedded", path = %self.names.main.display(), %error, "commit failed");
@@ -161,7 +171,18 @@ impl Store {
             }
         }
         self.clean_at = clean_at;
+        misfits.into_iter().for_each(|what| self.tell_misfit(what));
         Ok(reply)
+    }
+
+    fn tell_misfit(&mut self, what: String) {
+        if self.misfits.len() < MISFITS && !self.misfits.contains(&what) {
+            warn!(
+                node = "embedded", path = %self.names.main.display(), what,
+                "not what watchkeeper writes there, and counts as absent"
+            );
+            self.misfits.insert(what);
+        }
     }
 
     /// Locks live in the file that was opened: when another stands in its place, others cannot see ours.
@@ -249,17 +270,15 @@ impl Store {
     pub(super) fn releases(&self, last: i64) -> rusqlite::Result<Vec<(i64, Announcement)>> {
         let after = "SELECT id, key, owner, next FROM wk_release WHERE id > ?1 ORDER BY id";
         let mut select = self.conn.prepare_cached(after)?;
-        let rows = select.query_map([last], |row| {
-            Ok((
-                row.get(0)?,
-                Announcement {
-                    key: row.get(1)?,
-                    owner: row.get(2)?,
-                    next: row.get(3)?,
-                },
-            ))
-        })?;
-        rows.collect()
+        let mut found = select.query([last])?;
+        let mut news = Vec::new();
+        while let Some(row) = found.next()? {
+            // One that makes no sense would be in the way of all after it.
+            if let Some(release) = rows::release(row) {
+                news.push((row.get(0)?, release));
+            }
+        }
+        Ok(news)
     }
 
     /// As on a disk that is full.
@@ -298,19 +317,6 @@ impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         Self::Node(trouble(&error))
     }
-}
-
-fn only_looks(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Read { .. }
-            | Op::List { .. }
-            | Op::Docs { .. }
-            | Op::DocNames { .. }
-            | Op::Doc { .. }
-            | Op::Admission
-            | Op::Records { .. }
-    )
 }
 
 fn node_ms(clock: &Clock) -> NodeMs {

@@ -22,6 +22,7 @@ use crate::{
     },
 };
 
+mod damage;
 mod one_file;
 mod same_answers;
 
