@@ -18,7 +18,11 @@ use std::{
 use jiff::SignedDuration;
 use tokio::sync::Notify;
 
-use super::{estimate::Estimate, link::repeat::is_about_a_key, wall::FleetClock};
+use super::{
+    estimate::{Estimate, FROZEN},
+    link::repeat::is_about_a_key,
+    wall::FleetClock,
+};
 use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
@@ -249,8 +253,11 @@ impl Known {
         let shown = at.and_then(|NodeMs(at)| i64::try_from(at).ok());
         let fresh = shown.and_then(|at| Estimate::read(SignedDuration::from_millis(at), sent, now));
         if let Some(fresh) = fresh {
-            let keep =
-                matches!((&told.own, result), (Some(old), Ok(_)) if old.is_better_than(&fresh));
+            let keep = told.own.is_some_and(|old| match result {
+                Ok(_) => old.is_better_than(&fresh),
+                // What came too late because this process stood still says nothing against what was known.
+                Err(_) => fresh.half > FROZEN && old.is_better_than(&fresh),
+            });
             if !keep {
                 told.own = Some(fresh);
             }
