@@ -15,6 +15,7 @@ use crate::{
     keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
     node::{Expiry, Node, Servers, tag::is_tag},
+    panics::caught,
     quorum::FleetClock,
     settings::{FleetConfig, Timing},
     spawn::Spawn,
@@ -154,8 +155,13 @@ impl LocksBuilder {
     /// Starts the keeper.
     ///
     /// # Errors
-    /// When its thread cannot be started.
+    /// When its thread cannot be started, or the caller is on a tokio runtime without timers.
     pub fn start(self) -> std::io::Result<Locks> {
+        if !has_timers() {
+            return Err(std::io::Error::other(
+                "this tokio runtime has no timers, without which no attempt ends: build it with enable_time or enable_all",
+            ));
+        }
         let (commands, inbox) = mpsc::channel(1024);
         let (notes, noted) = mpsc::unbounded_channel();
         let releases = broadcast::Sender::new(1024);
@@ -224,6 +230,13 @@ impl LocksBuilder {
             told: Until::default(),
         })))
     }
+}
+
+/// Whether callers on this runtime can wait for a while. Tokio tells it by a panic alone.
+#[allow(clippy::disallowed_methods, reason = "nothing waits for it")]
+fn has_timers() -> bool {
+    let sleeps = || drop(tokio::time::sleep(std::time::Duration::ZERO));
+    tokio::runtime::Handle::try_current().is_err() || caught(sleeps).is_ok()
 }
 
 /// What a program has in common with others that names no fleet; `None` where its nodes compare nothing.

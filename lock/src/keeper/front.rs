@@ -28,8 +28,8 @@ use crate::{
     clock::Moment,
     event::Event,
     expiry::LockState,
-    lease::{KeeperHandle, Lease, LeaseView, NewLease, ReleaseReport, TakesBack},
-    node::Op,
+    lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, ReleaseReport, TakesBack},
+    node::{NodeError, Op},
     quorum::{
         Asked, Claim, Claimed,
         claim::{Attempt, AttemptMode, QueuePosition, Tried, Win},
@@ -120,7 +120,8 @@ impl Front {
     }
 
     /// One attempt. Where the links of callers fail it, because they live on a runtime that has ended or stands still, it is
-    /// made anew over the keeper's.
+    /// made anew over the keeper's. So is one during which this process was frozen: what it asked came too late, and that says
+    /// nothing of the nodes.
     async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
         let cluster = &self.0.cluster;
         if !is_on_a_runtime() {
@@ -130,12 +131,18 @@ impl Front {
         let slow = cluster.timing.node_timeout;
         let limit = slow * LONGEST_ATTEMPT;
         let failed = |tried: &Tried| matches!(tried.attempt, Attempt::NoQuorum(_));
+        let too_late = |tried: &Tried| failed(tried) || matches!(tried.attempt, Attempt::TooSlow);
         {
             let (clock, mut late) = (&cluster.clock, false);
+            let begun = clock.now();
             let mut attempt = pin!(cluster.attempt(claims, mode));
             loop {
                 let end = clock.now() + limit;
                 match clock.timeout_at(end, &mut attempt).await {
+                    // Awake we would not have waited for so long.
+                    Ok(tried) if tried.iter().all(too_late) && clock.now().since(begun) > limit => {
+                        break;
+                    }
                     Ok(tried) if tried.iter().all(failed) && cluster.has_other_lanes() => break,
                     Ok(tried) => return tried,
                     // We were late ourselves, frozen or starved: the answers may have been waiting for us all the time.
@@ -194,11 +201,20 @@ impl Front {
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         // Before the keeper has it, who may find it over at once and say so.
         shared.watchlist.taken(&claim.key, view.owner());
-        let wakes = shared
+        let adopted = shared
             .table()
             .adopt(view.clone(), win.record.clone(), renew_at);
-        if wakes {
-            shared.ring();
+        match adopted {
+            Some(true) => shared.ring(),
+            Some(false) => {}
+            None => {
+                // Nobody would extend it. Its nodes forget it by themselves.
+                view.end(Loss::Released);
+                let ended = || NodeError::Unreachable("the lock keeper has panicked".to_owned());
+                let nodes = cluster.links.iter();
+                let nodes = nodes.map(|link| (link.name().to_owned(), ended()));
+                return Claimed::NoQuorum(self.0.troubles(nodes.collect()));
+            }
         }
         Claimed::Acquired(Lease::new(view, win.record))
     }

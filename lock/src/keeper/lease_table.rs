@@ -44,8 +44,10 @@ pub(crate) struct LeaseTable {
     touched: BTreeSet<u64>,
     /// Whether the replica was unfit at the last look.
     was_unfit: bool,
-    /// The longest ttl that the table ever had: so far ahead a round looks for leases to take along.
-    longest: Duration,
+    /// How many leases have each ttl: as far ahead as the longest says a round looks for leases to take along.
+    ttls: BTreeMap<Duration, usize>,
+    /// The keeper has panicked: nothing is taken into care any more.
+    orphaned: bool,
     /// When the keeper looks next; `None` while nothing but a bell wakes it.
     looks_at: Option<Moment>,
     /// A lease was taken into care since the keeper looked.
@@ -89,12 +91,21 @@ pub(crate) struct Plan {
 }
 
 impl LeaseTable {
-    /// Takes a fresh lease into care. Whether the keeper would not look in time and is to be woken.
-    pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) -> bool {
+    /// Takes a fresh lease into care. Whether the keeper would not look in time and is to be woken; `None` where there is no
+    /// keeper any more.
+    pub(crate) fn adopt(
+        &mut self,
+        view: LeaseView,
+        record: Record,
+        renew_at: Moment,
+    ) -> Option<bool> {
+        if self.orphaned {
+            return None;
+        }
         let since = view.since();
         self.next_id += 1;
         view.enter(self.next_id);
-        self.longest = self.longest.max(view.ttl());
+        *self.ttls.entry(view.ttl()).or_default() += 1;
         let held = Held {
             view,
             record,
@@ -115,7 +126,30 @@ impl LeaseTable {
             // It is expected to look now: when it comes late, it was frozen with a lease in its care.
             self.looks_at = Some(since);
         }
-        wakes
+        Some(wakes)
+    }
+
+    /// The keeper has panicked.
+    pub(super) fn orphan(&mut self) {
+        self.orphaned = true;
+    }
+
+    /// A lease leaves the table.
+    fn remove(&mut self, id: u64) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        let ttl = held.view.ttl();
+        if let Some(count) = self.ttls.get_mut(&ttl) {
+            *count -= 1;
+            if *count == 0 {
+                self.ttls.remove(&ttl);
+            }
+        }
+        Some(held)
+    }
+
+    fn longest(&self) -> Duration {
+        let longest = self.ttls.last_key_value();
+        longest.map_or(Duration::ZERO, |(ttl, _)| *ttl)
     }
 
     /// When the keeper is to look; `None` while nothing but a bell wakes it.
@@ -154,7 +188,7 @@ impl LeaseTable {
         if view.work_in_flight() > 0 {
             return false;
         }
-        self.held.remove(&id);
+        self.remove(id);
         self.due.remove(&(due, id));
         self.touched.remove(&id);
         true
@@ -242,7 +276,7 @@ impl LeaseTable {
         };
         let round = looked_at.iter().any(is_due);
         if round {
-            let early = self.due.range(due_by(now + self.longest / EARLY));
+            let early = self.due.range(due_by(now + self.longest() / EARLY));
             looked_at.extend(early.map(|(_, id)| *id));
         }
         for id in looked_at {
@@ -251,7 +285,7 @@ impl LeaseTable {
         let room = plan.renew.len().next_multiple_of(MOST_OPS) - plan.renew.len();
         let next: Vec<u64> = self
             .due
-            .range(due_by(now + self.longest / FILLS))
+            .range(due_by(now + self.longest() / FILLS))
             .take(room)
             .map(|(_, id)| *id)
             .collect();
@@ -290,7 +324,7 @@ impl LeaseTable {
                 let why = held.view.cordoned().map_or(Loss::Released, Loss::Unfit);
                 held.view.end(why);
                 plan.release.push((held.view.clone(), held.done.take()));
-                self.held.remove(&id);
+                self.remove(id);
                 return;
             }
             // A little early is better than a round of its own.
@@ -496,6 +530,41 @@ mod tests {
     }
 
     #[test]
+    fn a_long_lease_that_is_gone_costs_no_look() {
+        let (mut table, now) = table(&[TTL / 2; 100]);
+        let (timing, short) = (Timing::default(), TTL / 100);
+        let lease = |table: &mut LeaseTable, n: u64, ttl, due_in| {
+            let grant = NewLease {
+                key: n.to_string(),
+                owner: n.to_string(),
+                token: Token(n),
+                kind: Kind::Lock,
+                ttl,
+                valid_until: now + ttl,
+                margin: 0,
+            };
+            let view = LeaseView::new(grant, Clock::system(), KeeperHandle::detached());
+            table.adopt(view.clone(), Record::default(), now + due_in);
+            view
+        };
+        let long = lease(&mut table, 1_000, TTL * 60, TTL);
+        lease(&mut table, 1_001, short, Duration::ZERO);
+        table.plan(now, None, &timing);
+        assert_eq!(table.longest(), TTL * 60);
+        let looked_at = |table: &mut LeaseTable| {
+            table.round_over(102, now);
+            table.plan(now, None, &timing).looked_at
+        };
+        assert!(looked_at(&mut table) > 100, "all that are due before long");
+        assert!(table.let_go(&long));
+        assert_eq!(table.longest(), TTL);
+        assert!(
+            looked_at(&mut table) < 3,
+            "itself, and again to fill a call"
+        );
+    }
+
+    #[test]
     fn a_keeper_that_looks_soon_is_not_woken_for_a_lease_of_a_moment() {
         let (mut table, now) = table(&[]);
         let (timing, every) = (Timing::default(), Duration::from_millis(100));
@@ -520,13 +589,14 @@ mod tests {
         };
         assert_eq!(look(&mut table, now), None, "there is nothing to look at");
         let first = view(1);
-        assert!(adopt(&mut table, &first, now + TTL));
+        assert_eq!(adopt(&mut table, &first, now + TTL), Some(true));
         assert_eq!(look(&mut table, now), Some(now + every));
         assert!(table.let_go(&first) && !first.is_held());
         assert!(!table.let_go(&first), "once");
         let second = view(2);
-        assert!(!adopt(&mut table, &second, now + TTL));
-        assert!(adopt(&mut table, &view(3), now + every / 2), "due before");
+        assert_eq!(adopt(&mut table, &second, now + TTL), Some(false));
+        let before = adopt(&mut table, &view(3), now + every / 2);
+        assert_eq!(before, Some(true), "due before");
         assert_eq!(table.rest(now, every), Some(now), "both came since");
         let work = second.begin_work();
         assert!(!table.let_go(&second), "the keeper has to judge");
@@ -549,7 +619,8 @@ mod tests {
             margin: 0,
         };
         let view = LeaseView::new(grant, Clock::system(), KeeperHandle::detached());
-        assert!(table.adopt(view.clone(), Record::default(), now + TTL / 3));
+        let wakes = table.adopt(view.clone(), Record::default(), now + TTL / 3);
+        assert_eq!(wakes, Some(true));
         assert_eq!(table.looks_at(), Some(view.since()));
         // Stopped before it could look.
         let thawed = view.since() + TTL / 4;

@@ -158,7 +158,9 @@ fn abort() -> ! {
 /// ask would outlive it unseen. So the process ends, unless there are no leases; then it only takes no locks any
 /// more, and [`Fitness::keeper_silence`] grows.
 fn died(table: &Mutex<LeaseTable>) {
-    let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    // In the same step: an attempt that is under way may win yet.
+    table.orphan();
     let leases = table.at_stake().count();
     if let Some(lease) = table.at_stake().next() {
         tracing::error!(

@@ -144,14 +144,17 @@ impl Cluster {
         signed(kept) - signed(majority(self.links.len()))
     }
 
-    /// Takes note of a token that a majority has granted.
+    /// Takes note of a token that a majority has granted. One that is far above every count and clock is that of its lock alone:
+    /// above it there may be nothing left, and all locks of the process go on from here.
     pub(crate) fn has_seen(&self, token: Token) {
-        self.floor.fetch_max(token.0, Ordering::SeqCst);
+        if token < DOUBTED {
+            self.floor.fetch_max(token.0, Ordering::SeqCst);
+        }
     }
 
     /// Takes note of a token that one node has told. One that is far above all others is told of, and is not spread.
     pub(crate) fn was_told(&self, node: usize, token: Token) {
-        if token < DOUBTED || self.seen() >= DOUBTED {
+        if token < DOUBTED {
             self.has_seen(token);
         } else if let Some(link) = self.links.get(node) {
             link.doubt(&format!("a token of {token}, which is not taken over"));

@@ -157,3 +157,37 @@ async fn without_leases_a_keeper_that_panics_leaves_locks_that_are_closed() {
     let closed = locks.lock("a").acquire().await;
     assert!(matches!(closed, Err(LockError::Closed)), "{closed:?}");
 }
+
+/// Over the links of callers, and over the keeper's.
+#[tokio::test]
+async fn an_attempt_under_way_ends_when_the_keeper_panics_without_leases() {
+    for away in [false, true] {
+        let broken = Arc::new(AtomicBool::new(false));
+        let node = MemoryNode::new("n", Clock::system());
+        let locks = Locks::over(vec![Arc::new(node.clone())])
+            .clock(Clock::new(Breaking(Arc::clone(&broken))))
+            .start()
+            .unwrap();
+        locks.look(vec!["a".to_owned()]).await.unwrap();
+        let slow = Duration::from_millis(200);
+        node.faults().delay_requests(slow, slow);
+        let attempt = locks.clone();
+        let attempt = async move { attempt.lock("a").acquire().await };
+        let (done, ended) = tokio::sync::oneshot::channel();
+        match away {
+            // Where there is no runtime, it goes over the keeper's.
+            true => drop(std::thread::spawn(move || {
+                done.send(super::fronts::alone(attempt))
+            })),
+            false => drop(crate::spawn::Spawn::system().spawn(async move {
+                let _ = done.send(attempt.await);
+            })),
+        }
+        let clock = Clock::system();
+        clock.sleep(slow / 4).await;
+        broken.store(true, Ordering::SeqCst);
+        let _ = clock.timeout(slow, locks.nodes()).await;
+        let ended = clock.timeout(slow * 30, ended).await.unwrap().unwrap();
+        assert!(ended.is_err(), "{away}: {ended:?}");
+    }
+}

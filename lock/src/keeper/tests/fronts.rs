@@ -17,7 +17,9 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     clock::Clock,
-    node::{Announcements, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
+    node::{
+        Announcements, Call, Kind, Node, NodeError, Op, Reply, Take, Token, memory::MemoryNode,
+    },
     settings::Timing,
     sim_clock::SimTime,
     spawn::Spawn,
@@ -390,7 +392,7 @@ impl Wake for Unpark {
 }
 
 /// Without a runtime.
-fn alone<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn alone<T>(work: impl Future<Output = T>) -> T {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut work = pin!(work);
     loop {
@@ -399,6 +401,88 @@ fn alone<T>(work: impl Future<Output = T>) -> T {
         }
         std::thread::park();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_over_which_the_process_was_frozen_is_made_once_more() {
+    for (delay, thaws_at) in [(MS * 5, MS * 2), (MS, MS * 2)] {
+        let scene = Scene::ready().await;
+        for node in &scene.nodes {
+            node.faults().delay_requests(delay, delay);
+            node.faults().delay_replies(MS * 3, MS * 3);
+        }
+        let time = scene.time.clone();
+        let freeze = async move {
+            time.clock().sleep(thaws_at).await;
+            time.set_offset(60_000);
+        };
+        let lock = scene.locks.lock("a");
+        let (lease, ()) = tokio::join!(lock.acquire(), freeze);
+        // On its way there, or back.
+        assert!(lease.unwrap().is_held(), "{delay:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_near_its_end_is_that_of_its_lock_alone() {
+    let scene = Scene::ready().await;
+    let lease = scene.locks.lock_key("a").acquire().await.unwrap();
+    lease.release().await;
+    let last = (1 << 53) - 4;
+    for node in &scene.nodes {
+        let [take, release] = far("a", last);
+        let call = Call {
+            not_after: None,
+            ops: vec![take, release],
+        };
+        node.call(call).await.unwrap();
+    }
+    let far = scene.locks.lock_key("a").acquire().await.unwrap();
+    assert!(far.token().0 > last, "{}", far.token());
+    for key in ["b", "c", "d"] {
+        let lease = scene.locks.lock_key(key).acquire().await.unwrap();
+        assert!(lease.token().0 < 1_000, "{key}: {}", lease.token());
+    }
+}
+
+/// What leaves a lock with a number that is hardly to be counted on from.
+fn far(key: &str, floor: u64) -> [Op; 2] {
+    let (key, owner) = (key.to_owned(), "x".to_owned());
+    [
+        Op::Acquire {
+            key: key.clone(),
+            owner: owner.clone(),
+            kind: Kind::Lock,
+            ttl: MS * 1_000,
+            floor: Token(floor),
+            take: Take::Server,
+            clamp: MS * 1_000,
+            ticket: None,
+            waits: Duration::ZERO,
+        },
+        Op::Release {
+            key,
+            owner,
+            kind: Kind::Lock,
+            marked: MS * 30_000,
+            retention: MS * 30_000,
+        },
+    ]
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused_at_the_start() {
+    let builder = || tokio::runtime::Builder::new_current_thread();
+    let start = || {
+        let node = MemoryNode::new("n", Clock::system());
+        Locks::over(vec![Arc::new(node)]).start()
+    };
+    let without = builder().build().unwrap();
+    let refused = without.block_on(async { start() }).err().unwrap();
+    assert!(refused.to_string().contains("enable_time"), "{refused}");
+    let with = builder().enable_time().build().unwrap();
+    assert!(with.block_on(async { start() }).is_ok());
+    assert!(start().is_ok(), "the keeper's runtime has timers");
 }
 
 #[test]

@@ -325,6 +325,8 @@ impl Drop for AtWork<'_> {
         // What was under way here is over with it, and what waits has nobody to send it.
         self.0.distrust();
         let mut lane = self.0.lane();
+        // The keeper's is not begun anew: what is asked from now on would wait for ever.
+        lane.closed |= self.0.0.callers.is_none();
         lane.queue.refuse_all(&ended());
         let alone = lane.alone.as_ref().map(|alone| alone.ops);
         (lane.calls, lane.ops) = alone.map_or((0, 0), |ops| (1, ops));
