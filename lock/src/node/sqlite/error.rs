@@ -2,8 +2,6 @@
 
 use std::{io, path::PathBuf};
 
-use super::open::BEFORE;
-
 /// Why a file cannot be the embedded store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -95,7 +93,7 @@ pub enum OpenError {
     /// Written by another version of this library.
     #[error(
         "{path} has layout {found}, this version knows layout {known}; {}",
-        instead(*found)
+        instead(*found, *known)
     )]
     OtherLayout {
         /// The file.
@@ -135,9 +133,9 @@ pub enum OpenError {
     },
 }
 
-/// What to do about a file of another layout.
-fn instead(found: i64) -> &'static str {
-    match found == BEFORE {
+/// What to do about a file of another layout: that before is brought to this one.
+fn instead(found: i64, known: i64) -> &'static str {
+    match found == known - 1 {
         true => "other processes use it so: stop them, and the next start brings it to this layout",
         false => "use the version that wrote it",
     }

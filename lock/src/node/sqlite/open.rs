@@ -20,10 +20,10 @@ use super::{
 use crate::{node::NodeMs, owned};
 
 /// The layout known here.
-pub(super) const LAYOUT: i64 = 5;
+const LAYOUT: i64 = 5;
 
 /// The layout before it, which is brought to this one where no other process uses the file.
-pub(super) const BEFORE: i64 = 4;
+const BEFORE: i64 = LAYOUT - 1;
 
 /// How a file that was taken back from a backup is called.
 pub(super) const EARLIER: &str = "it is a copy of an earlier time";
