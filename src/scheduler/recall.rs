@@ -279,7 +279,12 @@ mod tests {
             watched: None,
         };
         let votes = || node(None);
-        let lost = || node(Some(NodeError::Unadmitted { left: None }));
+        let lost = || {
+            node(Some(NodeError::Unadmitted {
+                left: None,
+                waits_for: Vec::new(),
+            }))
+        };
         let down = || node(Some(NodeError::Unreachable("test".into())));
         assert!(has_forgotten(&[lost()]));
         assert!(!has_forgotten(&[votes()]));

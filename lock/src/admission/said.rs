@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::{candidate::Next, roster::Picture};
-use crate::{node::Admission, quorum::cluster::Cluster, settings::FleetConfig};
+use crate::{
+    node::Admission,
+    quorum::{cluster::Cluster, link::Link},
+    settings::FleetConfig,
+};
 
 /// What was said of one node's absence.
 #[derive(Default)]
@@ -17,6 +21,7 @@ pub(super) struct Node {
 pub(super) struct Said {
     waits_for: Vec<String>,
     renamed: bool,
+    displaced: Vec<usize>,
 }
 
 // === impl Node ===
@@ -93,19 +98,30 @@ impl Said {
             );
         }
         self.renamed = renamed;
-        let silent = |(link, shown): (&crate::quorum::link::Link, &Option<Admission>)| {
-            shown.is_none().then(|| link.name().to_owned())
-        };
-        let silent = cluster.links.iter().zip(shown).filter_map(silent);
-        let waits_for = match picture.waits_for_all() {
-            true => silent.collect(),
-            false => Vec::new(),
-        };
+        let displaced = picture.displaced();
+        for node in displaced.iter().filter(|n| !self.displaced.contains(n)) {
+            tracing::warn!(
+                node = cluster.links.get(*node).map(Link::name),
+                "the fleet has another node in the place of this one, which has its memory: its address leads to another server \
+                 for some program, or it has come back with an older memory; it is taken in again like a new one"
+            );
+        }
+        self.displaced = displaced;
+        let waits_for = picture.waits_for().into_iter().filter_map(|node| {
+            let compares = |shown: &Admission| !shown.incarnation.is_empty();
+            let counts = shown.get(node)?.as_ref().is_none_or(compares);
+            Some(cluster.links.get(node)?.name().to_owned()).filter(|_| counts)
+        });
+        let waits_for: Vec<String> = waits_for.collect();
         if waits_for != self.waits_for && !waits_for.is_empty() {
             tracing::warn!(
                 waits_for = waits_for.join(", "),
-                "no majority of nodes knows of this fleet: it is founded when all of its nodes answer"
+                "this fleet is new, or most of its nodes have lost their memory: it is founded when all of its nodes answer, and \
+                 none is of another fleet; start what does not answer, or an empty server at its address"
             );
+        }
+        for link in cluster.links.iter() {
+            link.set_waits_for(waits_for.clone());
         }
         self.waits_for = waits_for;
     }

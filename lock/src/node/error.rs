@@ -47,10 +47,12 @@ pub enum NodeError {
     Gone(String),
     /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
     /// granted.
-    #[error("{}", unadmitted(*left))]
+    #[error("{}", unadmitted(*left, waits_for))]
     Unadmitted {
         /// How much longer at most, as far as this process knows.
         left: Option<Duration>,
+        /// The nodes without which its fleet is not founded: they do not answer, or are of another fleet. Then no time is known.
+        waits_for: Vec<String>,
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
     #[error(
@@ -109,8 +111,20 @@ impl NodeError {
     }
 }
 
+/// Why nodes do not vote that show no roster which most of them show, in words.
+pub(crate) fn unfounded(waits_for: &[String]) -> String {
+    format!(
+        "does not vote: its fleet is new, or most of its nodes have lost their memory. It is founded when all of its nodes answer, \
+         and none is of another fleet; it waits for {}",
+        waits_for.join(", ")
+    )
+}
+
 /// Seconds are rounded up: what is said must have come true.
-fn unadmitted(left: Option<Duration>) -> String {
+fn unadmitted(left: Option<Duration>, waits_for: &[String]) -> String {
+    if !waits_for.is_empty() {
+        return unfounded(waits_for);
+    }
     let mut text = "has lost its memory or is new".to_owned();
     if let Some(left) = left {
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
