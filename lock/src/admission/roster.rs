@@ -2,7 +2,7 @@
 //!
 //! Programs that are told different nodes, or whose addresses lead to different ones, must not both find a majority. So each
 //! node keeps an *identity*, which is lost with its memory, and the *roster*: the identities of all nodes of its fleet. Votes count
-//! together only of nodes that show one roster, which names them, and each is asked with its stamp.
+//! together only of nodes that show one roster, which names them: each vote shows its stamp.
 //!
 //! The rules were searched before they were built, each with what happens without it: `tests/model/roster.rs`.
 //!

@@ -226,6 +226,32 @@ pub(crate) fn of_two_new_lists_that_share_a_node_one_comes_up_at_most() {
     });
 }
 
+/// {a, b, c}, of which a loses its memory, beside {a, d, e}, of which all are new now.
+pub(crate) fn a_node_that_lost_its_memory_is_not_taken_by_another_list() {
+    let mut scene = Scene::new(5);
+    block_on(async {
+        scene.found(&scene.nodes(&[0, 1, 2])).await;
+        let fleet = scene.program(&[0, 1, 2]);
+        let lease = fleet.lock_key(KEY).wait(TTL).acquire().await.unwrap();
+        let other = scene.program(&[0, 3, 4]);
+        let known = other.admissions().await.unwrap();
+        assert!(!known[0].state.votes(), "{known:?}");
+        scene.masters.forget(0);
+        let why = refused(&other, TTL * 3).await;
+        assert!(lease.is_held(), "{why}");
+        lease.release().await;
+        for _ in 0..1000 {
+            let shown = fleet.admissions().await.unwrap();
+            if shown.iter().all(|node| node.state.votes()) {
+                let why = refused(&other, Duration::ZERO).await;
+                return named(&why, &["redis.nodes is another list there"]);
+            }
+            Clock::system().sleep(Duration::from_millis(10)).await;
+        }
+        panic!("not back again: {:?}", fleet.admissions().await);
+    });
+}
+
 /// {a, b, c} beside {a, b, c, d, e}.
 pub(crate) fn a_longer_list_is_refused_by_name() {
     let scene = Scene::new(5);

@@ -250,6 +250,7 @@ fn main() {
         fleets::a_newcomer_does_not_admit_a_lost_node_of_another_fleet: SERVERS,
         lists::a_list_that_shares_a_node_with_a_fleet_is_refused_by_name: SERVERS,
         lists::of_two_new_lists_that_share_a_node_one_comes_up_at_most: SERVERS,
+        lists::a_node_that_lost_its_memory_is_not_taken_by_another_list: SERVERS,
         lists::a_longer_list_is_refused_by_name: SERVERS,
         lists::a_list_in_another_order_is_the_same: SERVERS,
         lists::two_addresses_of_one_server_found_no_fleet: SERVERS,
