@@ -79,7 +79,7 @@ pub(crate) fn lists_that_differ_are_found_with_their_remedy(store: Store) {
     says(&told, &[differs, "doctor --reconfigure"]);
     takes_a_lock(&scene, &longer).with(125).says(&[differs]);
 
-    // Who was there first notices nothing; the order of a list is its own.
+    // The fleet notices nothing; the order is no part of a list.
     takes_a_lock(&scene, &urls([b, c, a])).with(0);
     let told = run(&scene, &fleet, &["doctor"]).with(0);
     says(&told, &["is admitted: its votes count"]);

@@ -512,6 +512,11 @@ impl Picture {
         missing
     }
 
+    /// How often what ought to stand has been changed since the fleet was new.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        Some(self.target.as_ref()?.generation)
+    }
+
     /// The nodes that have their memory, and in whose place the fleet has others.
     pub(crate) fn displaced(&self) -> Vec<usize> {
         let seen = self.list.order.iter().zip(&self.seen);

@@ -271,7 +271,7 @@ pub(crate) fn a_longer_list_is_refused_by_name() {
     });
 }
 
-/// Whoever sorts them.
+/// The order is no part of a list.
 pub(crate) fn a_list_in_another_order_is_the_same() {
     let scene = Scene::new(3);
     block_on(async {

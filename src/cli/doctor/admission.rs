@@ -16,7 +16,7 @@ pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
     if voters < needed && waits {
         found.push(Finding::error(
             "nodes",
-            "there is no fleet on them before all of them answer: nobody gets a lock",
+            "there is no fleet on them before all of them answer: no program gets a lock",
             "bring all nodes up once, or give the list that the fleet had (locks.redis.nodes); then they are watched for max_ttl",
         ));
     } else if voters < needed && forgetful {
