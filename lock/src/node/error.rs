@@ -47,11 +47,16 @@ pub enum NodeError {
     Gone(String),
     /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
     /// granted.
-    #[error("{}", unadmitted(*left, waits_for))]
+    #[error("{}", unadmitted(*left))]
     Unadmitted {
         /// How much longer at most, as far as this process knows.
         left: Option<Duration>,
-        /// The nodes without which its fleet is not founded: they do not answer, or are of another fleet. Then no time is known.
+    },
+    /// Its fleet is new, or most of its nodes have lost their memory: it does not vote before all of them answer. Nothing was
+    /// granted.
+    #[error("{}", unfounded(waits_for))]
+    Unfounded {
+        /// The nodes that do not answer, or are of another fleet.
         waits_for: Vec<String>,
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
@@ -85,7 +90,7 @@ impl NodeError {
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
             Self::Gone(_) => "gone",
-            Self::Unadmitted { .. } => "unadmitted",
+            Self::Unadmitted { .. } | Self::Unfounded { .. } => "unadmitted",
             Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
         }
@@ -105,6 +110,7 @@ impl NodeError {
             | Self::Unfit(_)
             | Self::Gone(_)
             | Self::Unadmitted { .. }
+            | Self::Unfounded { .. }
             | Self::Configured { .. }
             | Self::Protocol(_) => false,
         }
@@ -121,10 +127,7 @@ pub(crate) fn unfounded(waits_for: &[String]) -> String {
 }
 
 /// Seconds are rounded up: what is said must have come true.
-fn unadmitted(left: Option<Duration>, waits_for: &[String]) -> String {
-    if !waits_for.is_empty() {
-        return unfounded(waits_for);
-    }
+fn unadmitted(left: Option<Duration>) -> String {
     let mut text = "has lost its memory or is new".to_owned();
     if let Some(left) = left {
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);

@@ -286,10 +286,7 @@ impl Cluster {
 
     /// Why this node's vote does not count.
     pub(crate) fn no_vote(&self, node: usize) -> NodeError {
-        let nothing = || NodeError::Unadmitted {
-            left: None,
-            waits_for: Vec::new(),
-        };
+        let nothing = || NodeError::Unadmitted { left: None };
         let said = |link: &Link| link.no_vote().unwrap_or_else(|| link.unadmitted());
         self.links.get(node).map_or_else(nothing, said)
     }

@@ -173,9 +173,12 @@ impl Known {
 
     /// Why its vote does not count, where it does not say so itself.
     pub(super) fn unadmitted(&self) -> NodeError {
-        NodeError::Unadmitted {
-            left: self.watched().map(|(_, left)| left),
-            waits_for: self.told().waits_for.clone(),
+        let waits_for = self.told().waits_for.clone();
+        match waits_for.is_empty() {
+            true => NodeError::Unadmitted {
+                left: self.watched().map(|(_, left)| left),
+            },
+            false => NodeError::Unfounded { waits_for },
         }
     }
 
