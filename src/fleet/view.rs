@@ -276,8 +276,10 @@ fn does_not_vote(node: &NodeReport) -> bool {
 }
 
 fn node_status(node: NodeReport, admission: Option<&AdmissionReport>) -> NodeStatus {
-    let votes = node.answers && node.trouble.is_none();
     let state = admission.map(|report| &report.state);
+    // It has its memory, and too few others have.
+    let waits = matches!(state, Some(AdmissionState::Waits { .. }));
+    let votes = node.answers && node.trouble.is_none() && !waits;
     let state = state.filter(|state| !votes && !matches!(state, AdmissionState::Silent(_)));
     let left = match state {
         Some(AdmissionState::Watched { left }) => *left,
@@ -286,6 +288,7 @@ fn node_status(node: NodeReport, admission: Option<&AdmissionReport>) -> NodeSta
     let error = match (&node.trouble, state) {
         // Asked a moment later, it may vote by now.
         (Some(_), Some(state)) => Some(state.to_string()),
+        (None, Some(state)) if waits => Some(state.to_string()),
         (trouble, _) => trouble.as_ref().map(ToString::to_string),
     };
     NodeStatus {
@@ -297,6 +300,7 @@ fn node_status(node: NodeReport, admission: Option<&AdmissionReport>) -> NodeSta
             .trouble
             .as_ref()
             .map(NodeError::cause)
+            .or(waits.then_some("unadmitted"))
             .map(str::to_owned),
         error,
         rtt_us: node

@@ -142,7 +142,12 @@ struct Blanks {
 impl Blanks {
     /// Once a majority of those that vote has told; `None` before.
     fn told(nodes: &[AdmissionReport]) -> Option<Self> {
-        let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
+        let votes = |node: &&AdmissionReport| {
+            matches!(
+                node.state,
+                AdmissionState::Admitted | AdmissionState::Elsewhere
+            )
+        };
         let told = nodes.iter().filter(votes).count();
         let stamps = nodes.iter().filter_map(|node| node.memory_loss);
         let stamps = stamps.filter_map(|at| Timestamp::from_millisecond(at).ok());
@@ -193,6 +198,9 @@ mod tests {
             Some(Some(5))
         );
         assert_eq!(latest(&[votes(None), votes(None), silent()]), Some(None));
+        // Programs that were given other addresses for the same nodes.
+        let elsewhere = || node(AdmissionState::Elsewhere, None);
+        assert_eq!(latest(&[elsewhere(), elsewhere(), silent()]), Some(None));
         // The silent ones may know of one.
         assert_eq!(latest(&[votes(None), silent(), silent()]), None);
         // A node that does not vote may have forgotten it with all else.

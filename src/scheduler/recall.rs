@@ -205,7 +205,12 @@ fn document(job: &str) -> String {
 
 /// Whether so few nodes vote that what all of them knew may be lost, and some of them because they have forgotten.
 fn has_forgotten(nodes: &[NodeReport]) -> bool {
-    let forgot = |n: &&NodeReport| matches!(n.trouble, Some(NodeError::Unadmitted { .. }));
+    let forgot = |n: &&NodeReport| {
+        matches!(
+            n.trouble,
+            Some(NodeError::Unadmitted { .. } | NodeError::Unfounded { .. })
+        )
+    };
     let voters = nodes.iter().filter(|node| node.trouble.is_none()).count();
     let enough = nodes.len() - majority(nodes.len()) + 1;
     voters < enough && nodes.iter().any(|node| forgot(&node))

@@ -21,6 +21,7 @@ mod examples;
 mod exits;
 mod far;
 mod library;
+mod lists;
 mod operator;
 mod process;
 mod raw;
@@ -94,6 +95,13 @@ fn main() {
             a_limited_wait_ends_in_time_although_nodes_have_lost_their_memory,
             only_new_nodes_are_let_in_at_once,
             another_configuration_is_refused_until_the_fleet_is_changed,
+        },
+        lists::{
+            lists_that_differ_are_found_with_their_remedy,
+            a_fleet_under_other_addresses_votes_and_is_moved_to_them,
+            a_fleet_grows_from_three_nodes_to_five,
+            a_fleet_that_waits_for_its_nodes_says_for_which,
+            new_nodes_are_let_in_at_once_as_one_fleet,
         },
     ];
     cases.extend(on![embedded:

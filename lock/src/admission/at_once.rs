@@ -89,19 +89,43 @@ async fn done(node: &Arc<dyn Node>, op: Op) -> Result<(), NotAdmitted> {
     }
 }
 
-/// Of each node that is configured alike, why it is none of this fleet's, and whether its fleet was given other addresses.
+/// What the rosters say of one node of a fleet.
+#[doc(hidden)] // for the command `doctor`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing that is not to be seen at the node itself.
+    Own,
+    /// Its fleet was given other addresses for the same nodes.
+    Elsewhere,
+    /// It is configured alike, and none of this fleet's.
+    Other {
+        /// In what its fleet is another one.
+        differs: String,
+    },
+    /// There is no fleet before these nodes answer.
+    Waits {
+        /// Their names.
+        waits_for: Vec<String>,
+    },
+}
+
+/// What the rosters say of each node, by all that is shown.
 #[doc(hidden)] // for the command `doctor`
 #[must_use]
-pub fn strangers(
-    names: &[&str],
-    shown: &[Option<Admission>],
-    fleet: &FleetConfig,
-) -> Vec<(Option<String>, bool)> {
+pub fn places(names: &[&str], shown: &[Option<Admission>], fleet: &FleetConfig) -> Vec<Place> {
     if !fleet.is_guarded() {
-        return vec![(None, false); names.len()];
+        return vec![Place::Own; names.len()];
     }
     let list = List::of(names.iter().copied());
     let picture = Picture::of(shown, &list, fleet);
-    let stranger = |node| (picture.differs(node), picture.is_elsewhere(node));
-    (0..names.len()).map(stranger).collect()
+    let waits_for = picture.waits_for();
+    let place = |node| match picture.differs(node) {
+        Some(differs) => Place::Other { differs },
+        None if picture.is_elsewhere(node) || picture.is_renamed() => Place::Elsewhere,
+        None if waits_for.is_empty() || waits_for.contains(&node) => Place::Own,
+        None => Place::Waits {
+            waits_for: waits_for.iter().map(|n| names[*n].to_owned()).collect(),
+        },
+    };
+    (0..names.len()).map(place).collect()
 }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     human::Span,
-    node::{Admission, NodeError, guard::closed_since},
+    node::{Admission, NodeError, guard::closed_since, unfounded},
 };
 
 use super::FleetConfig;
@@ -38,6 +38,11 @@ pub enum AdmissionState {
     Watched {
         /// How much longer at most; `None` while no process watches it.
         left: Option<Duration>,
+    },
+    /// It does not vote: its fleet is new, or most of its nodes have lost their memory, and others are waited for.
+    Waits {
+        /// The nodes that do not answer, or are of another fleet.
+        waits_for: Vec<String>,
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one.
     Configured {
@@ -98,6 +103,7 @@ impl fmt::Display for AdmissionState {
                     "has lost its memory or is new; votes again in {left} at most"
                 )
             }
+            Self::Waits { waits_for } => f.write_str(&unfounded(waits_for)),
             Self::Configured { differs } => {
                 write!(
                     f,

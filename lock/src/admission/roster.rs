@@ -2,7 +2,7 @@
 //!
 //! Programs that are told different nodes, or whose addresses lead to different ones, must not both find a majority. So each
 //! node keeps an *identity*, which is lost with its memory, and the *roster*: the identities of all nodes of its fleet. Votes count
-//! together only of nodes that show one roster, which names them, and each is asked with its stamp.
+//! together only of nodes that show one roster, which names them: each vote shows its stamp.
 //!
 //! The rules were searched before they were built, each with what happens without it: `tests/model/roster.rs`.
 //!
@@ -79,8 +79,10 @@ const NOTHING: &str = "0000000000000000";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// It does not answer, is not nominated yet, or compares nothing.
+    /// It does not answer, or compares nothing.
     Silent,
+    /// It answers, and is not nominated yet.
+    Unnamed,
     /// It is kept, or about to be, for a fleet that is configured differently, or shows what is no roster.
     Foreign,
     Nominated,
@@ -228,7 +230,7 @@ impl Shown {
         let strange = ours.stranger(shown).is_some() || ours.rival(shown).is_some();
         let kind = match () {
             () if strange || roster.is_none() && !card.roster.is_empty() => Kind::Foreign,
-            () if fresh && (card.nonce.is_empty() || card.id.is_empty()) => Kind::Silent,
+            () if fresh && (card.nonce.is_empty() || card.id.is_empty()) => Kind::Unnamed,
             () if fresh => Kind::Nominated,
             () if theirs != Some(&*ours.to_string()) => Kind::Foreign,
             () if shown.admitted => Kind::Admitted,
@@ -306,7 +308,7 @@ impl Picture {
     }
 
     fn answers(&self) -> impl Iterator<Item = &Shown> {
-        self.seen.iter().filter(|s| s.kind > Kind::Silent)
+        self.seen.iter().filter(|s| s.kind > Kind::Unnamed)
     }
 
     /// Whether most members are such, each identity counted once.
@@ -364,10 +366,14 @@ impl Picture {
         }
     }
 
-    fn founded(&self) -> (Option<Roster>, bool) {
+    /// It is none of a fleet that is yet to be founded.
+    fn is_foreign(&self, shown: &Shown) -> bool {
         let other = |r: &Roster| r.list != self.list.name;
-        let foreign = |s: &Shown| s.kind == Kind::Foreign || s.roster.as_ref().is_some_and(other);
-        if self.answers().count() < self.seen.len() || self.answers().any(foreign) {
+        shown.kind == Kind::Foreign || shown.roster.as_ref().is_some_and(other)
+    }
+
+    fn founded(&self) -> (Option<Roster>, bool) {
+        if self.answers().count() < self.seen.len() || self.answers().any(|s| self.is_foreign(s)) {
             return (None, false);
         }
         let ids: Vec<String> = self.seen.iter().map(|s| s.card.id.clone()).collect();
@@ -399,6 +405,14 @@ impl Picture {
         self.most(|s| s.is_of(target)) || all
     }
 
+    /// It is a member of this list, and the fleet has another in its place.
+    fn is_displaced(&self, shown: &Shown) -> bool {
+        let own = |r: &Roster| r.list == self.list.name;
+        let present = self.present.as_ref().filter(|r| own(r));
+        let displaced = present.is_some_and(|r| !r.names(&shown.card.id));
+        shown.is_member() && shown.roster.as_ref().is_none_or(own) && displaced
+    }
+
     fn place(&self, node: usize) -> Option<(usize, &Shown)> {
         let place = self.list.order.iter().position(|of| *of == node)?;
         Some((place, self.seen.get(place)?))
@@ -413,10 +427,8 @@ impl Picture {
             .roster
             .as_ref()
             .is_none_or(|r| r.list == self.list.name);
-        let mine = self.present.as_ref().filter(|r| r.list == self.list.name);
-        let stale = mine.is_some_and(|r| !r.names(&shown.card.id));
         // In a founding no member may keep its vote: those of two rosters would be a majority at once.
-        if shown.is_member() && (own && stale || self.anew) {
+        if self.is_displaced(shown) || shown.is_member() && self.anew {
             return Step::Close(shown.card.clone());
         }
         let Some(target) = &self.target else {
@@ -506,9 +518,28 @@ impl Picture {
         roster.is_some_and(|roster| roster.list != self.list.name)
     }
 
-    /// There is nothing to go on, before all nodes answer.
-    pub(crate) fn waits_for_all(&self) -> bool {
-        self.present.is_none() && self.target.is_none() && self.answers().count() < self.seen.len()
+    /// The nodes that a founding waits for: they do not answer, or are of another fleet. None where there is something to go on.
+    pub(crate) fn waits_for(&self) -> Vec<usize> {
+        if self.present.is_some() || self.target.is_some() {
+            return Vec::new();
+        }
+        let seen = self.list.order.iter().zip(&self.seen);
+        let missing = seen.filter(|(_, s)| s.kind == Kind::Silent || self.is_foreign(s));
+        let mut missing: Vec<usize> = missing.map(|(node, _)| *node).collect();
+        missing.sort_unstable();
+        missing
+    }
+
+    /// How often what ought to stand has been changed since the fleet was new.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        Some(self.target.as_ref()?.generation)
+    }
+
+    /// The nodes that have their memory, and in whose place the fleet has others.
+    pub(crate) fn displaced(&self) -> Vec<usize> {
+        let seen = self.list.order.iter().zip(&self.seen);
+        let displaced = seen.filter(|(_, s)| self.is_displaced(s));
+        displaced.map(|(node, _)| *node).collect()
     }
 
     /// Most of its nodes are members of one roster, which was written for other addresses.
@@ -674,7 +705,7 @@ mod tests {
     fn i2_a_fleet_is_founded_by_all_its_nodes() {
         let p = picture(Some(new("idb")), Some(new("ida")), None);
         assert_eq!((p.step(A), p.step(B)), (Step::Wait, Step::Wait));
-        assert!(p.waits_for_all());
+        assert_eq!(p.waits_for(), [2]);
         let p = picture(Some(new("idb")), Some(new("ida")), Some(new("idc")));
         for node in [A, B, C] {
             assert_eq!(enrolled(&p.step(node)), Some(first()));
@@ -696,6 +727,32 @@ mod tests {
     fn i2_what_is_new_is_founded_although_it_shows_less_than_a_majority() {
         let p = picture(Some(new("idx")), None, Some(member("idc", &first())));
         assert_eq!((p.step(B), p.step(C)), (Step::Wait, Step::Wait));
+    }
+
+    #[test]
+    fn i2_what_is_to_be_founded_names_the_nodes_that_it_waits_for() {
+        let waits = |b, a, c| picture(b, a, c).waits_for();
+        assert_eq!(waits(Some(new("b")), None, None), [1, 2]);
+        // A member that is alone, beside one that has lost its memory.
+        let member = member("idb", &first());
+        assert_eq!(waits(Some(member.clone()), Some(new("a")), None), [2]);
+        let theirs = proposed("c", &roster(&other(), 1, NOTHING, ["c", "d", "e"]));
+        assert_eq!(waits(Some(new("b")), Some(new("a")), Some(theirs)), [2]);
+        assert_eq!(
+            waits(Some(new("b")), Some(new("a")), Some(new("c"))),
+            [0; 0]
+        );
+        let unnamed = Admission {
+            incarnation: "i".into(),
+            ..Admission::default()
+        };
+        assert_eq!(waits(Some(unnamed.clone()), Some(unnamed), None), [2]);
+        let another = super::tests::member("ida", &first());
+        assert_eq!(
+            waits(Some(member), Some(another), None),
+            [0; 0],
+            "a majority"
+        );
     }
 
     #[test]
@@ -849,5 +906,6 @@ mod tests {
         );
         assert!(matches!(p.step(C), Step::Close(_)), "{:?}", p.step(C));
         assert_eq!(p.step(A), Step::Stands);
+        assert_eq!(p.displaced(), [2]);
     }
 }

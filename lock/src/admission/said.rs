@@ -3,7 +3,15 @@
 use std::time::Duration;
 
 use super::{candidate::Next, roster::Picture};
-use crate::{node::Admission, quorum::cluster::Cluster, settings::FleetConfig};
+use crate::{
+    clock::Moment,
+    node::Admission,
+    quorum::{cluster::Cluster, link::Link},
+    settings::FleetConfig,
+};
+
+/// For so long changes of the roster are counted.
+const CHANGES: Duration = Duration::from_secs(60);
 
 /// What was said of one node's absence.
 #[derive(Default)]
@@ -17,6 +25,16 @@ pub(super) struct Node {
 pub(super) struct Said {
     waits_for: Vec<String>,
     renamed: bool,
+    displaced: Vec<usize>,
+    changes: Changes,
+}
+
+/// How often the roster is changed.
+#[derive(Default)]
+struct Changes {
+    /// Its generation at that time.
+    since: Option<(Moment, u64)>,
+    said: bool,
 }
 
 // === impl Node ===
@@ -76,6 +94,22 @@ impl Node {
     }
 }
 
+// === impl Changes ===
+
+impl Changes {
+    /// Whether it is to be said that two programs undo each other's changes. Each loss of memory is a change; many more of them
+    /// than there are nodes, within a minute, are no losses.
+    fn are_contested(&mut self, generation: u64, nodes: usize, now: Moment) -> bool {
+        let since = self.since.filter(|(since, _)| now < *since + CHANGES);
+        let since = since.unwrap_or((now, generation));
+        self.since = Some(since);
+        let most = 2 * u64::try_from(nodes).unwrap_or(u64::MAX) + 2;
+        let contested = generation.saturating_sub(since.1) > most;
+        let was_said = std::mem::replace(&mut self.said, contested);
+        contested && !was_said
+    }
+}
+
 // === impl Said ===
 
 impl Said {
@@ -93,20 +127,59 @@ impl Said {
             );
         }
         self.renamed = renamed;
-        let silent = |(link, shown): (&crate::quorum::link::Link, &Option<Admission>)| {
-            shown.is_none().then(|| link.name().to_owned())
-        };
-        let silent = cluster.links.iter().zip(shown).filter_map(silent);
-        let waits_for = match picture.waits_for_all() {
-            true => silent.collect(),
-            false => Vec::new(),
-        };
+        let displaced = picture.displaced();
+        for node in displaced.iter().filter(|n| !self.displaced.contains(n)) {
+            tracing::warn!(
+                node = cluster.links.get(*node).map(Link::name),
+                "the fleet has another node in the place of this one, which has its memory: its address leads to another server \
+                 for some program, or it has come back with an older memory; it is taken in again like a new one"
+            );
+        }
+        self.displaced = displaced;
+        let (nodes, now) = (cluster.links.len(), cluster.clock.now());
+        let generation = picture.generation();
+        if generation.is_some_and(|of| self.changes.are_contested(of, nodes, now)) {
+            tracing::error!(
+                "two programs with the same redis.nodes name different servers as the nodes of their fleet, and undo it again and \
+                 again: an address leads them to different servers; see that each address leads to one, from every machine"
+            );
+        }
+        let waits_for = picture.waits_for().into_iter().filter_map(|node| {
+            let compares = |shown: &Admission| !shown.incarnation.is_empty();
+            let counts = shown.get(node)?.as_ref().is_none_or(compares);
+            Some(cluster.links.get(node)?.name().to_owned()).filter(|_| counts)
+        });
+        let waits_for: Vec<String> = waits_for.collect();
         if waits_for != self.waits_for && !waits_for.is_empty() {
             tracing::warn!(
                 waits_for = waits_for.join(", "),
-                "no majority of nodes knows of this fleet: it is founded when all of its nodes answer"
+                "this fleet is new, or most of its nodes have lost their memory: it is founded when all of its nodes answer, and \
+                 none is of another fleet; start what does not answer, or an empty server at its address"
             );
         }
+        for link in cluster.links.iter() {
+            link.set_waits_for(waits_for.clone());
+        }
         self.waits_for = waits_for;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_undo_each_others_changes_are_told_of_once() {
+        let at = |seconds| Moment::ZERO + Duration::from_secs(seconds);
+        let mut changes = Changes::default();
+        // Every node loses its memory once, and once more.
+        let losses = (1..=7).map(|n| changes.are_contested(n, 3, at(n)));
+        assert!(losses.into_iter().all(|said| !said));
+        let said: Vec<bool> = (8..=20)
+            .map(|n| changes.are_contested(n, 3, at(10)))
+            .collect();
+        assert_eq!(said.iter().filter(|said| **said).count(), 1, "{said:?}");
+        let later = (21..=28).map(|n| changes.are_contested(n, 3, at(100 * n)));
+        assert!(later.into_iter().all(|said| !said), "one at a time");
     }
 }

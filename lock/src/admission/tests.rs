@@ -233,6 +233,10 @@ async fn i5_a_node_is_not_admitted_before_most_members_show_its_roster_again() {
     scene.pass(MAX_TTL * 3).await;
     let last = locks.admissions().await.unwrap().pop().unwrap();
     assert!(!last.state.votes(), "one of three remembers: {last:?}");
+    let waits = "it waits for n1";
+    assert!(last.state.to_string().ends_with(waits), "{last:?}");
+    let why = refused(&locks, "a").await;
+    assert!(why.contains(waits), "{why}");
     scene.nodes[1].faults().thaw();
     scene.until_admitted(&locks).await;
     let last = locks.admissions().await.unwrap().pop().unwrap();

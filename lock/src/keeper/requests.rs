@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     admission,
-    admission::{AdmissionReport, AdmissionState},
+    admission::{AdmissionReport, AdmissionState, Place},
     backoff::Backoff,
     expiry::LockState,
     lease::LeaseView,
@@ -267,19 +267,31 @@ impl Shared {
             .iter()
             .map(|shown| shown.as_ref().ok().cloned())
             .collect();
-        let strangers = fleet.map(|fleet| admission::strangers(&names, &known, fleet));
+        let places = fleet.map(|fleet| admission::places(&names, &known, fleet));
         let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
         let at_most = self.cluster.timing.watch_time(limit);
         let report = |(node, (link, shown)): (usize, (&Link, Result<Admission, NodeError>))| {
             let (state, memory_loss, nomination) = match shown {
                 Ok(shown) => {
-                    let stranger = strangers.as_ref().and_then(|all| all.get(node));
-                    let state = match stranger {
-                        Some((Some(differs), _)) => AdmissionState::Configured {
-                            differs: differs.clone(),
+                    let place = places.as_ref().and_then(|all| all.get(node).cloned());
+                    let own = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
+                    let state = match place.unwrap_or(Place::Own) {
+                        Place::Own => own,
+                        Place::Elsewhere => match own {
+                            AdmissionState::Admitted => AdmissionState::Elsewhere,
+                            // Not by programs that were given these addresses.
+                            AdmissionState::Watched { .. } => {
+                                AdmissionState::Watched { left: None }
+                            }
+                            own => own,
                         },
-                        Some((None, true)) => AdmissionState::Elsewhere,
-                        _ => AdmissionState::of(&shown, fleet, link.counts_in(), at_most),
+                        Place::Other { differs } => AdmissionState::Configured { differs },
+                        Place::Waits { waits_for } => match own {
+                            AdmissionState::Admitted | AdmissionState::Watched { .. } => {
+                                AdmissionState::Waits { waits_for }
+                            }
+                            own => own,
+                        },
                     };
                     (state, shown.memory_loss, shown.nonce)
                 }

@@ -52,6 +52,13 @@ pub enum NodeError {
         /// How much longer at most, as far as this process knows.
         left: Option<Duration>,
     },
+    /// Its fleet is new, or most of its nodes have lost their memory: it does not vote before all of them answer. Nothing was
+    /// granted.
+    #[error("{}", unfounded(waits_for))]
+    Unfounded {
+        /// The nodes that do not answer, or are of another fleet.
+        waits_for: Vec<String>,
+    },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
     #[error(
         "keeps locks for a fleet that is configured differently: {differs}; configure all alike, or stop all and run \
@@ -83,7 +90,7 @@ impl NodeError {
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
             Self::Gone(_) => "gone",
-            Self::Unadmitted { .. } => "unadmitted",
+            Self::Unadmitted { .. } | Self::Unfounded { .. } => "unadmitted",
             Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
         }
@@ -103,10 +110,20 @@ impl NodeError {
             | Self::Unfit(_)
             | Self::Gone(_)
             | Self::Unadmitted { .. }
+            | Self::Unfounded { .. }
             | Self::Configured { .. }
             | Self::Protocol(_) => false,
         }
     }
+}
+
+/// Why nodes do not vote that show no roster which most of them show, in words.
+pub(crate) fn unfounded(waits_for: &[String]) -> String {
+    format!(
+        "does not vote: its fleet is new, or most of its nodes have lost their memory. It is founded when all of its nodes answer, \
+         and none is of another fleet; it waits for {}",
+        waits_for.join(", ")
+    )
 }
 
 /// Seconds are rounded up: what is said must have come true.

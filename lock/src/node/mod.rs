@@ -97,6 +97,7 @@ pub mod sqlite;
 pub mod tag;
 
 pub use error::NodeError;
+pub(crate) use error::unfounded;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
 pub use guard::{Admission, Card, Eligibility, GuardSettings, RestartGuard};

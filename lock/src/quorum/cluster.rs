@@ -287,10 +287,11 @@ impl Cluster {
         Token(self.floor.load(Ordering::SeqCst))
     }
 
-    /// Why this node's vote does not count, when it says so itself.
+    /// Why this node's vote does not count.
     pub(crate) fn no_vote(&self, node: usize) -> NodeError {
-        let said = self.links.get(node).and_then(Link::no_vote);
-        said.unwrap_or(NodeError::Unadmitted { left: None })
+        let nothing = || NodeError::Unadmitted { left: None };
+        let said = |link: &Link| link.no_vote().unwrap_or_else(|| link.unadmitted());
+        self.links.get(node).map_or_else(nothing, said)
     }
 
     /// Queues the same operations for every node, now and in order, in calls of at most 250.

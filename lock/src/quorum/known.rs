@@ -63,6 +63,8 @@ struct Told {
     rival: Option<String>,
     /// In what its fleet is another one, although it is configured alike.
     other: Option<String>,
+    /// The nodes without which the fleet is not founded.
+    waits_for: Vec<String>,
     last_round_trip: Option<Duration>,
     /// Of the node's own clock.
     own: Option<Estimate>,
@@ -169,6 +171,21 @@ impl Known {
         self.told().other = differs;
     }
 
+    pub(super) fn set_waits_for(&self, nodes: Vec<String>) {
+        self.told().waits_for = nodes;
+    }
+
+    /// Why its vote does not count, where it does not say so itself.
+    pub(super) fn unadmitted(&self) -> NodeError {
+        let waits_for = self.told().waits_for.clone();
+        match waits_for.is_empty() {
+            true => NodeError::Unadmitted {
+                left: self.watched().map(|(_, left)| left),
+            },
+            false => NodeError::Unfounded { waits_for },
+        }
+    }
+
     pub(super) fn watched(&self) -> Option<(String, Duration)> {
         let (nonce, until) = self.told().watched.clone()?;
         Some((nonce, until.since(self.clock.now())))
@@ -202,8 +219,7 @@ impl Known {
             Eligibility::Unadmitted => rival(),
         };
         let Some(theirs) = theirs else {
-            let left = self.watched().map(|(_, left)| left);
-            return Some(NodeError::Unadmitted { left });
+            return Some(self.unadmitted());
         };
         let differs = self.fleet.get().and_then(|ours| ours.differs_from(&theirs));
         Some(NodeError::Configured {

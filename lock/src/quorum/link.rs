@@ -253,6 +253,16 @@ impl Link {
         self.0.known.set_other(differs);
     }
 
+    /// Takes note of the nodes without which its fleet is not founded.
+    pub(crate) fn set_waits_for(&self, nodes: Vec<String>) {
+        self.0.known.set_waits_for(nodes);
+    }
+
+    /// Why its vote does not count, where it does not say so itself.
+    pub(crate) fn unadmitted(&self) -> NodeError {
+        self.0.known.unadmitted()
+    }
+
     /// The nomination that this process watches, and how much longer.
     pub(crate) fn watched(&self) -> Option<(String, Duration)> {
         self.0.known.watched()

@@ -80,12 +80,13 @@ pub struct EmbeddedSettings {
 #[serde(deny_unknown_fields, default)]
 pub struct RedisSettings {
     /// The independent masters: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS, or
-    /// `redis+unix:///path`. An odd number.
+    /// `redis+unix:///path`. An odd number, and the same in every program of a namespace, in any order.
     pub nodes: Vec<SecretUrl>,
     /// How long one node may take to answer.
     #[serde(with = "crate::human::duration")]
     pub node_timeout: Duration,
-    /// Raised in all programs of the fleet whenever other nodes take the place of the present ones.
+    /// Raised in all programs of the fleet whenever other nodes take the place of the present ones and the guard is off: with it
+    /// the nodes know each other.
     pub generation: u32,
     /// The user of every node whose URL names none.
     pub username: Option<String>,

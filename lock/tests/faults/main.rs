@@ -25,6 +25,7 @@ mod disturb;
 mod fleets;
 mod history;
 mod interop;
+mod lists;
 mod masters;
 mod mixed;
 #[cfg(feature = "sqlite")]
@@ -247,6 +248,14 @@ fn main() {
         fleets::programs_with_and_without_raw_keys_share_no_locks: SERVERS,
         fleets::a_newcomer_with_shorter_leases_comes_first_after_a_loss_and_gets_nothing: SERVERS,
         fleets::a_newcomer_does_not_admit_a_lost_node_of_another_fleet: SERVERS,
+        lists::a_list_that_shares_a_node_with_a_fleet_is_refused_by_name: SERVERS,
+        lists::of_two_new_lists_that_share_a_node_one_comes_up_at_most: SERVERS,
+        lists::a_node_that_lost_its_memory_is_not_taken_by_another_list: SERVERS,
+        lists::a_longer_list_is_refused_by_name: SERVERS,
+        lists::a_list_in_another_order_is_the_same: SERVERS,
+        lists::two_addresses_of_one_server_found_no_fleet: SERVERS,
+        lists::an_address_that_leads_elsewhere_for_one_program_gives_no_two_holders: SERVERS,
+        lists::an_address_that_leads_elsewhere_while_a_fleet_is_founded_gives_no_two_holders: SERVERS,
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],

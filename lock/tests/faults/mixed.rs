@@ -27,6 +27,7 @@ pub(crate) enum Member {
 /// Those that are refused, or harmless.
 pub(crate) const REFUSED: &[Member] = &[
     Member::WithoutGuard,
+    Member::WithOtherNodes,
     Member::WithFewerNodes,
     Member::WithAnotherMaxTtl,
     Member::WithAnotherExpiry,
@@ -34,7 +35,7 @@ pub(crate) const REFUSED: &[Member] = &[
 ];
 
 /// Those of which that is not so yet.
-pub(crate) const OPEN: &[Member] = &[Member::WithOtherNodes];
+pub(crate) const OPEN: &[Member] = &[];
 
 impl Member {
     /// What it is told instead of what the others are told. `others` are nodes that the others do not know.

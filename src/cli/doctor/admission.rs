@@ -9,8 +9,17 @@ pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
     let forgetful = nodes
         .iter()
         .any(|node| matches!(node.state, AdmissionState::Watched { .. }));
+    let waits = nodes
+        .iter()
+        .any(|node| matches!(node.state, AdmissionState::Waits { .. }));
     let needed = nodes.len() / 2 + 1;
-    if voters < needed && forgetful {
+    if voters < needed && waits {
+        found.push(Finding::error(
+            "nodes",
+            "there is no fleet on them before all of them answer: no program gets a lock",
+            "bring all nodes up once, or give the list that the fleet had (locks.redis.nodes); then they are watched for max_ttl",
+        ));
+    } else if voters < needed && forgetful {
         found.push(Finding::error(
             "nodes",
             format!(
@@ -42,6 +51,11 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             said,
             "give the addresses of before; or stop all programs of the fleet, and run doctor --reconfigure with the new ones",
         )),
+        AdmissionState::Waits { .. } => Some(Finding::warning(
+            &node.name,
+            said,
+            "start what it waits for; where a server is gone for good, start an empty one at its address",
+        )),
         AdmissionState::Configured { .. } => Some(Finding::error(
             &node.name,
             said,
@@ -65,6 +79,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{super::finding::Severity, *};
+    use crate::node::NodeError;
 
     fn node(state: AdmissionState) -> AdmissionReport {
         AdmissionReport {
@@ -93,6 +108,21 @@ mod tests {
         assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
         let unwatched = judge(&[node(AdmissionState::Watched { left: None })]);
         assert!(unwatched.iter().all(Finding::has_its_remedy));
+    }
+
+    #[test]
+    fn i2_a_fleet_that_waits_for_its_nodes_says_for_which() {
+        let waits_for = vec!["lock-b:6379".to_owned()];
+        let waits = || {
+            node(AdmissionState::Waits {
+                waits_for: waits_for.clone(),
+            })
+        };
+        let silent = node(AdmissionState::Silent(NodeError::Unreachable("x".into())));
+        let found = judge(&[waits(), waits(), silent]);
+        assert!(found[0].finding.ends_with("it waits for lock-b:6379"));
+        assert_eq!(found.last().map(|f| f.severity), Some(Severity::Error));
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
     }
 
     #[test]

@@ -13,8 +13,10 @@ use std::time::Duration;
 use super::super::{failure::Failure, output::print};
 use super::guarded::{Guarded, PAGE, failed};
 use crate::{
+    chance::Chance,
     config::{Config, LockSettings},
     human::Span,
+    lock::admission::admit_at_once,
     node::{Admission, Answer, Doc, NodeFacts, Op, Page},
 };
 
@@ -58,8 +60,8 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         let after = look(&nodes).await?;
         refuse(&after)?;
         same_lives(&before, &after)?;
-        let chance = crate::chance::Chance::system();
-        let admitted = crate::lock::admission::admit_at_once(&nodes.nodes, &nodes.fleet, &chance);
+        let chance = Chance::system();
+        let admitted = admit_at_once(&nodes.nodes, &nodes.fleet, &chance);
         if let Err(not) = admitted.await {
             return Err(failed(&not.node, &not.why));
         }
@@ -102,7 +104,11 @@ async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
 }
 
 fn refuse(shown: &[Shown]) -> Result<(), Failure> {
-    let refused = shown.iter().find_map(|node| Some((node, not_new(node)?)));
+    let mut all = shown.iter().enumerate();
+    let refused = all.find_map(|(n, node)| {
+        let why = not_new(node).or_else(|| twin(node, &shown[..n]))?;
+        Some((node, why))
+    });
     match refused {
         Some((node, why)) => Err(failed(&node.name, &why)),
         None => Ok(()),
@@ -125,6 +131,18 @@ fn same_lives(before: &[Shown], after: &[Shown]) -> Result<(), Failure> {
         )),
         None => Ok(()),
     }
+}
+
+/// Which of these is the same server, if one is. Pure.
+fn twin(node: &Shown, others: &[Shown]) -> Option<String> {
+    let id = node.facts.run_id.as_ref()?;
+    let twin = others
+        .iter()
+        .find(|other| other.facts.run_id.as_ref() == Some(id))?;
+    Some(format!(
+        "it is the same server as {}: name each server once",
+        twin.name
+    ))
 }
 
 /// Why a node is not known to be new. Pure.

@@ -9,7 +9,10 @@ use crate::{
     chance::Chance,
     config::Config,
     human::Span,
-    lock::{FleetConfig, Timing},
+    lock::{
+        FleetConfig, Timing,
+        admission::{Place, places, whole_seconds},
+    },
     node::{Admission, Answer, Doc, Op, Page, closed},
 };
 
@@ -62,7 +65,7 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
         let watch = Timing::default().watch_time(longest);
         print(&format!(
             "they vote for nobody now; start the programs with the new configuration: they get locks after {}",
-            Span(crate::lock::admission::whole_seconds(watch))
+            Span(whole_seconds(watch))
         ));
         Ok(())
     })
@@ -72,10 +75,13 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
 fn strangers(seen: &[(String, Admission)], ours: &FleetConfig) -> Vec<Option<String>> {
     let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
     let shown: Vec<_> = seen.iter().map(|(_, shown)| Some(shown.clone())).collect();
-    let strangers = crate::lock::admission::strangers(&names, &shown, ours);
     let renamed = || "redis.nodes has other addresses for the nodes of its fleet here".to_owned();
-    let why = |(differs, elsewhere): (Option<String>, bool)| differs.or(elsewhere.then(renamed));
-    strangers.into_iter().map(why).collect()
+    let why = |place| match place {
+        Place::Own | Place::Waits { .. } => None,
+        Place::Elsewhere => Some(renamed()),
+        Place::Other { differs } => Some(differs),
+    };
+    places(&names, &shown, ours).into_iter().map(why).collect()
 }
 
 /// A lock that is held under the configuration before. Pure.
