@@ -10,8 +10,13 @@
 //! - G4 A nomination names its fleet. A program for which the node has voted puts its own in the place of another fleet's: a
 //!   newcomer that is configured differently, and comes first after a loss, neither shuts the right fleet out nor votes before
 //!   the leases of that one are over. (g4_a_program_that_was_admitted_replaces_the_nomination_of_another_fleet)
+//! - G4 So does one that finds another node of its list to be its fleet's, or closed by it for a founding.
+//!   (g4_a_fleet_that_is_founded_anew_keeps_its_nodes)
 //! - G4 Others wait until that nomination should have become a marker, and then do the same: its program may have died.
 //!   (g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced)
+//! - G4 Longer each time: where that comes back, its fleet is at work. (g4_a_nomination_that_comes_back_is_waited_for_longer)
+//! - G4 A program that has seen the node kept for another fleet gives that one as long to nominate it after a loss.
+//!   (g4_what_was_kept_for_another_fleet_is_left_to_it_first)
 //! - G4 A program for which the node has not voted yet leaves it alone while another node of its list keeps locks for another fleet:
 //!   it may be theirs as well. (g4_a_lost_node_beside_one_of_another_fleet_is_left_alone)
 //! - Without the guard nothing is watched but a node whose vote was taken away: a marker is written with the first vote.
@@ -21,7 +26,10 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    node::{Admission, guard::closed_since},
+    node::{
+        Admission,
+        guard::{closed_by, closed_since},
+    },
     settings::{FleetConfig, Timing},
 };
 
@@ -31,6 +39,9 @@ const OTHERS: Duration = Duration::from_secs(5);
 /// A nomination of another fleet is looked at so often, and may take so much longer than its watch.
 const RIVALS: Duration = Duration::from_secs(1);
 
+/// The patience with a fleet whose nomination comes back is doubled so often.
+const LONGER: u32 = 10;
+
 /// What this client knows of one node that may have no vote.
 #[derive(Debug, Default)]
 pub(crate) struct Candidate {
@@ -39,6 +50,10 @@ pub(crate) struct Candidate {
     voted: bool,
     /// The nomination of another fleet, and until when that may become a marker.
     rival: Option<(String, Moment)>,
+    /// How often such a nomination was replaced: its fleet is at work, or it would not have come back.
+    outlasted: u32,
+    /// The fleet for which it was kept, or nominated, when it was read before, and how long that one is waited for.
+    before: Option<(String, Moment)>,
     /// The configuration of another fleet that a node beside it keeps locks for.
     elsewhere: Option<String>,
 }
@@ -59,6 +74,8 @@ pub(crate) struct Part {
     pub(crate) stands: bool,
     /// Its fleet has a roster: what it has lost is its own.
     pub(crate) is_complete: bool,
+    /// A node of its list is, or was, one of its fleet.
+    pub(crate) is_known: bool,
 }
 
 /// What to do next about a node.
@@ -100,6 +117,8 @@ impl Candidate {
         let theirs = shown.config.as_deref().unwrap_or_default();
         if let Some(theirs) = ours.stranger(shown) {
             self.watched = None;
+            let until = now + patience(theirs, (ours, timing));
+            self.before = Some((theirs.to_owned(), until));
             return Next::Other(theirs.to_owned(), now + OTHERS);
         }
         let closed = closed_since(theirs).is_some();
@@ -112,9 +131,11 @@ impl Candidate {
             return Next::Rest;
         }
         // The fleet is configured anew, by a person: who was here before knows no better.
-        self.voted &= !closed;
+        let ours_anew = closed_by(theirs).is_some();
+        self.voted &= !closed || ours_anew;
         if let Some(theirs) = ours.rival(shown) {
-            return self.outlast(now, shown, theirs, (ours, timing), part);
+            let first = self.voted || part.is_known || ours_anew;
+            return self.outlast(now, shown, theirs, (ours, timing), first);
         }
         self.rival = None;
         if !ours.is_guarded() && !closed {
@@ -128,6 +149,11 @@ impl Candidate {
         }
         let Some(nonce) = &shown.nonce else {
             self.watched = None;
+            let before = self.before.take().filter(|_| !closed && !its_own);
+            if let Some((theirs, until)) = before.filter(|(_, until)| now < *until) {
+                self.before = Some((theirs.clone(), until));
+                return Next::Other(theirs, until.min(now + RIVALS));
+            }
             return Next::Nominate(None);
         };
         let same = |w: &Watched| {
@@ -162,7 +188,7 @@ impl Candidate {
         shown: &Admission,
         theirs: &str,
         (ours, timing): (&FleetConfig, &Timing),
-        part: Part,
+        first: bool,
     ) -> Next {
         self.watched = None;
         let other = Next::Other(theirs.to_owned(), now + RIVALS);
@@ -170,15 +196,18 @@ impl Candidate {
             // Without the guard it is not for us to judge which life it is of.
             return other;
         };
-        if self.voted || part.is_complete {
+        if first {
             return Next::Nominate(Some(nonce.clone()));
         }
         let known = self.rival.take().filter(|(stands, _)| stands == nonce);
-        let (_, until) = self.rival.insert(known.unwrap_or_else(|| {
-            let watch = watch_time(theirs, ours, timing);
-            (nonce.clone(), now + watch + watch / 10 + RIVALS * 2)
-        }));
+        let longer = 1 << self.outlasted.min(LONGER);
+        let patience = patience(theirs, (ours, timing)) * longer;
+        let (_, until) = self
+            .rival
+            .insert(known.unwrap_or_else(|| (nonce.clone(), now + patience)));
+        self.before = Some((theirs.to_owned(), *until));
         if now >= *until {
+            self.outlasted = self.outlasted.saturating_add(1);
             return Next::Nominate(Some(nonce.clone()));
         }
         other
@@ -205,6 +234,12 @@ fn watch_time(theirs: &str, ours: &FleetConfig, timing: &Timing) -> Duration {
     timing.watch_time(limit)
 }
 
+/// How long a fleet has to make its nomination a marker, or to nominate what it has lost.
+fn patience(theirs: &str, (ours, timing): (&FleetConfig, &Timing)) -> Duration {
+    let watch = watch_time(theirs, ours, timing);
+    watch + watch / 10 + RIVALS * 2
+}
+
 /// Others may admit it before us, and it may lose its memory once more.
 fn poll(whole: Duration) -> Duration {
     (whole / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
@@ -213,7 +248,7 @@ fn poll(whole: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Expiry, RestartGuard};
+    use crate::node::{Expiry, RestartGuard, guard::closed_for};
 
     fn ours() -> FleetConfig {
         FleetConfig {
@@ -231,6 +266,7 @@ mod tests {
     const PART: Part = Part {
         stands: true,
         is_complete: false,
+        is_known: false,
     };
 
     fn at(ms: u64) -> Moment {
@@ -415,6 +451,28 @@ mod tests {
     }
 
     #[test]
+    fn g4_a_fleet_that_is_founded_anew_keeps_its_nodes() {
+        let closed = |by: &FleetConfig| Admission {
+            config: Some(closed_for(30_000, &by.to_string())),
+            ..rival("n1")
+        };
+        // Also for a program that has just started.
+        let over = Next::Nominate(Some("n1".into()));
+        assert_eq!(on(&mut Candidate::default(), 0, &closed(&ours())), over);
+        let known = Part {
+            is_known: true,
+            ..PART
+        };
+        let timing = Timing::default();
+        let looked = (at(0), at(0));
+        let next = Candidate::default().on(looked, &rival("n1"), (&ours(), &timing), known);
+        assert_eq!(next, over);
+        let others = FleetConfig { nodes: 1, ..ours() };
+        let next = on(&mut Candidate::default(), 0, &closed(&others));
+        assert_eq!(next, Next::Other(others.to_string(), at(5_000)));
+    }
+
+    #[test]
     fn g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced() {
         let mut candidate = Candidate::default();
         for ms in [0, 20_000, 35_000] {
@@ -424,6 +482,42 @@ mod tests {
         }
         let over = Next::Nominate(Some("n1".into()));
         assert_eq!(on(&mut candidate, 36_000, &rival("n1")), over);
+    }
+
+    #[test]
+    fn g4_a_nomination_that_comes_back_is_waited_for_longer() {
+        let mut candidate = Candidate::default();
+        let over = |nonce: &str| Next::Nominate(Some(nonce.into()));
+        on(&mut candidate, 0, &rival("n1"));
+        assert_eq!(on(&mut candidate, 36_000, &rival("n1")), over("n1"));
+        on(&mut candidate, 36_100, &own("n2"));
+        for ms in [37_000, 75_000, 107_000] {
+            let next = on(&mut candidate, ms, &rival("n3"));
+            assert!(matches!(next, Next::Other(..)), "{ms}: {next:?}");
+        }
+        assert_eq!(on(&mut candidate, 109_000, &rival("n3")), over("n3"));
+    }
+
+    #[test]
+    fn g4_what_was_kept_for_another_fleet_is_left_to_it_first() {
+        let theirs = rival("").nominated_for.unwrap();
+        let mut candidate = Candidate::default();
+        on(&mut candidate, 0, &admitted(&theirs));
+        for ms in [1_000, 35_000] {
+            let next = on(&mut candidate, ms, &lost("i2", None));
+            assert!(matches!(next, Next::Other(..)), "{ms}: {next:?}");
+        }
+        let next = on(&mut candidate, 36_000, &lost("i2", None));
+        assert_eq!(next, Next::Nominate(None));
+        // A person has taken it from that fleet.
+        let mut candidate = Candidate::default();
+        on(&mut candidate, 0, &admitted(&theirs));
+        let closed = Admission {
+            config: Some(crate::node::guard::closed(30_000)),
+            ..lost("i2", None)
+        };
+        let next = on(&mut candidate, 1_000, &closed);
+        assert_eq!(next, Next::Nominate(None));
     }
 
     #[test]

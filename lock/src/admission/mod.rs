@@ -51,8 +51,8 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     node::{
-        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Reply, Token, View, closed,
-        closed_since, gather,
+        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Reply, Token, View, gather,
+        guard::closed_for,
     },
     panics::caught,
     quorum::{
@@ -75,7 +75,7 @@ const TOLD_AT_ONCE: usize = 64 * 1024;
 /// Another voter that cannot be read is asked so often before we do without it, when enough others were read.
 const TRIES: u32 = 4;
 
-/// When too few were, those that are silent are asked for so long, but not for longer than the longest lease: one that
+/// When too few were, those that are silent are asked for so long, but not for longer than half of the longest lease: one that
 /// only stood still for a moment must not cost what all of them know.
 const HICCUP: Duration = Duration::from_secs(5);
 
@@ -113,10 +113,12 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard) {
     };
     loop {
         tending.until_all_vote().await;
-        // Replies that were under way must not keep us busy.
-        let pause = tending.cluster.timing.node_timeout;
-        tending.cluster.clock.sleep(pause).await;
-        tending.disturbed().await;
+        tending.pause().await;
+        tokio::select! {
+            biased;
+            () = tending.changed() => {}
+            () = tending.is_back() => {}
+        }
     }
 }
 
@@ -181,6 +183,16 @@ enum Todo {
     Admit(String, Admission),
 }
 
+// === impl Todo ===
+
+impl Todo {
+    /// Whether it was decided by what all nodes show, which must have been true at one time. A nomination is not: it is made at
+    /// once, before a program without the guard takes a node that has forgotten its fleet.
+    fn rests_on_all(&self) -> bool {
+        !matches!(self, Self::Ask(Op::Nominate { .. }))
+    }
+}
+
 // === impl Looks ===
 
 impl Looks {
@@ -225,17 +237,19 @@ impl Tending {
     async fn until_all_vote(&mut self) {
         let timing = self.cluster.timing.clone();
         let clock = self.cluster.clock.clone();
-        let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
+        // Another fleet's watch must not pass while we rest.
+        let longest = (timing.max_ttl / 10).clamp(timing.node_timeout, Duration::from_secs(1));
+        let mut backoff = Backoff::new(timing.node_timeout, longest);
         loop {
             let mut looks = self.look().await;
             let (mut todo, mut next) = self.decide(&looks);
-            if !todo.is_empty() && self.is_guarded() {
+            if self.is_guarded() && todo.iter().any(|(_, todo)| todo.rests_on_all()) {
                 let again = self.look().await;
                 let alike = looks.are_like(&again);
                 looks = again;
                 (todo, next) = self.decide(&looks);
                 if !alike {
-                    todo.clear();
+                    todo.retain(|(_, todo)| !todo.rests_on_all());
                     next = Some(clock.now() + backoff.next(&self.cluster.chance));
                 }
             }
@@ -257,41 +271,57 @@ impl Tending {
                 let soon = clock.now() + backoff.next(&self.cluster.chance);
                 next = Some(next.map_or(soon, |at| at.min(soon)));
             }
-            match next {
-                Some(at) => clock.sleep_until(at).await,
-                None => return,
+            let Some(at) = next else { return };
+            // Where others have admitted a node, its votes count at once.
+            tokio::select! {
+                biased;
+                () = clock.sleep_until(at) => {}
+                () = self.changed() => self.pause().await,
             }
         }
     }
 
-    /// Until the fleet is not as it was shown.
-    async fn disturbed(&self) {
+    /// Replies that were under way must not keep us busy.
+    async fn pause(&self) {
+        let cluster = &self.cluster;
+        cluster.clock.sleep(cluster.timing.node_timeout).await;
+    }
+
+    /// Until a reply says that a node does not vote as it was shown.
+    async fn changed(&self) {
         let members = self.cluster.members.borrow().clone();
         let links = self.cluster.links.iter().enumerate();
         let waiting = links.map(|(node, link)| -> BoxFuture<'_, ()> {
             let marker = members.markers.get(node).cloned().flatten();
-            let answered = self.answered[node];
             let all = members.all;
             let mut eligibility = link.eligibility();
             let before = eligibility.borrow_and_update().clone();
             Box::pin(async move {
-                if !answered {
-                    link.up().await;
-                    return;
-                }
                 let as_before = |now: &Eligibility| match (now, &marker) {
                     _ if all => votes(now),
                     (Eligibility::Admitted(now), Some(marker)) => now == marker,
                     (_, Some(_)) => false,
                     (now, None) => *now == before,
                 };
-                if eligibility.wait_for(|now| !as_before(now)).await.is_ok() {
-                    return;
+                if eligibility.wait_for(|now| !as_before(now)).await.is_err() {
+                    std::future::pending().await
                 }
-                std::future::pending().await
             })
         });
         let _ = select_all(waiting).await;
+    }
+
+    /// Until a node that has not answered is not known to be down.
+    async fn is_back(&self) {
+        let links = self.cluster.links.iter().zip(&self.answered);
+        let silent = links.filter(|(_, answered)| !**answered);
+        let back: Vec<BoxFuture<'_, ()>> = silent
+            .map(|(link, _)| -> BoxFuture<'_, ()> { Box::pin(link.up()) })
+            .collect();
+        match back.is_empty() {
+            true => std::future::pending().await,
+            false => drop(select_all(back).await),
+        }
     }
 
     /// Asks all nodes, and tells the others of this process whose votes count together.
@@ -329,7 +359,7 @@ impl Tending {
     /// What of a node counts that does not answer just now is what it has shown last: each vote is compared with it.
     fn publish(&self, all_asked: bool) {
         let members = match self.is_guarded() {
-            false => Members::all(),
+            false => Members::unguarded(&self.last, &self.guard.fleet, all_asked),
             true => {
                 let picture = Picture::of(&self.last, &self.list, &self.guard.fleet);
                 let markers = picture.markers();
@@ -337,6 +367,7 @@ impl Tending {
                     known: all_asked || markers.is_some(),
                     markers: markers.unwrap_or_default(),
                     all: self.compares_nothing(),
+                    barred: false,
                 }
             }
         };
@@ -371,11 +402,14 @@ impl Tending {
             if link.take_vote() {
                 tended.candidate.has_vote();
             }
-            tended.candidate.hears(stranger_elsewhere(cluster, node));
+            tended
+                .candidate
+                .hears(stranger_elsewhere(cluster, fleet, node));
             let step = picture.as_ref().map(|picture| picture.step(node));
             let part = Part {
                 stands: step.is_none() || step == Some(Step::Stands),
                 is_complete: picture.as_ref().is_some_and(Picture::is_complete),
+                is_known: picture.as_ref().is_some_and(Picture::is_known),
             };
             let on = tended.candidate.on(
                 (looks.began, looks.ended),
@@ -424,7 +458,8 @@ impl Tending {
                 Some(Step::Close(was)) => {
                     let limit = cluster.timing.max_ttl.max(fleet.max_ttl);
                     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-                    let (nonce, config) = (cluster.chance.nonce(), closed(limit));
+                    let config = closed_for(limit, &fleet.to_string());
+                    let nonce = cluster.chance.nonce();
                     todo.push((node, Todo::Ask(Op::Close { was, nonce, config })));
                 }
                 // A member of another list's, or one that waits for others.
@@ -468,11 +503,11 @@ fn is_of_no_fleet(shown: &Admission) -> bool {
 }
 
 /// The configuration of another fleet that another node keeps locks for, by its latest reply.
-fn stranger_elsewhere(cluster: &Cluster, node: usize) -> Option<String> {
+fn stranger_elsewhere(cluster: &Cluster, fleet: &FleetConfig, node: usize) -> Option<String> {
     let links = cluster.links.iter().enumerate();
     let mut others = links.filter(|(other, _)| *other != node);
     others.find_map(|(_, link)| match &*link.eligibility().borrow() {
-        Eligibility::Configured(theirs) if closed_since(theirs).is_none() => Some(theirs.clone()),
+        Eligibility::Configured(marker) => fleet.other(marker).map(str::to_owned),
         _ => None,
     })
 }
@@ -563,7 +598,7 @@ impl OneNode<'_> {
     /// matter: a majority of the voters takes note of it, as if this node were silent.
     async fn read_others(&self) -> Vec<Reading> {
         let (clock, all) = (&self.cluster.clock, self.cluster.links.len());
-        let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl);
+        let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl / 2);
         let mut readings = Vec::new();
         let mut missing: Vec<usize> = (0..all).filter(|other| *other != self.node).collect();
         loop {

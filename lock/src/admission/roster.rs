@@ -45,7 +45,11 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
     hash::fnv1a,
-    node::{Admission, Card, guard::closed_since, majority},
+    node::{
+        Admission, Card,
+        guard::{closed_by, closed_since},
+        majority,
+    },
     settings::FleetConfig,
 };
 
@@ -90,6 +94,8 @@ struct Shown {
     kind: Kind,
     card: Card,
     roster: Option<Roster>,
+    /// Its fleet has closed it, to be founded anew.
+    was_ours: bool,
 }
 
 /// What a program makes of one look at all nodes.
@@ -208,6 +214,7 @@ impl Shown {
             roster: String::new(),
         },
         roster: None,
+        was_ours: false,
     };
 
     fn of(shown: &Admission, ours: &FleetConfig, nodes: usize) -> Self {
@@ -227,7 +234,13 @@ impl Shown {
             () if shown.admitted => Kind::Admitted,
             () => Kind::Returned,
         };
-        Self { kind, card, roster }
+        let was_ours = !strange && theirs.is_some_and(|theirs| closed_by(theirs).is_some());
+        Self {
+            kind,
+            card,
+            roster,
+            was_ours,
+        }
     }
 
     fn is_member(&self) -> bool {
@@ -443,6 +456,11 @@ impl Picture {
     /// Whether the fleet has a roster of this program's list: what it has lost is its own.
     pub(crate) fn is_complete(&self) -> bool {
         self.target.is_some() && !self.anew
+    }
+
+    /// Whether a node of the list is of this program's fleet, or was, and is closed for it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.seen.iter().any(|s| s.is_member() || s.was_ours)
     }
 
     /// The fleet's votes; `None` while no majority shows one roster.

@@ -120,6 +120,8 @@ async fn g2_a_node_that_lost_its_memory_is_told_what_the_others_know() {
     let scene = Scene::new(3);
     let (one, two) = (scene.client(1), scene.client(2));
     scene.until_admitted(&one).await;
+    // It may have been the other one who admitted them.
+    scene.pass(Duration::from_secs(1)).await;
     let lease = one.lock("a").acquire().await.unwrap();
     one.write(&lease, "remember".into(), None).await.unwrap();
     let intent = one.put_doc("intent/x", 1, Duration::from_secs(3600), "stop".into());

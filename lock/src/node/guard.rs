@@ -117,13 +117,28 @@ pub fn closed(max_ttl_ms: u64) -> String {
     format!("{CLOSED}{max_ttl_ms}")
 }
 
+/// The same, by a fleet with this configuration for itself: it is about to be founded anew.
+pub(crate) fn closed_for(max_ttl_ms: u64, fleet: &str) -> String {
+    format!("{}{FOR}{fleet}", closed(max_ttl_ms))
+}
+
 /// The limit of the leases that may have been granted, when this is the configuration that no fleet has.
 #[must_use]
 pub fn closed_since(config: &str) -> Option<u64> {
-    config.strip_prefix(CLOSED)?.parse().ok()
+    let said = config.strip_prefix(CLOSED)?;
+    let limit = said.split_once(FOR).map_or(said, |(limit, _)| limit);
+    limit.parse().ok()
+}
+
+/// The fleet that has closed it for itself.
+pub(crate) fn closed_by(config: &str) -> Option<&str> {
+    let (_, fleet) = config.strip_prefix(CLOSED)?.split_once(FOR)?;
+    Some(fleet)
 }
 
 const CLOSED: &str = "closed max_ttl=";
+
+const FOR: &str = " for ";
 
 /// Whether a node may vote, as it was when it executed a call.
 #[doc(hidden)] // between the lock and its nodes

@@ -8,7 +8,7 @@
 //! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
 
 use super::{
-    claim::{Attempt, AttemptMode, Claim, Tried, Win},
+    claim::{Attempt, AttemptMode, Claim, QueuePosition, Tried, Win},
     cluster::{Cluster, Progress},
     round::Round,
 };
@@ -20,7 +20,14 @@ impl Cluster {
     /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Dropped before
     /// its end it is undone.
     pub(crate) async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
-        let members = self.known_members().await;
+        if !self.members().known {
+            // Once in the life of a process; it takes no room in the future of every attempt.
+            Box::pin(self.known_members()).await;
+        }
+        let members = self.members();
+        if members.barred {
+            return self.barred(claims);
+        }
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
@@ -85,6 +92,21 @@ impl Cluster {
         unfinished.over = true;
         self.undo(undo);
         ends
+    }
+
+    /// Nothing is sent: see [`Members::unguarded`].
+    fn barred(&self, claims: &[Claim]) -> Vec<Tried> {
+        let nodes = || (0..self.links.len()).map(|node| (node, self.no_vote(node)));
+        let failed = || nodes().map(|(node, why)| (self.links[node].name().to_owned(), why));
+        let tried = |claim: &Claim| Tried {
+            attempt: Attempt::NoQuorum(failed().collect()),
+            seen: self.judge(
+                claim.key.clone(),
+                nodes().map(|(node, why)| (node, Err(why))).collect(),
+            ),
+            position: QueuePosition::default(),
+        };
+        claims.iter().map(tried).collect()
     }
 
     /// The node to ask first: in the key's order the first that is up, and looks takable if any does.

@@ -187,10 +187,15 @@ impl Known {
                 let other = self.told().other.clone();
                 return other.map(|differs| NodeError::Configured { differs });
             }
-            Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
-                Some(theirs.clone())
+            Eligibility::Configured(marker) => {
+                let ours = self.fleet.get();
+                let theirs = match ours {
+                    Some(ours) => ours.other(marker),
+                    None => Some(&**marker).filter(|marker| closed_since(marker).is_none()),
+                };
+                theirs.map(str::to_owned).or_else(rival)
             }
-            Eligibility::Configured(_) | Eligibility::Unadmitted => rival(),
+            Eligibility::Unadmitted => rival(),
         };
         let Some(theirs) = theirs else {
             let left = self.watched().map(|(_, left)| left);

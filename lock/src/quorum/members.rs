@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::node::{Answer, Eligibility, Reply};
+use crate::{
+    node::{Admission, Answer, Eligibility, Reply, majority},
+    settings::FleetConfig,
+};
 
 /// Under which marker each node votes, by one look at all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -13,6 +16,8 @@ pub(crate) struct Members {
     pub(crate) markers: Vec<Option<Arc<str>>>,
     /// None is compared.
     pub(crate) all: bool,
+    /// Nothing is asked for: the first vote would mark a node that another fleet has lost.
+    pub(crate) barred: bool,
 }
 
 // === impl Members ===
@@ -23,7 +28,24 @@ impl Members {
         Self {
             known: true,
             all: true,
-            markers: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Without the guard, by what each node has shown last: a program one of whose nodes keeps locks for another fleet asks for none
+    /// unless most are marked as its own. The others may be that fleet's, and have forgotten it.
+    pub(crate) fn unguarded(
+        shown: &[Option<Admission>],
+        fleet: &FleetConfig,
+        all_asked: bool,
+    ) -> Self {
+        let nodes = || shown.iter().flatten();
+        let own = nodes().filter(|s| s.admitted && fleet.stranger(s).is_none());
+        let most = own.count() >= majority(shown.len());
+        Self {
+            known: most || all_asked,
+            barred: !most && nodes().any(|s| fleet.stranger(s).is_some()),
+            ..Self::all()
         }
     }
 
@@ -51,7 +73,10 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::NodeMs;
+    use crate::{
+        node::{Expiry, NodeMs, RestartGuard},
+        settings::Timing,
+    };
 
     fn reply(marker: &str) -> Reply {
         Reply {
@@ -67,7 +92,7 @@ mod tests {
         let members = Members {
             known: true,
             markers: vec![Some("a1".into()), None],
-            all: false,
+            ..Members::default()
         };
         assert_eq!(members.votes_of(0, reply("a1")), [Answer::Done]);
         assert_eq!(members.votes_of(0, reply("a2")), [Answer::Unadmitted]);
@@ -79,5 +104,32 @@ mod tests {
             ..reply("")
         };
         assert_eq!(members.votes_of(1, unguarded), [Answer::Done]);
+    }
+
+    #[test]
+    fn g4_without_the_guard_the_lost_nodes_of_another_fleet_are_left_alone() {
+        let timing = Timing::default();
+        let ours = FleetConfig::unguarded(3, &timing, Expiry::Observed, false);
+        let theirs = FleetConfig {
+            guard: RestartGuard::Call,
+            ..ours.clone()
+        };
+        let marked = |fleet: Option<&FleetConfig>| {
+            Some(Admission {
+                admitted: fleet.is_some(),
+                config: fleet.map(ToString::to_string),
+                ..Admission::default()
+            })
+        };
+        let barred = |nodes: [Option<&FleetConfig>; 3]| {
+            let shown: Vec<_> = nodes.into_iter().map(marked).collect();
+            Members::unguarded(&shown, &ours, true).barred
+        };
+        assert!(!barred([None, None, None]));
+        assert!(!barred([Some(&ours), None, None]));
+        assert!(barred([Some(&theirs), None, None]));
+        assert!(barred([Some(&theirs), Some(&ours), None]));
+        // A fleet that is at work goes on.
+        assert!(!barred([Some(&theirs), Some(&ours), Some(&ours)]));
     }
 }

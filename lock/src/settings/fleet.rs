@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use super::{Expiry, LockSettings, RestartGuard, Timing};
 use crate::{
     human::Span,
-    node::{Admission, guard::closed_since},
+    node::{
+        Admission,
+        guard::{closed_by, closed_since},
+    },
 };
 
 /// The layout of our keys on a node.
@@ -77,14 +80,24 @@ impl FleetConfig {
         self.guard != RestartGuard::Off
     }
 
+    /// The configuration of the other fleet that such a marker names, or that has closed the node for itself.
+    pub(crate) fn other<'a>(&self, marker: &'a str) -> Option<&'a str> {
+        let theirs = match closed_since(marker) {
+            Some(_) => closed_by(marker)?,
+            None => marker,
+        };
+        (theirs != self.to_string()).then_some(theirs)
+    }
+
     /// The configuration of the other fleet that this node keeps locks for, if there is one. A marker of a life that is lost names
     /// none any more, unless one of both has no guard: then nobody waits for what was forgotten.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn stranger<'a>(&self, shown: &'a Admission) -> Option<&'a str> {
-        let theirs = shown.config.as_deref()?;
-        if closed_since(theirs).is_some() || theirs == self.to_string() {
-            return None;
+        let marker = shown.config.as_deref()?;
+        let theirs = self.other(marker)?;
+        if theirs != marker {
+            return Some(theirs);
         }
         let unguarded = |text: &str| {
             text.parse::<Self>()

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use watchkeeper_lock::node::RestartGuard;
+
 use crate::{
     client::{Client, admit, patient},
     history::{Belief, Violation, violations},
@@ -143,6 +145,11 @@ pub(crate) fn a_majority_forgets_how_far_it_has_counted(rules: Rules) -> Vec<Vio
     masters.forget(1);
     masters.freeze(2);
     let other = Client::new(&masters, rules, TTL);
+    if rules.guard != RestartGuard::Off {
+        // I2: what most nodes have forgotten they learn from the others, so that all are waited for.
+        assert!(other.acquires_within(TTL * 3).is_err());
+        masters.thaw(2);
+    }
     let lease = other.acquires();
     beliefs.push(Belief::of("the other", &lease));
     violations(beliefs)

@@ -421,8 +421,12 @@ local function rare(code)
   if code == 'close' then
     local marked, nonce, id, before, name, configured = args(6)
     if not shows(marked, nonce, id, before) then return UNADMITTED end
-    call('HSET', t, 'm', name .. '0000000000000000', 'mc', configured)
+    local closed = name .. '0000000000000000'
+    call('HSET', t, 'm', closed, 'mc', configured)
     call('HDEL', t, 'id', 'r', 'n', 'nw', 'nc')
+    if marker and standing ~= 2 then
+      marker, inc, config, standing, votes = closed, sub(closed, 1, 16), configured, 3, false
+    end
     return DONE
   end
   -- By the larger version; of whom the lock is stays as it is.
@@ -442,7 +446,7 @@ local function rare(code)
     local m, name = call('HMGET', t, 'm', 'mw', 'r'), nonce .. sub(roster .. '0000000000000000', 1, 16)
     if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) .. '----------------' end
     -- Sent again, or by another who watched the same nomination.
-    if not (who and m[1] == name and is_still(m[2], who)) then
+    if not (who and m[1] and sub(m[1], 1, 16) == sub(name, 1, 16) and is_still(m[2], who)) then
       if nominated_by_us() ~= nonce or (m[3] or '') ~= roster then return UNADMITTED end
       -- What others know is in it: a counter that is none of ours is written over.
       if not counts or counter > c then c, counts = counter, true end
