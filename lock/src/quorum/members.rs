@@ -112,7 +112,7 @@ mod tests {
         let ours = FleetConfig::unguarded(3, &timing, Expiry::Observed, false);
         let theirs = FleetConfig {
             guard: RestartGuard::Call,
-            ..ours.clone()
+            ..ours
         };
         let marked = |fleet: Option<&FleetConfig>| {
             Some(Admission {
