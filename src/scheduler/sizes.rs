@@ -15,6 +15,6 @@ fn an_engine_takes_little_room_between_its_steps() {
     let campaigns = size(|elector: &'static Elector| elector.campaign_timed());
     let stands_by = size(|engine: &'static mut Engine| engine.run_led()) + campaigns;
     let leads = size(|term: TermLoop<'static>| term.run());
-    assert!(stands_by <= 3_000, "{stands_by} ({campaigns})");
-    assert!(leads <= 3_000, "{leads}");
+    assert!(stands_by <= 3_050, "{stands_by} ({campaigns})");
+    assert!(leads <= 3_050, "{leads}");
 }

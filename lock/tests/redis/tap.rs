@@ -21,8 +21,9 @@ use super::server::RedisServer;
 
 /// EVALSHA, digest, 1, key, and what comes before the number of fields.
 const HEAD: usize = 9;
-/// Of each lease in a group of extensions: owner, round, token, what was seen.
+/// Of each lease in a group of extensions: owner, round, token, what was seen; where that is alike, it is said once.
 const OF_A_LEASE: usize = 4;
+const OF_A_LEASE_ALIKE: usize = 2;
 /// Where the short scripts, which have one lock each, have an incarnation, which is so long.
 const INC: (usize, usize) = (5, 16);
 /// Words of the one that acquires.
@@ -90,7 +91,7 @@ impl Tap {
 impl Heard {
     /// Calls that extend leases.
     pub(crate) fn extensions(&self) -> u64 {
-        self.of("extend")
+        self.of("extend") + self.of("extends")
     }
 
     /// Calls that begin with this operation.
@@ -129,10 +130,14 @@ impl Heard {
         // A word of its own: that of an operation, for nothing else is called so.
         self.writes += rest.iter().filter(|word| **word == "write").count() as u64;
         // Extensions share a call with extensions only; those of one ttl are a group.
-        while let ["extend", _ttl, count, more @ ..] = rest {
+        while let Some((count, more, each)) = match rest {
+            ["extend", _ttl, count, more @ ..] => Some((count, more, OF_A_LEASE)),
+            ["extends", _ttl, _seen, count, more @ ..] => Some((count, more, OF_A_LEASE_ALIKE)),
+            _ => None,
+        } {
             let count: usize = count.parse().unwrap();
             self.extended += count as u64;
-            rest = more.get(count * OF_A_LEASE..).unwrap_or_default();
+            rest = more.get(count * each..).unwrap_or_default();
         }
     }
 }
