@@ -121,6 +121,11 @@ impl Watch {
         }
     }
 
+    /// Whether a record of this lock was seen.
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.records.contains_key(key)
+    }
+
     /// What to send along when a node's record may be taken at `now`: what is expected to stand there.
     pub(crate) fn expected(
         &self,

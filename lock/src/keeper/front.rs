@@ -28,6 +28,7 @@ use crate::{
     clock::Moment,
     event::Event,
     expiry::LockState,
+    hash::fnv1a,
     lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, ReleaseReport, TakesBack},
     node::{NodeError, Op},
     quorum::{
@@ -57,6 +58,9 @@ impl Front {
         // A lease that is not taken any more is released: the end of the process waits for that as well.
         let _busy = cluster.busy();
         let start = cluster.clock.now();
+        if are_apart(claims) {
+            return self.acquire_each(claims, mode, start).await;
+        }
         // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
         // would grant it to both.
         let mut named = BTreeSet::new();
@@ -67,17 +71,7 @@ impl Front {
                 once.push(claim.clone());
             }
         }
-        // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
-        // came with a later call would be held under a number that others have passed by then.
-        let parts = once.chunks(MOST_OPS).map(|part| async move {
-            let tried = self.attempt(part, mode).await;
-            // In the keeper's care at once: the caller may go before the other parts have ended.
-            let claimed = part.iter().zip(tried);
-            let claimed = claimed.map(|(claim, tried)| self.claimed(claim, tried.attempt, start));
-            claimed.collect::<Vec<_>>()
-        });
-        let parts = futures_util::future::join_all(parts).await;
-        let mut claimed = parts.into_iter().flatten();
+        let mut claimed = self.acquire_each(&once, mode, start).await.into_iter();
         let each = first.into_iter().map(|first| {
             let claimed = if first { claimed.next() } else { None };
             claimed.unwrap_or(Claimed::Held {
@@ -86,6 +80,49 @@ impl Front {
             })
         });
         each.collect()
+    }
+
+    /// One attempt at claims that name each lock once.
+    async fn acquire_each(
+        self: &Arc<Self>,
+        claims: &[Claim],
+        mode: &AttemptMode,
+        start: Moment,
+    ) -> Vec<Claimed> {
+        match claims.len() {
+            0 => return Vec::new(),
+            1..=MOST_OPS => return self.acquire_part(claims, mode, start).await,
+            _ => {}
+        }
+        // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
+        // came with a later call would be held under a number that others have passed by then.
+        let parts = claims.chunks(MOST_OPS);
+        let parts = parts.map(|part| self.acquire_part(part, mode, start));
+        let parts = futures_util::future::join_all(parts).await;
+        parts.into_iter().flatten().collect()
+    }
+
+    async fn acquire_part(
+        self: &Arc<Self>,
+        claims: &[Claim],
+        mode: &AttemptMode,
+        start: Moment,
+    ) -> Vec<Claimed> {
+        let tried = self.attempt(claims, mode).await;
+        // In the keeper's care at once: the caller may go before the other parts have ended.
+        let mut wakes = false;
+        let claimed = claims.iter().zip(tried);
+        let claimed = claimed.map(|(claim, tried)| {
+            let (claimed, rings) = self.claimed(claim, tried.attempt, start);
+            wakes |= rings;
+            claimed
+        });
+        let claimed = claimed.collect();
+        // When all of them are there: it would look at each by itself.
+        if wakes {
+            self.0.ring();
+        }
+        claimed
     }
 
     /// One attempt at a single named lock.
@@ -105,7 +142,10 @@ impl Front {
                 position,
             }) => {
                 seen.vacant_since = self.0.watchlist.vacant_since(&claim.key);
-                let claimed = self.claimed(claim, attempt, start);
+                let (claimed, rings) = self.claimed(claim, attempt, start);
+                if rings {
+                    self.0.ring();
+                }
                 if let (Claimed::Acquired(lease), true) = (&claimed, mode.ticket.is_some()) {
                     lease.view().came_from_queue();
                 }
@@ -158,7 +198,13 @@ impl Front {
         cluster.attempt(claims, mode).await
     }
 
-    fn claimed(self: &Arc<Self>, claim: &Claim, attempt: Attempt, start: Moment) -> Claimed {
+    /// How an attempt has ended for a claim. Whether the keeper is to be woken for it.
+    fn claimed(
+        self: &Arc<Self>,
+        claim: &Claim,
+        attempt: Attempt,
+        start: Moment,
+    ) -> (Claimed, bool) {
         let cluster = &self.0.cluster;
         if cluster.events.are_heard() {
             let outcome = match &attempt {
@@ -175,15 +221,17 @@ impl Front {
                 took,
             });
         }
-        match attempt {
-            Attempt::Won(win) => self.won(claim, win, start),
+        let lost = match attempt {
+            Attempt::Won(win) => return self.won(claim, win, start),
             Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
             Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.0.troubles(nodes)),
             Attempt::TooSlow => Claimed::TooSlow,
-        }
+        };
+        (lost, false)
     }
 
-    fn won(self: &Arc<Self>, claim: &Claim, win: Win, start: Moment) -> Claimed {
+    /// A lease, in the keeper's care. Whether the keeper is to be woken for it.
+    fn won(self: &Arc<Self>, claim: &Claim, win: Win, start: Moment) -> (Claimed, bool) {
         let shared = &self.0;
         let cluster = &shared.cluster;
         let ttl = claim.ttl_or(&cluster.timing);
@@ -204,19 +252,15 @@ impl Front {
         let adopted = shared
             .table()
             .adopt(view.clone(), win.record.clone(), renew_at);
-        match adopted {
-            Some(true) => shared.ring(),
-            Some(false) => {}
-            None => {
-                // Nobody would extend it. Its nodes forget it by themselves.
-                view.end(Loss::Released);
-                let ended = || NodeError::Unreachable("the lock keeper has panicked".to_owned());
-                let nodes = cluster.links.iter();
-                let nodes = nodes.map(|link| (link.name().to_owned(), ended()));
-                return Claimed::NoQuorum(self.0.troubles(nodes.collect()));
-            }
-        }
-        Claimed::Acquired(Lease::new(view, win.record))
+        let Some(wakes) = adopted else {
+            // Nobody would extend it. Its nodes forget it by themselves.
+            view.end(Loss::Released);
+            let ended = || NodeError::Unreachable("the lock keeper has panicked".to_owned());
+            let nodes = cluster.links.iter();
+            let nodes = nodes.map(|link| (link.name().to_owned(), ended()));
+            return (Claimed::NoQuorum(shared.troubles(nodes.collect())), false);
+        };
+        (Claimed::Acquired(Lease::new(view, win.record)), wakes)
     }
 
     /// What connects a lease of this ttl with its keeper.
@@ -260,6 +304,13 @@ impl TakesBack for Front {
         telling.asked.want(lanes.len());
         Some(telling.all().boxed())
     }
+}
+
+/// Whether these claims surely name each lock once.
+fn are_apart(claims: &[Claim]) -> bool {
+    let mut seen: Vec<u64> = claims.iter().map(|c| fnv1a(c.key.bytes())).collect();
+    seen.sort_unstable();
+    seen.is_sorted_by(|one, next| one < next)
 }
 
 /// Nodes are being told of a release. What is left of that when it is dropped is the keeper's.

@@ -189,9 +189,11 @@ impl Cluster {
 
     /// How a lock may be taken on a node now (O1, O2): read just before the request leaves.
     pub(crate) fn take(&self, node: usize, key: &str, kind: Kind) -> Take {
-        let now = self.clock.now();
         watch::take(self.expiry_of(kind), || {
-            self.watch().expected(node, key, now, &self.timing)
+            let watch = self.watch();
+            // Of most locks nothing was seen.
+            let known = watch.knows(key).then(|| self.clock.now());
+            known.and_then(|now| watch.expected(node, key, now, &self.timing))
         })
     }
 

@@ -8,6 +8,8 @@
 //! - On a link of callers a call is under way alone, unless the node is far or much is waiting: what joins a call costs
 //!   less than a call. What several senders are answered is awaited by all before the next leaves.
 //!   (what_is_asked_while_a_call_is_under_way_leaves_in_one)
+//! - No call of several callers grows so large that a near node and those who ask it wait for each other.
+//!   (what_many_ask_of_a_near_node_leaves_in_calls_of_some)
 //! - A call that its sender carries is carried on by the pump as soon as others wait behind it, its time is up or its sender
 //!   has gone: nobody who forgets a future holds up the others. (a_call_whose_sender_does_not_look_holds_up_nobody)
 //! - Each link has one timer, for the call that is under way longest.
@@ -70,7 +72,7 @@ use crate::{
 use alone::{Alone, Looked};
 use board::ended;
 use crowd::Crowd;
-use queue::{MOST_UNDER_WAY, Queue, Return, refused_in_all, shortest_ttl};
+use queue::{MOST_UNDER_WAY, Queue, Return, TOGETHER, refused_in_all, shortest_ttl};
 
 /// Calls under way to one node.
 const IN_FLIGHT: usize = 4;
@@ -79,7 +81,7 @@ const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// A node is far when the way there and back takes longer: to wait for a call that is under way would cost more than to make one.
 const FAR: Duration = Duration::from_micros(500);
 /// So many operations leave although a call is under way.
-const MUCH: usize = 32;
+const MUCH: usize = 12;
 
 /// One connection to a node. Cheap to clone.
 #[derive(Clone)]
@@ -451,6 +453,14 @@ impl Link {
                 IN_FLIGHT.. => false,
                 _ => lane.queue.len() >= MUCH || self.0.known.round_trip() > FAR,
             }
+    }
+
+    /// Operations in one call of several senders.
+    fn together(&self) -> usize {
+        match self.0.callers.is_some() && self.0.known.round_trip() <= FAR {
+            true => TOGETHER,
+            false => MOST_OPS,
+        }
     }
 
     /// What a call that its sender has carried to its end has told.

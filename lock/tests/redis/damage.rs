@@ -475,16 +475,21 @@ pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
                     servers[0].raw(&["HSET", TABLE, "c", planted]);
                 }
             }
-            for _ in 0..5 {
+            // An acquisition does not wait for the slowest node.
+            let (mut times, mut told) = (0, 0);
+            while times < 5 || told == 0 && times < 500 {
                 let lease = locks.lock_key("job").wait(PATIENT).acquire().await.unwrap();
                 assert!(lease.token() > last, "{planted}: {}", lease.token());
                 last = lease.token();
                 lease.release().await;
+                let news = std::iter::from_fn(|| heard.try_recv().ok());
+                told += news
+                    .filter(|event| matches!(event, Event::NodeDamaged { .. }))
+                    .count();
+                times += 1;
             }
             assert!(last < Token(1000), "{planted}: {last}");
-            let told = std::iter::from_fn(|| heard.try_recv().ok());
-            let told = told.filter(|event| matches!(event, Event::NodeDamaged { .. }));
-            assert_eq!(told.count(), 1, "{planted}");
+            assert_eq!(told, 1, "{planted}");
             for server in &servers[1..] {
                 let seen = view(&client(server), "job").await;
                 assert!(seen.token < Token(1000), "{planted}: {}", seen.token);

@@ -276,7 +276,7 @@ impl Prepared {
         encode::fields(&mut cmd, &self.call.ops, self.asks_each_time());
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
-        if !self.layout.raw && rest.iter().all(is_plain) {
+        if !self.layout.raw && rest.iter().all(is_plain) && are_claimed_apart(rest) {
             args.plain(rest);
             return args.0;
         }
@@ -380,10 +380,34 @@ fn is_usual(op: &Op) -> bool {
     }
 }
 
-/// Attempts at locks, and releases and extensions of locks, which have a shorter form, see `ops/quick.lua`.
+/// Attempts at locks and claims and their releases, and extensions of locks, which have a shorter form, see `ops/quick.lua`.
 fn is_plain(op: &Op) -> bool {
-    let extends = matches!(op, Op::Extend { kind, .. } if *kind == Kind::Lock);
-    extends || is_usual(op) && is_of_a_lock(op)
+    match op {
+        Op::Acquire { .. } => is_usual(op),
+        Op::Extend { kind, .. } => *kind == Kind::Lock,
+        Op::Release { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether these claims surely have an owner each: those of one are granted one number, and are told in fewer words together.
+fn are_claimed_apart(ops: &[Op]) -> bool {
+    let claimant = |op: &Op| match op {
+        Op::Acquire {
+            owner,
+            kind: Kind::Claim,
+            ..
+        }
+        | Op::Release {
+            owner,
+            kind: Kind::Claim,
+            ..
+        } => Some(fnv1a(owner.bytes())),
+        _ => None,
+    };
+    let mut seen: Vec<u64> = ops.iter().filter_map(claimant).collect();
+    seen.sort_unstable();
+    seen.is_sorted_by(|one, next| one < next)
 }
 
 /// Whether these operations surely name each lock once.

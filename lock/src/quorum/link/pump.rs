@@ -158,7 +158,7 @@ impl Link {
                 0 => MOST_OPS.max(lane.window()),
                 some => usize::saturating_sub(lane.window(), some),
             };
-            let Some(batch) = lane.queue.next_batch(room, now) else {
+            let Some(batch) = lane.queue.next_batch(room, self.together(), now) else {
                 break;
             };
             let ops = batch.iter().map(|queued| queued.ops.len()).sum();
@@ -262,7 +262,12 @@ impl Link {
         let taken = |queued: &mut Queued| std::mem::take(&mut queued.ops);
         let ops: Vec<Op> = match &mut batch[..] {
             [only] => taken(only),
-            all => all.iter_mut().flat_map(taken).collect(),
+            all => {
+                let mut ops = Vec::with_capacity(all.iter().map(|queued| queued.count).sum());
+                all.iter_mut()
+                    .for_each(|queued| ops.append(&mut taken(queued)));
+                ops
+            }
         };
         let (expected, give_up) = (ops.len(), sent + self.0.timeout);
         let call = Arc::new(self.in_a_call(ops, give_up, ends));

@@ -16,6 +16,9 @@ use crate::{
 
 /// Operations in one call.
 pub(crate) const MOST_OPS: usize = 250;
+/// Operations in one call of several senders that are near their node: it works on one call while the answers to another are
+/// given to their senders, and neither waits for the other.
+pub(super) const TOGETHER: usize = 64;
 /// Operations under way to one node, at most and at least: what waits behind too many on the server runs out of its time
 /// there. How many that are depends on the server, see [`next_window`].
 pub(super) const MOST_UNDER_WAY: usize = 2 * MOST_OPS;
@@ -118,8 +121,13 @@ impl Queue {
         Ok(())
     }
 
-    /// What goes out in one call of at most `room` operations.
-    pub(super) fn next_batch(&mut self, room: usize, now: Moment) -> Option<Vec<Queued>> {
+    /// What goes out in one call of at most `room` operations; of several senders, `together` at most.
+    pub(super) fn next_batch(
+        &mut self,
+        room: usize,
+        together: usize,
+        now: Moment,
+    ) -> Option<Vec<Queued>> {
         let mut batch: Vec<Queued> = Vec::new();
         let most = room.min(MOST_OPS);
         let (mut ops, mut released) = (0, BTreeSet::new());
@@ -133,6 +141,11 @@ impl Queue {
                     }
                     continue;
                 }
+                let most = if batch.is_empty() {
+                    most
+                } else {
+                    most.min(together)
+                };
                 if ops + next.ops.len() > most {
                     if held {
                         // What is wanted would take every place that becomes free before what is held fits in.

@@ -282,7 +282,7 @@ fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
         );
     }
     let mut sizes = |room| {
-        let batch = queue.next_batch(room, Moment::ZERO);
+        let batch = queue.next_batch(room, MOST_OPS, Moment::ZERO);
         batch.map(|batch| Vec::from_iter(batch.iter().map(|queued| queued.ops.len())))
     };
     assert_eq!(
@@ -464,6 +464,27 @@ async fn what_is_asked_while_a_call_is_under_way_leaves_in_one() {
         assert_eq!(link.send(vec![release(key)]).await, Ok(vec![Answer::Done]));
     }
     assert_eq!(sizes(&calls.lock().unwrap()), [1, 2, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_many_ask_of_a_near_node_leaves_in_calls_of_some() {
+    let (link, calls) = strict();
+    let link = of_callers(&link);
+    assert!(link.send(full_call()).await.is_ok(), "its clock is known");
+    calls.lock().unwrap().clear();
+    let keys: Vec<_> = (0..=2 * TOGETHER).map(|n| format!("k{n}")).collect();
+    let sent: Vec<_> = keys.iter().map(|k| link.send(vec![acquire(k)])).collect();
+    let whole = link.send(full_call());
+    for answer in sent {
+        assert!(answer.await.is_ok());
+    }
+    assert!(whole.await.is_ok());
+    let sizes: Vec<_> = calls.lock().unwrap().iter().map(Vec::len).collect();
+    assert_eq!(
+        sizes,
+        [1, TOGETHER, TOGETHER, MOST_OPS],
+        "one sender's is not divided"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,12 @@
 -- raw, and the marker is the one that the connection has seen. Whatever else is asked, or found, the loop does. Nothing has been
 -- written by then.
 --
--- In a call of nothing but attempts at locks without tickets, releases and extensions of locks, what is alike comes once:
+-- In a call of nothing but attempts at locks without tickets, releases and extensions of locks, and attempts at claims and their
+-- releases of which each has an owner of its own, what is alike comes once:
 -- 'acquires', ttl, least grant, how they are taken, clamp, for how long their senders wait, how many, their owners; 'releases',
 -- how long the mark stays, how long a body is kept, how many, their owners; 'extends', ttl, how what has gone is taken, how
--- many, for each its owner, and its round and token in one text. For the loop that is written out in its words.
+-- many, for each its owner, and its round and token in one text; 'claims', ttl, floor, clamp, how many, their owners;
+-- 'unclaims', how many, their owners. For the loop that is written out in its words.
 -- Reply { 3, now, an answer, how often it comes, the next answer ... }.
 --
 -- Parts of a row are compared where they stand, because each text that is cut out of one is made, and forgotten again; and each
@@ -15,7 +17,8 @@
 do
   local last, at, nth = #argv, position, 2
   local quick, look, find = argv[2] ~= '1' and at < last, false, string.find
-  local compact = argv[at + 1] == 'acquires' or argv[at + 1] == 'releases' or argv[at + 1] == 'extends'
+  local compact = argv[at + 1]
+  compact = compact == 'acquires' or compact == 'releases' or compact == 'extends' or compact == 'claims' or compact == 'unclaims'
   local ours = '----------------'
   if quick and argv[3] ~= '' then
     -- A marker of ours, and no other question.
@@ -60,7 +63,7 @@ do
           if named[field] then quick = false break end
           named[field] = true
         end
-        local above, waits = first, nil
+        local above, waits = top, nil
         if v then
           -- C1, and A1: the row is of this incarnation and of another owner.
           if #v > 4096 then quick = false break end
@@ -72,8 +75,8 @@ do
             if not digits or digits < 56 or #v < 73 or find(v, ours, 57, true) ~= 57
               or find(v, owner, 73, true) == 73 then quick = false break end
             above = sub(v, 2, 17)
-            -- Those that are free together were often released together.
-            if free == nil then free, counter = sub(v, 1, 72), above else free = false end
+            -- Those that are wanted together were often released together.
+            free, counter = sub(v, 1, 72), above
           else
             local _, digits = find(v, '^R%d+')
             if not digits or digits < 117 or #v < 134 or find(v, ours, 118, true) ~= 118
@@ -215,6 +218,60 @@ do
         end
       end
       at = at + 2 * size
+    elseif op == 'claims' then
+      local floor, size = argv[at + 3], argv[at + 5] + 0
+      if floor > top then top = floor end
+      local number = top + 0
+      if number + size > 9007199254740990 then quick = false break end
+      local rest = format('%013d', now + argv[at + 2]) .. ours
+      at = at + 5
+      for i = at + 1, at + size do
+        nth = nth + 1
+        local field = argv[nth + 4]
+        if rows[nth] then quick = false break end
+        if named then
+          if named[field] then quick = false break end
+          named[field] = true
+        end
+        number = number + 1
+        texts[n + 1], texts[n + 2] = field, 'C' .. format('%016d', number) .. rest .. argv[i]
+        n = n + 2
+        if code then
+          done[m + 1], done[m + 2] = code, count
+          m = m + 2
+        end
+        code, count = number, 1
+      end
+      top = format('%016d', number)
+      at = at + size
+    elseif op == 'unclaims' then
+      local size = argv[at + 2] + 0
+      at = at + 2
+      for i = at + 1, at + size do
+        nth = nth + 1
+        local owner, field, v = argv[i], argv[nth + 4], rows[nth]
+        if named then
+          if named[field] then quick = false break end
+          named[field] = true
+        end
+        if v and #v == 46 + #owner and #v < 4097 and #owner > 0 and find(v, owner, 47, true) then
+          local _, digits = find(v, '^C%d+')
+          if digits and digits > 29 then
+            gone = gone or {}
+            gone[#gone + 1] = field
+          end
+        end
+      end
+      at = at + size
+      if code == DONE then
+        count = count + size
+      else
+        if code then
+          done[m + 1], done[m + 2] = code, count
+          m = m + 2
+        end
+        code, count = DONE, size
+      end
     elseif op == 'claim' then
       -- Those of one owner are granted one number.
       local owner, floor, size = argv[at + 2], argv[at + 4], argv[at + 6] + 0
@@ -347,6 +404,22 @@ do
           w = w + 6
         end
         at = at + argv[head + 4]
+      elseif argv[at + 1] == 'claims' then
+        at = at + 5
+        for i = at + 1, at + argv[at] do
+          words[w + 1], words[w + 2], words[w + 3] = 'claim', argv[i], argv[head + 2]
+          words[w + 4], words[w + 5], words[w + 6] = argv[head + 3], argv[head + 4], '1'
+          w = w + 6
+        end
+        at = at + argv[head + 5]
+      elseif argv[at + 1] == 'unclaims' then
+        at = at + 2
+        for i = at + 1, at + argv[at] do
+          words[w + 1], words[w + 2], words[w + 3] = 'release', 'claim', argv[i]
+          words[w + 4], words[w + 5], words[w + 6] = '0', '0', '1'
+          w = w + 6
+        end
+        at = at + argv[head + 2]
       else
         at = at + 4
         words[w + 1], words[w + 2], words[w + 3] = 'extend', argv[head + 2], argv[head + 4]

@@ -153,7 +153,8 @@ fn fields_of(op: &Op) -> (&str, &'static str) {
 }
 
 impl Args {
-    /// Attempts at locks, and releases and extensions of locks: what is alike once for all that follow each other.
+    /// Attempts at locks and claims and their releases, and extensions of locks: what is alike once for all that follow each
+    /// other.
     pub(super) fn plain(&mut self, mut ops: &[Op]) {
         while let Some(first) = ops.first() {
             let alike = 1 + ops
@@ -163,6 +164,16 @@ impl Args {
                 .count();
             let (group, rest) = ops.split_at(alike);
             match first {
+                Op::Acquire {
+                    kind: Kind::Claim,
+                    ttl,
+                    floor,
+                    clamp,
+                    ..
+                } => self.texts(&["claims", &life(*ttl), &wide(floor.0), &millis(*clamp)]),
+                Op::Release {
+                    kind: Kind::Claim, ..
+                } => self.texts(&["unclaims"]),
                 Op::Acquire {
                     ttl,
                     floor,
@@ -420,12 +431,36 @@ impl Args {
     }
 }
 
-/// Whether an attempt at a lock, or a release or extension of one, shares all with another but the lock, the owner, and the
-/// round of the lease.
+/// Whether an attempt, or a release or extension, shares all with another but the lock, the owner, and the round of the lease.
 fn is_alike(first: &Op, next: &Op) -> bool {
     match (first, next) {
         (
             Op::Acquire {
+                kind: Kind::Claim,
+                ttl,
+                floor,
+                clamp,
+                ..
+            },
+            Op::Acquire {
+                kind: Kind::Claim,
+                ttl: t,
+                floor: f,
+                clamp: c,
+                ..
+            },
+        ) => (ttl, floor, clamp) == (t, f, c),
+        (
+            Op::Release {
+                kind: Kind::Claim, ..
+            },
+            Op::Release {
+                kind: Kind::Claim, ..
+            },
+        ) => true,
+        (
+            Op::Acquire {
+                kind,
                 ttl,
                 floor,
                 take,
@@ -434,6 +469,7 @@ fn is_alike(first: &Op, next: &Op) -> bool {
                 ..
             },
             Op::Acquire {
+                kind: n,
                 ttl: t,
                 floor: f,
                 take: k,
@@ -441,17 +477,21 @@ fn is_alike(first: &Op, next: &Op) -> bool {
                 waits: w,
                 ..
             },
-        ) => (ttl, floor, take, clamp, waits) == (t, f, k, c, w),
+        ) => (kind, ttl, floor, take, clamp, waits) == (n, t, f, k, c, w),
         (
             Op::Release {
-                marked, retention, ..
+                kind,
+                marked,
+                retention,
+                ..
             },
             Op::Release {
+                kind: n,
                 marked: m,
                 retention: r,
                 ..
             },
-        ) => (marked, retention) == (m, r),
+        ) => (kind, marked, retention) == (n, m, r),
         (
             Op::Extend { ttl, take, .. },
             Op::Extend {

@@ -199,7 +199,7 @@ fn what_shares_a_head_is_sent_as_a_group() {
 }
 
 #[test]
-fn attempts_and_releases_of_locks_share_all_that_is_alike() {
+fn attempts_and_releases_share_all_that_is_alike() {
     let acquire = |key: &str, owner: &str, floor| Op::Acquire {
         key: key.into(),
         owner: owner.into(),
@@ -235,9 +235,24 @@ fn attempts_and_releases_of_locks_share_all_that_is_alike() {
         rounds[0], rounds[1]
     );
     assert!(words.ends_with(&expected), "{words}");
-    // With anything else in the call, or a plain key, there is no short form.
-    let call = prepared(vec![acquire("a", "x", 3), claim("b", "y")]);
-    assert!(!sent(&call, &Peer::default()).join(" ").contains("acquires"));
+    let wanted = |name: &str, by: &str| {
+        let mut op = acquire(name, by, 3);
+        if let Op::Acquire { kind, .. } = &mut op {
+            *kind = Kind::Claim;
+        }
+        op
+    };
+    let claims = vec![wanted("a", "x"), wanted("b", "y"), claim("c", "z")];
+    let words = sent(&prepared(claims), &Peer::default()).join(" ");
+    let heads = "claims 0000010000 0000000000000003 30000 2 x y unclaims 1 z ";
+    assert!(words.ends_with(&format!("3 la lb lc {heads}")), "{words}");
+    // With anything else in the call there is no short form, and none where an owner claims twice.
+    let read = Op::Read { key: "b".into() };
+    let twice = vec![acquire("a", "x", 3), wanted("b", "y"), wanted("c", "y")];
+    for ops in [vec![acquire("a", "x", 3), read], twice] {
+        let words = sent(&prepared(ops), &Peer::default()).join(" ");
+        assert!(!words.contains("acquires"), "{words}");
+    }
 }
 
 #[test]
