@@ -55,10 +55,9 @@ pub(crate) fn a_broken_holder_stops_before_the_next_begins(store: Store) {
     next.wait_for_line("waiting for the lock k");
 
     let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
-    assert_eq!(
-        (&shown["state"], &shown["token"]),
-        (&"held".into(), &old.into())
-    );
+    assert_eq!(shown["state"], "held");
+    // The largest that any node shows: one that the holder has not reached yet may have counted on for the one that waits.
+    assert!(shown["token"].as_u64().unwrap() >= old, "{shown}");
     assert_eq!(shown["by_node"][0]["foreign"], false);
     let unasked = ask(&scene, "locks break lock/k").with(2);
     unasked.says(&["say --yes", "within a third of its ttl"]);

@@ -50,7 +50,8 @@ pub(crate) struct Candidate {
     voted: bool,
     /// The nomination of another fleet, and until when that may become a marker.
     rival: Option<(String, Moment)>,
-    /// How often such a nomination was replaced: its fleet is at work, or it would not have come back.
+    /// Such a nomination that was to be replaced, and how often another came back: its fleet is at work.
+    replaced: Option<String>,
     outlasted: u32,
     /// The fleet for which it was kept, or nominated, when it was read before, and how long that one is waited for.
     before: Option<(String, Moment)>,
@@ -199,15 +200,23 @@ impl Candidate {
         if first {
             return Next::Nominate(Some(nonce.clone()));
         }
+        if self
+            .replaced
+            .as_ref()
+            .is_some_and(|replaced| replaced != nonce)
+        {
+            self.replaced = None;
+            self.outlasted = self.outlasted.saturating_add(1);
+        }
         let known = self.rival.take().filter(|(stands, _)| stands == nonce);
         let longer = 1 << self.outlasted.min(LONGER);
-        let patience = patience(theirs, (ours, timing)) * longer;
+        let patience = patience(theirs, (ours, timing)).saturating_mul(longer);
         let (_, until) = self
             .rival
             .insert(known.unwrap_or_else(|| (nonce.clone(), now + patience)));
         self.before = Some((theirs.to_owned(), *until));
         if now >= *until {
-            self.outlasted = self.outlasted.saturating_add(1);
+            self.replaced = Some(nonce.clone());
             return Next::Nominate(Some(nonce.clone()));
         }
         other

@@ -54,7 +54,7 @@ use crate::{
         Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Reply, Token, View, gather,
         guard::closed_for,
     },
-    panics::caught,
+    panics::{caught, caught_later},
     quorum::{
         cluster::Cluster,
         link::{Link, MOST_OPS},
@@ -82,6 +82,9 @@ const HICCUP: Duration = Duration::from_secs(5);
 /// Where tokens go on when too few nodes remember them.
 pub(crate) type TokenFloor = Arc<dyn Fn() -> Token + Send + Sync>;
 
+/// A node whose pages have no end is read for no longer.
+const LONGEST_READING: Duration = Duration::from_secs(600);
+
 /// What the clients of guarded nodes have in common.
 #[derive(Clone)]
 pub(crate) struct Guard {
@@ -99,6 +102,19 @@ const LATER: Duration = Duration::from_secs(1);
 /// Tends all nodes, for ever: at the start of the process, and whenever the replies of one say that it has no vote, or has come
 /// to be of another roster.
 pub(crate) async fn tend(cluster: Cluster, guard: Guard) {
+    loop {
+        let tending = caught_later(|| tend_all(cluster.clone(), guard.clone())).await;
+        if let Err(panic) = tending {
+            tracing::error!(
+                panic,
+                "what tends the lock nodes has panicked, and begins again: this is a fault of watchkeeper"
+            );
+        }
+        cluster.clock.sleep(LATER).await;
+    }
+}
+
+async fn tend_all(cluster: Cluster, guard: Guard) {
     let names = cluster.links.iter().map(Link::name);
     let list = List::of(names);
     let nodes = cluster.links.len();
@@ -107,6 +123,8 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard) {
         tended: (0..nodes).map(|_| Tended::default()).collect(),
         last: vec![None; nodes],
         answered: vec![false; nodes],
+        changed: [None; 2],
+        begins: false,
         said: Said::default(),
         cluster,
         guard,
@@ -174,6 +192,11 @@ struct Tending {
     last: Vec<Option<Admission>>,
     /// Which of them have answered when they were asked last.
     answered: Vec<bool>,
+    /// When this program began to change the fleet's roster last: not more often than that in the time of a watch. Where an address
+    /// leads two programs to two servers they undo each other's changes, and each costs all programs their votes for a moment.
+    changed: [Option<Moment>; 2],
+    /// What is to be done begins such a change.
+    begins: bool,
     said: Said,
 }
 
@@ -238,8 +261,11 @@ impl Tending {
         let timing = self.cluster.timing.clone();
         let clock = self.cluster.clock.clone();
         // Another fleet's watch must not pass while we rest.
-        let longest = (timing.max_ttl / 10).clamp(timing.node_timeout, Duration::from_secs(1));
-        let mut backoff = Backoff::new(timing.node_timeout, longest);
+        let longest = (timing.max_ttl / 10).min(Duration::from_secs(1));
+        let mut backoff = Backoff::new(timing.node_timeout, longest.max(timing.node_timeout));
+        // Reading what the others know may take long, and meanwhile the others are looked at.
+        let mut admitting = FuturesUnordered::new();
+        let mut rests: Vec<Option<Moment>> = vec![Some(Moment::ZERO); self.tended.len()];
         loop {
             let mut looks = self.look().await;
             let (mut todo, mut next) = self.decide(&looks);
@@ -256,14 +282,40 @@ impl Tending {
             if self.guard.bystander {
                 return;
             }
-            if !todo.is_empty() {
-                let done = todo.into_iter().map(|(node, todo)| self.act(node, todo));
-                if join_all(done).await.contains(&false) {
+            let rests_on_all = todo
+                .iter()
+                .any(|(_, todo)| matches!(todo, Todo::Ask(_)) && todo.rests_on_all());
+            if rests_on_all && self.begins {
+                self.changed = [Some(clock.now()), self.changed[0]];
+            }
+            let mut asks = Vec::new();
+            for (node, todo) in todo {
+                match todo {
+                    Todo::Ask(op) => asks.push(self.ask(node, op)),
+                    Todo::Admit(nonce, shown) => match rests[node] {
+                        // It is under way.
+                        None => {}
+                        Some(until) if clock.now() < until => {
+                            next = Some(next.map_or(until, |next| next.min(until)));
+                        }
+                        Some(_) => {
+                            rests[node] = None;
+                            admitting.push(self.admit(node, nonce, shown));
+                        }
+                    },
+                }
+            }
+            if !asks.is_empty() {
+                if join_all(asks).await.contains(&false) {
                     clock.sleep(backoff.next(&self.cluster.chance)).await;
                 } else {
                     backoff.reset();
                 }
                 continue;
+            }
+            if !admitting.is_empty() {
+                let soon = clock.now() + longest;
+                next = Some(next.map_or(soon, |at| at.min(soon)));
             }
             let silent =
                 |(node, link): (usize, &Link)| looks.nodes[node].is_none() && !link.is_down();
@@ -275,6 +327,13 @@ impl Tending {
             // Where others have admitted a node, its votes count at once.
             tokio::select! {
                 biased;
+                Some((node, done)) = admitting.next() => {
+                    let pause = match done {
+                        true => Duration::ZERO,
+                        false => backoff.next(&self.cluster.chance),
+                    };
+                    rests[node] = Some(clock.now() + pause);
+                }
                 () = clock.sleep_until(at) => {}
                 () = self.changed() => self.pause().await,
             }
@@ -393,6 +452,10 @@ impl Tending {
         let picture = self
             .is_guarded()
             .then(|| Picture::of(&shown, &self.list, fleet));
+        self.begins = picture.as_ref().is_some_and(Picture::begins);
+        let pause = cluster.timing.watch_time(fleet.max_ttl);
+        let lately = |at: &Option<Moment>| at.is_some_and(|at| looks.ended < at + pause);
+        let is_held = self.begins && self.changed.iter().all(lately);
         let (mut todo, mut next): (_, Option<Moment>) = (Vec::new(), None);
         for (node, look) in looks.nodes.iter().enumerate() {
             let Some(Look { shown, node_ms }) = look else {
@@ -428,7 +491,8 @@ impl Tending {
                 tended.watch = tended.candidate.until();
                 // What is lost was decided before: no vote of this node counts while it is watched.
                 let skew = i64::try_from(cluster.timing.skew.as_millis()).unwrap_or(i64::MAX);
-                tended.lost_before = cluster.clock.wall().as_millisecond().max(*node_ms) + skew;
+                let wall = cluster.clock.wall().as_millisecond().max(*node_ms);
+                tended.lost_before = wall.saturating_add(skew);
             }
             let left = tended.watch.map(|at| at.since(looks.ended));
             tended.said.tell(
@@ -452,15 +516,22 @@ impl Tending {
                 Next::Rest => {}
             }
             match step {
+                Some(Step::Enrol(..) | Step::Close(..)) if is_held => look_at(looks.ended + LATER),
                 Some(Step::Enrol(was, roster)) => {
                     todo.push((node, Todo::Ask(Op::Enrol { was, roster })));
                 }
-                Some(Step::Close(was)) => {
+                Some(Step::Close(was, forgets)) => {
                     let limit = cluster.timing.max_ttl.max(fleet.max_ttl);
                     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                     let config = closed_for(limit, &fleet.to_string());
                     let nonce = cluster.chance.nonce();
-                    todo.push((node, Todo::Ask(Op::Close { was, nonce, config })));
+                    let close = Op::Close {
+                        was,
+                        nonce,
+                        config,
+                        forgets,
+                    };
+                    todo.push((node, Todo::Ask(close)));
                 }
                 // A member of another list's, or one that waits for others.
                 Some(Step::Wait) if !is_of_no_fleet(shown) => look_at(looks.ended + LATER),
@@ -474,26 +545,35 @@ impl Tending {
     }
 
     /// Whether it was done.
-    async fn act(&self, node: usize, todo: Todo) -> bool {
+    async fn ask(&self, node: usize, op: Op) -> bool {
         let Some(link) = self.cluster.links.get(node) else {
             return false;
         };
-        match todo {
-            Todo::Ask(op) => {
-                let asked = link.ask(vec![op]).await;
-                asked.is_ok_and(|reply| reply.answers != [Answer::Unadmitted])
-            }
-            Todo::Admit(nonce, shown) => {
-                let lost_before = self.tended[node].lost_before;
-                let of = OneNode {
-                    cluster: &self.cluster,
-                    guard: &self.guard,
-                    node,
-                    link,
-                };
-                of.admit(nonce, &shown, lost_before).await
-            }
-        }
+        let asked = link.ask(vec![op]).await;
+        asked.is_ok_and(|reply| reply.answers != [Answer::Unadmitted])
+    }
+
+    /// Which node, and whether it is admitted.
+    fn admit(
+        &self,
+        node: usize,
+        nonce: String,
+        shown: Admission,
+    ) -> BoxFuture<'static, (usize, bool)> {
+        let lost_before = self.tended.get(node).map_or(0, |tended| tended.lost_before);
+        let (cluster, guard) = (self.cluster.clone(), self.guard.clone());
+        Box::pin(async move {
+            let Some(link) = cluster.links.get(node) else {
+                return (node, false);
+            };
+            let of = OneNode {
+                cluster: &cluster,
+                guard: &guard,
+                node,
+                link,
+            };
+            (node, of.admit(nonce, &shown, lost_before).await)
+        })
     }
 }
 
@@ -625,10 +705,11 @@ impl OneNode<'_> {
         };
         let mut backoff = Backoff::new(self.cluster.timing.node_timeout, Duration::from_secs(1));
         for _ in 0..TRIES {
-            match read_all(link).await {
-                Ok(Some(reading)) => return Read::Known(reading),
-                Ok(None) => return Read::NoVoter,
-                Err(_) => {
+            let reading = read_all(link);
+            match self.cluster.clock.timeout(LONGEST_READING, reading).await {
+                Ok(Ok(Some(reading))) => return Read::Known(reading),
+                Ok(Ok(None)) => return Read::NoVoter,
+                Ok(Err(_)) | Err(_) => {
                     let pause = backoff.next(&self.cluster.chance);
                     self.cluster.clock.sleep(pause).await;
                 }

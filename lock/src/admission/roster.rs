@@ -25,7 +25,9 @@
 //!
 //! T is written to new nodes first, as a proposal; then to members that show the roster before it; then, when q members show it,
 //! to all. When q members show it, or, while founding, all nodes, each node in it that does not vote is watched (G2), and
-//! admitted if T still stands after that. A member that R does not name is closed: it is nominated anew.
+//! admitted if T still stands after that. A member that R does not name is closed: it is nominated anew. Others have voted in its
+//! place, so that what it knows counts for nothing; the same goes for a member that is closed in a founding and that the latest
+//! roster does not name.
 //!
 //! # Invariants
 //! - I1 Votes count together only of nodes that show one roster, which names them, each identity once.
@@ -39,7 +41,13 @@
 //! - I3 A change that was begun is completed, before another is.   (i3_a_change_that_was_begun_is_completed)
 //! - I4 Members are told of a new node when that carries the proposal.   (i4_members_are_told_after_new_nodes)
 //! - I5 No watch begins before the roster stands.                  (i5_a_roster_stands_on_most_members)
-//! - I6 A member that the roster does not name is closed.          (i6_a_member_that_is_not_named_is_closed)
+//! - I6 A member that the roster does not name is closed, and counts as one that has lost its memory.
+//!   (i6_a_member_that_is_not_named_is_closed, i6_what_a_displaced_member_knows_counts_for_nothing)
+//! - I1 A server that was made from the data of another one counts for nothing, and is told.
+//!   (i1_a_server_with_the_memory_of_another_is_told)
+//! - I2 What is no identity is taken into no roster.                (i2_a_planted_identity_spoils_no_roster)
+//! - I3 A program begins two changes at most in the time of a watch: two programs whose addresses differ undo each other's.
+//!   (i3_a_change_that_stands_nowhere_yet_begins)
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -47,7 +55,7 @@ use crate::{
     hash::fnv1a,
     node::{
         Admission, Card,
-        guard::{closed_by, closed_since},
+        guard::{INC, closed_by, closed_since},
         majority,
     },
     settings::FleetConfig,
@@ -83,6 +91,8 @@ enum Kind {
     Silent,
     /// It answers, and is not nominated yet.
     Unnamed,
+    /// It has the memory of another node of the list.
+    Twin,
     /// It is kept, or about to be, for a fleet that is configured differently, or shows what is no roster.
     Foreign,
     Nominated,
@@ -123,8 +133,8 @@ pub(crate) enum Step {
     Wait,
     /// Write this where that stands.
     Enrol(Card, String),
-    /// Take its vote and its identity.
-    Close(Card),
+    /// Take its vote and its identity; and its memory counts as lost, where others may have voted in its place.
+    Close(Card, bool),
 }
 
 // === impl List ===
@@ -141,6 +151,12 @@ impl List {
             order,
         }
     }
+}
+
+/// What was written there by something else would spoil the rosters of all nodes.
+fn is_id(text: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    (1..=INC).contains(&text.len()) && text.bytes().all(letter)
 }
 
 fn hex(text: &str) -> String {
@@ -193,7 +209,7 @@ impl Roster {
         let different: BTreeSet<&String> = roster.ids.iter().collect();
         let sound = roster.ids.len() == nodes
             && different.len() == nodes
-            && !different.contains(&String::new());
+            && roster.ids.iter().all(|id| is_id(id));
         (sound && stamp == roster.stamp() && roster.to_string() == text).then_some(roster)
     }
 }
@@ -230,6 +246,7 @@ impl Shown {
         let strange = ours.stranger(shown).is_some() || ours.rival(shown).is_some();
         let kind = match () {
             () if strange || roster.is_none() && !card.roster.is_empty() => Kind::Foreign,
+            () if !card.id.is_empty() && !is_id(&card.id) => Kind::Foreign,
             () if fresh && (card.nonce.is_empty() || card.id.is_empty()) => Kind::Unnamed,
             () if fresh => Kind::Nominated,
             () if theirs != Some(&*ours.to_string()) => Kind::Foreign,
@@ -294,7 +311,10 @@ impl Picture {
             let right =
                 shown.is_member() && own.is_some_and(|r| r.ids.get(place) == Some(&ids[place]));
             if twin && !right {
-                *shown = Shown::SILENT;
+                *shown = Shown {
+                    kind: Kind::Twin,
+                    ..Shown::SILENT
+                };
             }
         }
     }
@@ -308,7 +328,7 @@ impl Picture {
     }
 
     fn answers(&self) -> impl Iterator<Item = &Shown> {
-        self.seen.iter().filter(|s| s.kind > Kind::Unnamed)
+        self.seen.iter().filter(|s| s.kind > Kind::Twin)
     }
 
     /// Whether most members are such, each identity counted once.
@@ -413,6 +433,23 @@ impl Picture {
         shown.is_member() && shown.roster.as_ref().is_none_or(own) && displaced
     }
 
+    /// Whether the latest roster that a member shows names this one: what it has missed it has missed as a member.
+    fn is_of_the_last(&self, shown: &Shown) -> bool {
+        let rosters = self.members().filter_map(|s| s.roster.as_ref());
+        let last = rosters.max_by_key(|r| (r.generation, &r.ids, &r.before));
+        last.is_none_or(|last| last.names(&shown.card.id))
+    }
+
+    /// Whether what is to be done changes a roster that stands, and no node shows it yet.
+    pub(crate) fn begins(&self) -> bool {
+        let Some(present) = &self.present else {
+            return false;
+        };
+        let anew =
+            |target: &Roster| target != present && !self.seen.iter().any(|s| s.shows(target));
+        self.target.as_ref().is_some_and(anew) || self.seen.iter().any(|s| self.is_displaced(s))
+    }
+
     fn place(&self, node: usize) -> Option<(usize, &Shown)> {
         let place = self.list.order.iter().position(|of| *of == node)?;
         Some((place, self.seen.get(place)?))
@@ -428,8 +465,11 @@ impl Picture {
             .as_ref()
             .is_none_or(|r| r.list == self.list.name);
         // In a founding no member may keep its vote: those of two rosters would be a majority at once.
-        if self.is_displaced(shown) || shown.is_member() && self.anew {
-            return Step::Close(shown.card.clone());
+        if self.is_displaced(shown) {
+            return Step::Close(shown.card.clone(), true);
+        }
+        if shown.is_member() && self.anew {
+            return Step::Close(shown.card.clone(), !self.is_of_the_last(shown));
         }
         let Some(target) = &self.target else {
             return Step::Wait;
@@ -490,6 +530,12 @@ impl Picture {
     /// Why this node, which was admitted for a fleet that is configured alike, is none of ours.
     pub(crate) fn differs(&self, node: usize) -> Option<String> {
         let (_, shown) = self.place(node)?;
+        if shown.kind == Kind::Twin {
+            return Some(
+                "it has the memory of another node of the list: one of the two is to be emptied"
+                    .to_owned(),
+            );
+        }
         if shown.kind < Kind::Nominated {
             return (shown.kind == Kind::Foreign
                 && !shown.card.roster.is_empty()
@@ -524,7 +570,8 @@ impl Picture {
             return Vec::new();
         }
         let seen = self.list.order.iter().zip(&self.seen);
-        let missing = seen.filter(|(_, s)| s.kind == Kind::Silent || self.is_foreign(s));
+        let absent = |s: &Shown| matches!(s.kind, Kind::Silent | Kind::Twin);
+        let missing = seen.filter(|(_, s)| absent(s) || self.is_foreign(s));
         let mut missing: Vec<usize> = missing.map(|(node, _)| *node).collect();
         missing.sort_unstable();
         missing
@@ -716,7 +763,11 @@ mod tests {
             Some(member("ida", &first())),
             Some(new("idy")),
         );
-        assert!(matches!(p.step(A), Step::Close(_)), "{:?}", p.step(A));
+        assert!(
+            matches!(p.step(A), Step::Close(_, false)),
+            "{:?}",
+            p.step(A)
+        );
         assert_eq!((p.step(B), p.step(C)), (Step::Wait, Step::Wait));
         let p = picture(Some(new("idx")), Some(new("idz")), Some(new("idy")));
         let again = roster(&list(), 1, NOTHING, ["idz", "idx", "idy"]);
@@ -897,6 +948,56 @@ mod tests {
     }
 
     #[test]
+    fn i6_what_a_displaced_member_knows_counts_for_nothing() {
+        // Others have voted in its place, one of them has lost its memory, and its address is back.
+        let next = first().next(vec!["ida".into(), "idb".into(), "idx".into()]);
+        let p = picture(
+            Some(new("idn")),
+            Some(member("ida", &next)),
+            Some(member("idc", &first())),
+        );
+        assert!(
+            matches!(p.step(A), Step::Close(_, false)),
+            "{:?}",
+            p.step(A)
+        );
+        assert!(matches!(p.step(C), Step::Close(_, true)), "{:?}", p.step(C));
+    }
+
+    #[test]
+    fn i1_a_server_with_the_memory_of_another_is_told() {
+        let p = picture(
+            Some(member("idb", &first())),
+            Some(member("ida", &first())),
+            Some(member("ida", &first())),
+        );
+        assert!(p.differs(C).unwrap().contains("memory of another node"));
+        assert_eq!((p.differs(A), p.differs(B)), (None, None));
+        assert_eq!(p.step(C), Step::Wait);
+    }
+
+    #[test]
+    fn i2_a_planted_identity_spoils_no_roster() {
+        for planted in ["a,b", "a b", "0123456789abcdefg", "é"] {
+            let p = picture(Some(new("idb")), Some(new("ida")), Some(new(planted)));
+            for node in [A, B, C] {
+                assert_eq!(p.step(node), Step::Wait, "{planted}");
+            }
+        }
+    }
+
+    #[test]
+    fn i3_a_change_that_stands_nowhere_yet_begins() {
+        let (a, b) = (member("ida", &first()), member("idb", &first()));
+        let p = |c| picture(Some(b.clone()), Some(a.clone()), c);
+        assert!(!p(Some(member("idc", &first()))).begins());
+        assert!(p(Some(new("idx"))).begins());
+        let next = first().next(vec!["ida".into(), "idb".into(), "idx".into()]);
+        assert!(!p(Some(proposed("idx", &next))).begins(), "completed");
+        assert!(!picture(Some(new("idb")), Some(new("ida")), Some(new("idc"))).begins());
+    }
+
+    #[test]
     fn i6_a_member_that_is_not_named_is_closed() {
         let next = first().next(vec!["ida".into(), "idb".into(), "idx".into()]);
         let p = picture(
@@ -904,7 +1005,7 @@ mod tests {
             Some(member("ida", &next)),
             Some(member("idc", &first())),
         );
-        assert!(matches!(p.step(C), Step::Close(_)), "{:?}", p.step(C));
+        assert!(matches!(p.step(C), Step::Close(_, true)), "{:?}", p.step(C));
         assert_eq!(p.step(A), Step::Stands);
         assert_eq!(p.displaced(), [2]);
     }

@@ -337,6 +337,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
             was: shown.card(),
             nonce: "c105ed0000000000".to_owned(),
             config: crate::node::guard::closed(10_000),
+            forgets: false,
         };
         let reply = line.call(call(vec![close])).await.unwrap();
         assert_eq!(reply.answers, [Answer::Done]);

@@ -225,7 +225,7 @@ pub enum Op {
         roster: String,
     },
     /// Take the vote and the identity from a node: it is watched, and admitted anew as another one. It keeps what it
-    /// knows. [`Answer::Done`], or [`Answer::Unadmitted`] where anything else stands than what was read.
+    /// knows, which counts as that of a node that has lost nothing, unless it `forgets`. [`Answer::Done`], or [`Answer::Unadmitted`] where anything else stands than what was read.
     Close {
         /// What was read there.
         was: Card,
@@ -233,6 +233,8 @@ pub enum Op {
         nonce: String,
         /// The configuration that no fleet has ([`super::closed`]).
         config: String,
+        /// Others have voted in its place: it is told what they know, as if its memory was lost.
+        forgets: bool,
     },
     /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
     /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination, or is that of another fleet, or

@@ -289,6 +289,7 @@ impl World {
                     was: self.card(),
                     nonce: format!("nonce {}", self.nonces),
                     config: "closed max_ttl=5000".to_owned(),
+                    forgets: self.chance.hits(0.3),
                 }
             }
             _ => Op::Merge {

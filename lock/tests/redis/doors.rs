@@ -140,7 +140,8 @@ pub(crate) fn an_address_that_leads_to_the_server_of_another_node_is_refused() {
         let nodes = vec![at(&servers[0].socket()), at(&way), at(&servers[2].socket())];
         let locks = Locks::over(nodes).start().unwrap();
         let acquire = async |name| locks.lock(name).ttl(TTL).acquire().await;
-        let lease = acquire("before").await.unwrap();
+        let patient = locks.lock("before").ttl(TTL).wait(PATIENT);
+        let lease = patient.acquire().await.unwrap();
         lease.release().await;
         std::fs::remove_file(&way).unwrap();
         symlink(servers[0].socket(), &way).unwrap();

@@ -116,6 +116,7 @@ async fn close(
         was: shown.card(),
         nonce: Chance::system().nonce(),
         config: closed(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        forgets: false,
     };
     match nodes.ask(n, vec![close]).await.as_deref() {
         Ok([Answer::Done]) => Ok(()),

@@ -221,14 +221,14 @@ impl<R: Rows> Turn<'_, R> {
         Answer::Done
     }
 
-    pub(super) fn close(&mut self, was: &Card, nonce: &str, config: &str) -> Answer {
+    pub(super) fn close(&mut self, was: &Card, nonce: &str, config: &str, forgets: bool) -> Answer {
         if !self.shows(was) {
             return Answer::Unadmitted;
         }
         let before = self.gate.marker.take();
         self.gate.marker = Some(Marker {
             // What a node that has lost its memory was admitted as stays unknown.
-            incarnation: before.as_ref().map_or_else(
+            incarnation: before.as_ref().filter(|_| !forgets).map_or_else(
                 || "(closed)".to_owned(),
                 |marker| marker.incarnation.clone(),
             ),

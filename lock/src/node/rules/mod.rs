@@ -586,7 +586,12 @@ impl<R: Rows> Turn<'_, R> {
                 retention,
             } => self.merge(nonce, key, record, *retention),
             Op::Enrol { was, roster } => Ok(self.enrol(was, roster)),
-            Op::Close { was, nonce, config } => Ok(self.close(was, nonce, config)),
+            Op::Close {
+                was,
+                nonce,
+                config,
+                forgets,
+            } => Ok(self.close(was, nonce, config, *forgets)),
             Op::Admit {
                 nonce,
                 config,

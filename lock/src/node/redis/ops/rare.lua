@@ -426,12 +426,15 @@ local function rare(code)
     return DONE
   end
   if code == 'close' then
-    local marked, nonce, id, before, name, configured = args(6)
+    local marked, nonce, id, before, name, configured, forgets = args(7)
     if not shows(marked, nonce, id, before) then return UNADMITTED end
     local closed = name .. '0000000000000000'
     call('HSET', t, 'm', closed, 'mc', configured)
     call('HDEL', t, 'id', 'r', 'n', 'nw', 'nc')
-    if marker and standing ~= 2 then
+    if forgets == '1' then
+      call('HDEL', t, 'mw')
+      if marker then marker, inc, standing, votes = closed, false, 2, false end
+    elseif marker and standing ~= 2 then
       marker, inc, config, standing, votes = closed, sub(closed, 1, 16), configured, 3, false
     end
     return DONE

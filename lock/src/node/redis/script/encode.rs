@@ -379,10 +379,16 @@ impl Args {
                 self.card(was);
                 self.texts(&[roster]);
             }
-            Op::Close { was, nonce, config } => {
+            Op::Close {
+                was,
+                nonce,
+                config,
+                forgets,
+            } => {
                 self.texts(&["close"]);
                 self.card(was);
-                self.texts(&[&nominated(nonce), config]);
+                let forgets = if *forgets { "1" } else { "0" };
+                self.texts(&[&nominated(nonce), config, forgets]);
             }
             Op::Admit {
                 nonce,
