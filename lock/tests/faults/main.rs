@@ -242,6 +242,8 @@ fn main() {
         outage::a_majority_that_stands_still_within_a_lease_costs_nothing: SERVERS,
         directed::a_server_goes_by_its_stepped_clock: CLOCKS,
         fleets::a_program_without_the_guard_takes_no_lock_of_a_guarded_fleet: SERVERS,
+        fleets::a_program_without_the_guard_leaves_the_lost_nodes_of_a_guarded_fleet_alone: SERVERS,
+        fleets::a_new_fleet_without_the_guard_comes_up_although_a_node_is_down: SERVERS,
         fleets::a_program_with_the_guard_takes_no_lock_of_an_unguarded_fleet: SERVERS,
         fleets::a_program_that_names_no_fleet_takes_no_lock_of_a_guarded_one: SERVERS,
         fleets::programs_that_name_no_fleet_and_have_the_same_times_are_one: SERVERS,
@@ -259,6 +261,10 @@ fn main() {
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],
+    ]);
+    #[cfg(feature = "testing")]
+    trials.extend(plain![
+        fleets::a_program_without_the_guard_that_does_not_look_first_is_a_second_holder: SERVERS,
     ]);
     #[cfg(feature = "sqlite")]
     trials.extend(plain![
