@@ -8,8 +8,7 @@
 //! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
 //! a watch, as `doctor --bootstrap` does it; whatever they lose later is watched for.
 //!
-//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer, and
-//! `cargo test --test faults torture::open -- --ignored` shows what comes of that against which nothing is done yet.
+//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer.
 
 #![allow(
     clippy::unwrap_used,
@@ -224,8 +223,6 @@ fn main() {
         trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
     }
     trials.push(trial("torture::mixed", CLOCKS, torture::mixed));
-    // It shows what is not refused, and fails nowhere.
-    trials.push(trial("torture::open", CLOCKS, torture::open).with_ignored_flag(true));
     for rules in COMBINATIONS {
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
         let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
@@ -258,6 +255,9 @@ fn main() {
         lists::two_addresses_of_one_server_found_no_fleet: SERVERS,
         lists::an_address_that_leads_elsewhere_for_one_program_gives_no_two_holders: SERVERS,
         lists::an_address_that_leads_elsewhere_while_a_fleet_is_founded_gives_no_two_holders: SERVERS,
+        lists::a_server_that_one_program_alone_is_led_to_has_no_vote: SERVERS,
+        lists::without_rosters_a_server_that_one_program_alone_is_led_to_makes_two_holders: SERVERS,
+        lists::without_rosters_lists_that_share_a_node_have_two_holders: SERVERS,
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],
