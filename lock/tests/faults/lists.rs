@@ -372,7 +372,7 @@ fn when_another_wants(holder: &[Lease], other: &Locks) -> Vec<Violation> {
     let mut seen = Vec::new();
     for (key, lease) in KEYS.iter().zip(holder) {
         let mut beliefs = vec![Belief::of("holder", lease)];
-        if let Ok(lease) = block_on(other.lock_key(*key).acquire()) {
+        if let Ok(lease) = block_on(other.lock_key(key).acquire()) {
             beliefs.push(Belief::of("other", &lease));
         }
         seen.extend(violations(beliefs));

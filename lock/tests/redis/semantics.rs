@@ -542,7 +542,7 @@ async fn pages(
             .lines()
             .filter_map(|line| line.split_once(":calls=")?.1.split_once(','));
         let commands = calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum();
-        next.clone_from(&page.next);
+        next = page.next.clone();
         pages.push((page, commands));
     }
     pages
