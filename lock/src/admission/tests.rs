@@ -1,13 +1,21 @@
 //! Nodes that lose their memory, and what becomes of leases and tokens, in virtual time.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
 
 use super::*;
 use crate::{
     acquire::Locks,
     chance::Chance,
     lease::VerifyError,
-    node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
+    node::{Announcements, Call, Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
     quorum::{Claim, Claimed, LockError},
     settings::Timing,
     sim_clock::SimTime,
@@ -48,6 +56,11 @@ impl Scene {
     }
 
     fn client_of(&self, seed: u64, fleet: FleetConfig) -> Locks {
+        self.client_over(self.lines(&fleet), seed, fleet)
+    }
+
+    /// The nodes as a program of this fleet reaches them.
+    fn lines(&self, fleet: &FleetConfig) -> Vec<Arc<dyn Node>> {
         let guard = GuardSettings {
             mode: RestartGuard::Call,
             config: fleet.to_string(),
@@ -56,7 +69,11 @@ impl Scene {
             let line = node.clone().guarded(guard.clone());
             Arc::new(line) as Arc<dyn Node>
         };
-        Locks::over(self.nodes.iter().map(line).collect())
+        self.nodes.iter().map(line).collect()
+    }
+
+    fn client_over(&self, lines: Vec<Arc<dyn Node>>, seed: u64, fleet: FleetConfig) -> Locks {
+        Locks::over(lines)
             .timing(Timing {
                 ttl: TTL,
                 max_ttl: fleet.max_ttl,
@@ -85,6 +102,38 @@ impl Scene {
             self.pass(Duration::from_millis(20)).await;
         }
         panic!("never admitted: {:?}", locks.admissions().await);
+    }
+}
+
+/// A node that shows something else whenever it is looked at, while it is `restless`.
+struct Restless {
+    line: Arc<dyn Node>,
+    restless: Arc<AtomicBool>,
+    looks: AtomicUsize,
+}
+
+#[async_trait]
+impl Node for Restless {
+    fn name(&self) -> &str {
+        self.line.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let mut reply = self.line.call(call).await?;
+        for answer in &mut reply.answers {
+            if let Answer::Admission(shown) = answer
+                && self.restless.load(Ordering::SeqCst)
+            {
+                // Nothing is decided by it on a node that votes.
+                let look = self.looks.fetch_add(1, Ordering::SeqCst);
+                shown.nominated_for = Some(format!("fleet {look}"));
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        self.line.announcements().await
     }
 }
 
@@ -241,6 +290,33 @@ async fn i5_a_node_is_not_admitted_before_most_members_show_its_roster_again() {
     scene.until_admitted(&locks).await;
     let last = locks.admissions().await.unwrap().pop().unwrap();
     assert_eq!(last.memory_loss, before, "nothing was forgotten by both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i4_nothing_is_written_while_a_node_changes_between_two_looks() {
+    let scene = Scene::new(3);
+    let restless = Arc::new(AtomicBool::new(false));
+    let mut lines = scene.lines(&fleet(3, MAX_TTL));
+    let changing = Restless {
+        line: lines[2].clone(),
+        restless: restless.clone(),
+        looks: AtomicUsize::default(),
+    };
+    lines[2] = Arc::new(changing);
+    let locks = scene.client_over(lines, 1, fleet(3, MAX_TTL));
+    scene.until_admitted(&locks).await;
+    restless.store(true, Ordering::SeqCst);
+    scene.nodes[0].faults().crash();
+    scene.pass(MAX_TTL * 3).await;
+    let lost = locks.admissions().await.unwrap().swap_remove(0);
+    assert!(!lost.state.votes(), "{lost:?}");
+    restless.store(false, Ordering::SeqCst);
+    // Not even its roster stood there, without which no watch begins.
+    let took = scene.until_admitted(&locks).await;
+    assert!(
+        took >= MAX_TTL && took < MAX_TTL + Duration::from_secs(3),
+        "{took:?}"
+    );
 }
 
 /// A client of one node that remembers nothing, whose tokens go on from this floor.

@@ -247,7 +247,8 @@ impl Keeper {
                 watch: Mutex::default(),
                 members: latest::Sender::new(Arc::new(match &self.guard {
                     Some(guard) if guard.fleet.is_guarded() => Members::default(),
-                    _ => Members::all(),
+                    Some(guard) => Members::unguarded(&vec![None; nodes], &guard.fleet, false),
+                    None => Members::all(),
                 })),
                 heard: Heard::of(nodes),
                 tag: self.tag.take(),

@@ -10,6 +10,7 @@
 use super::{
     claim::{Attempt, AttemptMode, Claim, QueuePosition, Tried, Win},
     cluster::{Cluster, Progress},
+    link::Link,
     round::Round,
 };
 use crate::node::{Expiry, Op, tag::tagged};
@@ -25,7 +26,11 @@ impl Cluster {
             Box::pin(self.known_members()).await;
         }
         let members = self.members();
-        if members.barred {
+        #[cfg(any(test, feature = "testing"))]
+        let barred = members.barred && !self.mutant.never_bar;
+        #[cfg(not(any(test, feature = "testing")))]
+        let barred = members.barred;
+        if barred {
             return self.barred(claims);
         }
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
@@ -96,7 +101,11 @@ impl Cluster {
 
     /// Nothing is sent: see [`Members::unguarded`].
     fn barred(&self, claims: &[Claim]) -> Vec<Tried> {
-        let nodes = || (0..self.links.len()).map(|node| (node, self.no_vote(node)));
+        let why = |(node, link): (usize, &Link)| {
+            let trouble = link.trouble();
+            (node, trouble.unwrap_or_else(|| self.no_vote(node)))
+        };
+        let nodes = || self.links.iter().enumerate().map(why);
         let failed = || nodes().map(|(node, why)| (self.links[node].name().to_owned(), why));
         let tried = |claim: &Claim| Tried {
             attempt: Attempt::NoQuorum(failed().collect()),

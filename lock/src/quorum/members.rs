@@ -33,7 +33,8 @@ impl Members {
     }
 
     /// Without the guard, by what each node has shown last: a program one of whose nodes keeps locks for another fleet asks for none
-    /// unless most are marked as its own. The others may be that fleet's, and have forgotten it.
+    /// unless most are marked as its own. The others may be that fleet's, and have forgotten it. So nothing is asked for before
+    /// all were looked at, either: the first call would mark what is lost. What is silent then cannot say whose it is.
     pub(crate) fn unguarded(
         shown: &[Option<Admission>],
         fleet: &FleetConfig,
@@ -44,7 +45,7 @@ impl Members {
         let most = own.count() >= majority(shown.len());
         Self {
             known: most || all_asked,
-            barred: !most && nodes().any(|s| fleet.stranger(s).is_some()),
+            barred: !most && (!all_asked || nodes().any(|s| fleet.stranger(s).is_some())),
             ..Self::all()
         }
     }
@@ -131,5 +132,30 @@ mod tests {
         assert!(barred([Some(&theirs), Some(&ours), None]));
         // A fleet that is at work goes on.
         assert!(!barred([Some(&theirs), Some(&ours), Some(&ours)]));
+    }
+
+    #[test]
+    fn g4_without_the_guard_nothing_is_asked_for_before_all_nodes_were_looked_at() {
+        let timing = Timing::default();
+        let ours = FleetConfig::unguarded(3, &timing, Expiry::Observed, false);
+        let new = Some(Admission::default());
+        let own = Some(Admission {
+            admitted: true,
+            config: Some(ours.to_string()),
+            ..Admission::default()
+        });
+        let members = |shown: &[Option<Admission>], all_asked| {
+            let members = Members::unguarded(shown, &ours, all_asked);
+            (members.known, members.barred)
+        };
+        assert_eq!(members(&[None, None, None], false), (false, true));
+        assert_eq!(
+            members(&[new.clone(), new.clone(), None], false),
+            (false, true)
+        );
+        assert_eq!(members(&[own.clone(), None, None], false), (false, true));
+        // A fleet that is at work waits for nobody, and a new one not for long: a node that is down costs no locks.
+        assert_eq!(members(&[own.clone(), own, None], false), (true, false));
+        assert_eq!(members(&[new.clone(), new, None], true), (true, false));
     }
 }

@@ -25,6 +25,8 @@ pub struct Mutant {
     pub sum_rounds: bool,
     /// B6: a break with `now` releases at once.
     pub break_now: bool,
+    /// G4: without the guard, ask the nodes that another fleet may have lost.
+    pub never_bar: bool,
     /// What it remembers of its last attempts.
     #[doc(hidden)]
     pub memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,

@@ -112,9 +112,13 @@ impl Client {
     pub(crate) fn new(masters: &Masters, rules: Rules, ttl: Duration) -> Self {
         let timing = patient(ttl);
         let settings = masters.settings(timing.node_timeout, false);
+        Self::of(|spawn| locks(&settings, rules, timing, Some(spawn)))
+    }
+
+    /// Of locks whose keeper lives where it is told.
+    pub(crate) fn of(start: impl FnOnce(Spawn) -> Locks) -> Self {
         let runtime = runtime();
-        let locks =
-            runtime.block_on(async { locks(&settings, rules, timing, Some(Spawn::system())) });
+        let locks = runtime.block_on(async { start(Spawn::system()) });
         Self { locks, runtime }
     }
 

@@ -3,15 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "testing")]
+use watchkeeper_lock::lock::mutant::Mutant;
 use watchkeeper_lock::{
     clock::Clock,
-    lock::{Locks, Timing},
+    lock::{Locks, LocksBuilder, Timing},
     node::{Node, RestartGuard, redis::RedisNode},
     spawn::Spawn,
 };
 
 use crate::{
-    client::{KEY, admit, block_on, builder, locks, patient},
+    client::{Client, KEY, admit, block_on, builder, locks, patient},
+    history::{Belief, Violation, violations},
     masters::Masters,
     rules::{ALL_OFF, ALL_ON, Rules},
 };
@@ -56,6 +59,72 @@ pub(crate) fn a_program_without_the_guard_takes_no_lock_of_a_guarded_fleet() {
         named(&why, "restart_guard is call there and off here");
         assert!(lease.is_held());
     });
+}
+
+/// The holder's fleet has lost two of its nodes, of which the third says whose they are. A program without the guard starts now:
+/// its first call would mark both as its own. What is wrong with what both believe.
+fn two_lost_nodes(start: impl FnOnce(LocksBuilder) -> LocksBuilder) -> Vec<Violation> {
+    let masters = Masters::start(3);
+    let timing = patient(TTL);
+    admit(&masters, ALL_ON, &timing);
+    // Nothing drives it from here on: it nominates neither.
+    let holder = Client::new(&masters, ALL_ON, TTL);
+    let lease = holder.acquires();
+    holder.holds_on(&lease, 3);
+    let mut beliefs = vec![Belief::of("guarded", &lease)];
+    masters.flush(0);
+    masters.flush(1);
+    block_on(async {
+        let settings = masters.settings(timing.node_timeout, false);
+        let unguarded = start(builder(&settings, UNGUARDED, timing)).start();
+        match unguarded.unwrap().lock_key(KEY).acquire().await {
+            Ok(lease) => beliefs.push(Belief::of("unguarded", &lease)),
+            Err(why) => named(&why.to_string(), "restart_guard is call there and off here"),
+        }
+    });
+    assert!(lease.is_held(), "too slow to show anything");
+    violations(beliefs)
+}
+
+pub(crate) fn a_program_without_the_guard_leaves_the_lost_nodes_of_a_guarded_fleet_alone() {
+    assert_eq!(two_lost_nodes(|locks| locks), []);
+}
+
+/// What the case above shows, it would not show by itself.
+#[cfg(feature = "testing")]
+pub(crate) fn a_program_without_the_guard_that_does_not_look_first_is_a_second_holder() {
+    let hasty = Mutant {
+        never_bar: true,
+        ..Mutant::default()
+    };
+    let seen = two_lost_nodes(|locks| locks.mutant(hasty));
+    assert!(
+        matches!(seen.first(), Some(Violation::TwoHolders { .. })),
+        "{seen:?}"
+    );
+}
+
+/// It looks at all nodes before it asks for anything, and one that is silent then is not waited for.
+pub(crate) fn a_new_fleet_without_the_guard_comes_up_although_a_node_is_down() {
+    let timing = patient(TTL);
+    for frozen in [false, true] {
+        let mut masters = Masters::start(3);
+        match frozen {
+            true => masters.freeze(2),
+            false => masters.kill(2),
+        }
+        block_on(async {
+            let start = Clock::system().now();
+            let program = program(&masters, UNGUARDED, &timing);
+            let lease = program.lock_key(KEY).wait(TTL).acquire().await.unwrap();
+            let took = Clock::system().now().since(start);
+            assert!(took < timing.node_timeout * 5, "{took:?}, frozen: {frozen}");
+            lease.release().await;
+        });
+        if frozen {
+            masters.thaw(2);
+        }
+    }
 }
 
 pub(crate) fn a_program_with_the_guard_takes_no_lock_of_an_unguarded_fleet() {

@@ -8,22 +8,28 @@ use futures_util::future::{BoxFuture, join};
 use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
-    lock::{AdmissionState, Locks, Timing, admission::admit_at_once},
+    lease::Lease,
+    lock::{AdmissionState, Locks, LocksBuilder, Timing, admission::admit_at_once},
     node::{
-        Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply, Servers,
+        Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply, RestartGuard, Servers,
         redis::{RedisNode, RedisNodeSettings},
     },
     spawn::Spawn,
 };
 
 use crate::{
-    client::{KEY, block_on, locks, patient},
-    history::{Belief, violations},
+    client::{Client, KEY, block_on, locks, patient},
+    history::{Belief, Violation, violations},
     masters::Masters,
-    rules::ALL_ON,
+    rules::{ALL_ON, Rules},
 };
 
 const TTL: Duration = Duration::from_secs(2);
+/// Servers do not know each other: what happens without rosters.
+const UNGUARDED: Rules = Rules {
+    guard: RestartGuard::Off,
+    ..ALL_ON
+};
 
 /// A node under the address that a program knows it by, wherever that leads.
 struct At {
@@ -35,6 +41,7 @@ struct At {
 struct Scene {
     masters: Masters,
     timing: Timing,
+    rules: Rules,
 }
 
 // === impl At ===
@@ -87,9 +94,14 @@ impl Node for At {
 
 impl Scene {
     fn new(servers: usize) -> Self {
+        Self::under(ALL_ON, servers)
+    }
+
+    fn under(rules: Rules, servers: usize) -> Self {
         Self {
             masters: Masters::start(servers),
             timing: patient(TTL),
+            rules,
         }
     }
 
@@ -99,7 +111,7 @@ impl Scene {
     }
 
     fn nodes(&self, list: &[usize]) -> Vec<Arc<dyn Node>> {
-        let settings = ALL_ON.guard(&self.settings(list), &self.timing);
+        let settings = self.rules.guard(&self.settings(list), &self.timing);
         let node = |settings| RedisNode::new(settings, Clock::system(), Spawn::system());
         let nodes = settings.iter().map(|settings| node(settings).unwrap());
         nodes.map(|node| Arc::new(node) as Arc<dyn Node>).collect()
@@ -112,21 +124,28 @@ impl Scene {
         nodes.map(at).collect()
     }
 
-    /// Founds the fleet of these nodes, as `doctor --bootstrap` does.
+    /// Founds the fleet of these nodes, as `doctor --bootstrap` does; without the guard there is nothing to be founded.
     async fn found(&self, nodes: &[Arc<dyn Node>]) {
-        let fleet = ALL_ON.fleet(nodes.len(), self.timing.max_ttl).unwrap();
+        let Some(fleet) = self.rules.fleet(nodes.len(), self.timing.max_ttl) else {
+            return;
+        };
         let founded = admit_at_once(nodes, &fleet, &Chance::system()).await;
         founded.expect("new servers");
     }
 
     fn program(&self, list: &[usize]) -> Locks {
-        locks(&self.settings(list), ALL_ON, self.timing.clone(), None)
+        locks(&self.settings(list), self.rules, self.timing.clone(), None)
     }
 
     fn program_at(&self, list: &[usize]) -> Locks {
-        let locks = ALL_ON.apply(Locks::over(self.at(list)), list.len(), &self.timing);
-        let locks = locks.timing(self.timing.clone()).chance(Chance::system());
-        locks.start().unwrap()
+        self.builder_at(list).start().unwrap()
+    }
+
+    fn builder_at(&self, list: &[usize]) -> LocksBuilder {
+        let locks = self
+            .rules
+            .apply(Locks::over(self.at(list)), list.len(), &self.timing);
+        locks.timing(self.timing.clone()).chance(Chance::system())
     }
 
     async fn gets_it(&self, locks: &Locks) -> bool {
@@ -323,8 +342,16 @@ fn swapped(found: bool) {
         assert!(seen.is_empty(), "{seen:?}");
         let shown = [one.admissions().await, two.admissions().await];
         println!("swapped: {} leases; {shown:?}", beliefs.len());
-        if found {
-            assert!(!beliefs.is_empty(), "the two that are shared vote for both");
+        let of = |who: &str| beliefs.iter().any(|belief| belief.who.starts_with(who));
+        for (who, program) in [("one", &one), ("two", &two)] {
+            if found {
+                assert!(
+                    of(who),
+                    "the two that are shared vote for both: {beliefs:?}"
+                );
+            } else if !of(who) {
+                is_told(program, &["a: has lost its memory or is new; votes again"]).await;
+            }
         }
     });
 }
@@ -335,4 +362,62 @@ pub(crate) fn an_address_that_leads_elsewhere_for_one_program_gives_no_two_holde
 
 pub(crate) fn an_address_that_leads_elsewhere_while_a_fleet_is_founded_gives_no_two_holders() {
     swapped(false);
+}
+
+/// Several locks, so that it does not matter which node is asked first.
+const KEYS: [&str; 4] = ["order:1", "order:2", "order:3", "order:4"];
+
+/// What is wrong with what both believe of these locks when the other wants those that the holder has.
+fn when_another_wants(holder: &[Lease], other: &Locks) -> Vec<Violation> {
+    let mut seen = Vec::new();
+    for (key, lease) in KEYS.iter().zip(holder) {
+        let mut beliefs = vec![Belief::of("holder", lease)];
+        if let Ok(lease) = block_on(other.lock_key(key).acquire()) {
+            beliefs.push(Belief::of("other", &lease));
+        }
+        seen.extend(violations(beliefs));
+    }
+    let held = holder.iter().all(|lease| lease.is_held());
+    assert!(held, "too slow to show anything");
+    seen
+}
+
+/// The holder has its locks of the two last of its nodes. The other finds another server in the place of the last: with the
+/// first that would be a majority, too.
+fn other_half(rules: Rules) -> Vec<Violation> {
+    let scene = Scene::under(rules, 4);
+    block_on(scene.found(&scene.at(&[0, 1, 2])));
+    // Nothing drives it behind its calls: it does not ask the first again.
+    let start = |spawn| scene.builder_at(&[0, 1, 2]).keeper_here(spawn).start();
+    let holder = Client::of(|spawn| start(spawn).unwrap());
+    scene.masters.tell(0, &["CONFIG", "SET", "maxmemory", "1"]);
+    let acquire = |key: &str| holder.run(holder.locks.lock_key(key).wait(TTL).acquire());
+    let leases = KEYS.map(|key| acquire(key).unwrap());
+    scene.masters.tell(0, &["CONFIG", "SET", "maxmemory", "0"]);
+    when_another_wants(&leases, &scene.program_at(&[0, 1, 3]))
+}
+
+pub(crate) fn a_server_that_one_program_alone_is_led_to_has_no_vote() {
+    assert_eq!(other_half(ALL_ON), []);
+}
+
+/// What the case above shows, it would not show by itself.
+pub(crate) fn without_rosters_a_server_that_one_program_alone_is_led_to_makes_two_holders() {
+    let seen = other_half(UNGUARDED);
+    assert!(two_hold(&seen), "{seen:?}");
+}
+
+/// Nor do lists that overlap exclude each other by themselves.
+pub(crate) fn without_rosters_lists_that_share_a_node_have_two_holders() {
+    let scene = Scene::under(UNGUARDED, 5);
+    let (one, two) = (scene.program(&[0, 1, 2]), scene.program(&[2, 3, 4]));
+    let acquire = |key: &str| block_on(one.lock_key(key).acquire());
+    let leases = KEYS.map(|key| acquire(key).unwrap());
+    let seen = when_another_wants(&leases, &two);
+    assert!(two_hold(&seen), "{seen:?}");
+}
+
+fn two_hold(seen: &[Violation]) -> bool {
+    let two = |seen: &Violation| matches!(seen, Violation::TwoHolders { .. });
+    seen.iter().any(two)
 }

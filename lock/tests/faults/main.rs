@@ -8,8 +8,7 @@
 //! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
 //! a watch, as `doctor --bootstrap` does it; whatever they lose later is watched for.
 //!
-//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer, and
-//! `cargo test --test faults torture::open -- --ignored` shows what comes of that against which nothing is done yet.
+//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer.
 
 #![allow(
     clippy::unwrap_used,
@@ -224,8 +223,6 @@ fn main() {
         trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
     }
     trials.push(trial("torture::mixed", CLOCKS, torture::mixed));
-    // It shows what is not refused, and fails nowhere.
-    trials.push(trial("torture::open", CLOCKS, torture::open).with_ignored_flag(true));
     for rules in COMBINATIONS {
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
         let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
@@ -242,6 +239,8 @@ fn main() {
         outage::a_majority_that_stands_still_within_a_lease_costs_nothing: SERVERS,
         directed::a_server_goes_by_its_stepped_clock: CLOCKS,
         fleets::a_program_without_the_guard_takes_no_lock_of_a_guarded_fleet: SERVERS,
+        fleets::a_program_without_the_guard_leaves_the_lost_nodes_of_a_guarded_fleet_alone: SERVERS,
+        fleets::a_new_fleet_without_the_guard_comes_up_although_a_node_is_down: SERVERS,
         fleets::a_program_with_the_guard_takes_no_lock_of_an_unguarded_fleet: SERVERS,
         fleets::a_program_that_names_no_fleet_takes_no_lock_of_a_guarded_one: SERVERS,
         fleets::programs_that_name_no_fleet_and_have_the_same_times_are_one: SERVERS,
@@ -256,9 +255,16 @@ fn main() {
         lists::two_addresses_of_one_server_found_no_fleet: SERVERS,
         lists::an_address_that_leads_elsewhere_for_one_program_gives_no_two_holders: SERVERS,
         lists::an_address_that_leads_elsewhere_while_a_fleet_is_founded_gives_no_two_holders: SERVERS,
+        lists::a_server_that_one_program_alone_is_led_to_has_no_vote: SERVERS,
+        lists::without_rosters_a_server_that_one_program_alone_is_led_to_makes_two_holders: SERVERS,
+        lists::without_rosters_lists_that_share_a_node_have_two_holders: SERVERS,
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],
+    ]);
+    #[cfg(feature = "testing")]
+    trials.extend(plain![
+        fleets::a_program_without_the_guard_that_does_not_look_first_is_a_second_holder: SERVERS,
     ]);
     #[cfg(feature = "sqlite")]
     trials.extend(plain![

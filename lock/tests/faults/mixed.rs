@@ -24,7 +24,7 @@ pub(crate) enum Member {
     WithRawKeys,
 }
 
-/// Those that are refused, or harmless.
+/// Every one of them.
 pub(crate) const REFUSED: &[Member] = &[
     Member::WithoutGuard,
     Member::WithOtherNodes,
@@ -33,9 +33,6 @@ pub(crate) const REFUSED: &[Member] = &[
     Member::WithAnotherExpiry,
     Member::WithRawKeys,
 ];
-
-/// Those of which that is not so yet.
-pub(crate) const OPEN: &[Member] = &[];
 
 impl Member {
     /// What it is told instead of what the others are told. `others` are nodes that the others do not know.

@@ -2,7 +2,7 @@
 //! at random (`disturb.rs`); some in processes of their own, which are killed and frozen as well (`process.rs`). The witness is
 //! outside of them all: what each believed, from when to when, on the one boot clock of the machine.
 //!
-//! [`mixed`] adds clients that are configured in another way, [`open`] those and the faults against which nothing is done yet.
+//! [`mixed`] adds clients that are configured in another way.
 //!
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
 //! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds unless set. With a rule off it
@@ -30,7 +30,7 @@ use watchkeeper_lock::{
 
 use crate::{
     client::{KEY, admit, admit_among, block_on, locks, watcher},
-    disturb::{self, ALL, Fault, Faults, disturb},
+    disturb::{ALL, Fault, Faults, disturb},
     history::{Belief, Violation, violations},
     masters::Masters,
     mixed::{self, Member},
@@ -116,26 +116,6 @@ pub(crate) fn mixed() {
     println!("mixed: seed {seed}, {time:?}: {outcome}");
     outcome.tell(5);
     outcome.is_good(seed);
-}
-
-/// What is not refused yet, each alone: says what comes of it.
-pub(crate) fn open() {
-    let (seed, time) = seed_and_time(10);
-    for member in mixed::OPEN {
-        let outcome = play(ALL_ON, seed, &[*member], async |masters, clock| {
-            disturb(masters, clock, seed, time, ALL).await
-        });
-        println!("{member:?}: seed {seed}, {time:?}: {outcome}");
-        outcome.tell(2);
-    }
-    for fault in disturb::OPEN {
-        let kinds = [*fault, Fault::Freeze];
-        let outcome = play(ALL_ON, seed, &[], async |masters, clock| {
-            disturb(masters, clock, seed, time, &kinds).await
-        });
-        println!("{fault:?}: seed {seed}, {time:?}: {outcome}");
-        outcome.tell(2);
-    }
 }
 
 /// What only takes time does no harm, with any rules: clients pause, nodes freeze. It also shows that the checker sees

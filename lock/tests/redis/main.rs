@@ -146,6 +146,7 @@ fn main() {
             lists_show_locks_and_claims_by_prefix,
             documents_are_replaced_by_larger_revisions_only,
             no_page_of_documents_keeps_a_server_for_long,
+            no_page_of_the_table_keeps_a_server_for_long,
             one_call_is_one_step,
         },
         wire::{

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use watchkeeper_lock::node::{
-    Answer, Call, Cursor, Doc, Kind, Node, NodeError, NodeMs, Op, Token, Version, redis::RedisNode,
+    Answer, Call, Cursor, Doc, Kind, Node, NodeError, NodeMs, Op, Page, Token, Version,
+    redis::RedisNode,
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -459,13 +460,77 @@ pub(crate) fn no_page_of_documents_keeps_a_server_for_long() {
     });
 }
 
+/// As with documents: what one page looks at does not grow with the table. A listing that finds nothing shows how much each page
+/// passes over.
+pub(crate) fn no_page_of_the_table_keeps_a_server_for_long() {
+    const PAGE: usize = 250;
+    run(async {
+        for many in [2_000, 20_000] {
+            let server = RedisServer::start();
+            let node = client(&server);
+            let fill = "for i = ARGV[2] + 1, ARGV[2] + 2000 do redis.call('HSET', '{app}:2:t', 'ljob/' .. i, ARGV[1]) end";
+            let released = format!("R{}{}-a", "0".repeat(116), "-".repeat(15));
+            for from in (0..many).step_by(2_000) {
+                server.raw(&["EVAL", fill, "0", &released, &from.to_string()]);
+            }
+            let count = u32::MAX;
+            let list = |prefix: &'static str| {
+                move |from| Op::List {
+                    prefix: prefix.to_owned(),
+                    from,
+                    count,
+                }
+            };
+            type Paged<'a> = &'a dyn Fn(Cursor) -> Op;
+            let records = |from| Op::Records { from, count };
+            let sweep = |from| Op::Sweep { from, count };
+            let (all, none) = (list("job/"), list("batch/"));
+            // What is swept is gone.
+            let walks: [(&str, Paged, usize); 4] = [
+                ("listing", &all, many),
+                ("listing of nothing", &none, 0),
+                ("records", &records, many),
+                ("sweep", &sweep, many),
+            ];
+            for (what, op, found) in walks {
+                let pages = pages(&server, &node, op).await;
+                let rows =
+                    |page: &Page| page.views.len() + usize::try_from(page.forgotten).unwrap();
+                let most = pages.iter().map(|(page, _)| rows(page)).max();
+                let dearest = pages.iter().map(|(_, commands)| *commands).max();
+                let told = format!(
+                    "{what} of {many}: {} pages, {most:?} rows and {dearest:?} commands at most",
+                    pages.len()
+                );
+                let sum: usize = pages.iter().map(|(page, _)| rows(page)).sum();
+                assert!(sum >= found && (found > 0 || sum == 0), "{told}: {sum}");
+                assert!(most <= Some(PAGE) && dearest <= Some(PAGE), "{told}");
+                assert!(pages.len() * PAGE >= many, "{told}");
+            }
+        }
+    });
+}
+
 /// How many documents are on the pages, and how many commands the dearest of them took.
 async fn commands_of_pages(
     server: &RedisServer,
     node: &RedisNode,
     op: impl Fn(Cursor) -> Op,
 ) -> (usize, usize) {
-    let (mut found, mut most) = (BTreeSet::new(), 0);
+    let pages = pages(server, node, op).await;
+    let most = pages.iter().map(|(_, commands)| *commands).max();
+    let docs = pages.into_iter().flat_map(|(page, _)| page.docs);
+    let found: BTreeSet<_> = docs.map(|doc| doc.name).collect();
+    (found.len(), most.unwrap_or_default())
+}
+
+/// All pages, each with the number of commands that it took.
+async fn pages(
+    server: &RedisServer,
+    node: &RedisNode,
+    op: impl Fn(Cursor) -> Op,
+) -> Vec<(Page, usize)> {
+    let mut pages = Vec::new();
     let mut next = Some(Cursor::default());
     while let Some(from) = next {
         server.raw(&["CONFIG", "RESETSTAT"]);
@@ -476,9 +541,9 @@ async fn commands_of_pages(
         let calls = told
             .lines()
             .filter_map(|line| line.split_once(":calls=")?.1.split_once(','));
-        most = most.max(calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum());
-        found.extend(page.docs.into_iter().map(|doc| doc.name));
-        next = page.next;
+        let commands = calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum();
+        next = page.next.clone();
+        pages.push((page, commands));
     }
-    (found.len(), most)
+    pages
 }
