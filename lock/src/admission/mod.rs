@@ -51,8 +51,8 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     node::{
-        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Reply, Token, View, gather,
-        guard::closed_for,
+        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Refusal, Reply, Token, View,
+        gather, guard::closed_for,
     },
     panics::{caught, caught_later},
     quorum::{
@@ -770,6 +770,11 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                     Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
                     Answer::Admission(_) => return Ok(None),
                     Answer::View(View { key, record, .. }) => reading.bodies.push((key, record)),
+                    // What was left of this one lock is not known here; all else that this node knows is.
+                    Answer::Failed(NodeError::Refused {
+                        refusal: Refusal::Damaged,
+                        ..
+                    }) => {}
                     other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
                 }
             }

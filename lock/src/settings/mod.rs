@@ -13,7 +13,14 @@ use serde::{Deserialize, Serialize};
 #[doc(hidden)] // for the guard of the stock jobs
 pub use self::timing::abort_margin;
 pub use self::{fleet::FleetConfig, timing::Timing};
-use crate::{finding::Findings, human::Span, node::GuardSettings};
+use crate::{
+    finding::Findings,
+    human::Span,
+    node::{
+        GuardSettings,
+        rules::{LONGEST_TTL_MS, ceil_ms},
+    },
+};
 pub use crate::{
     node::{Expiry, RestartGuard},
     secret::{Secret, SecretUrl},
@@ -255,6 +262,14 @@ impl LockSettings {
         if !(0.0..0.5).contains(&self.drift) {
             let message = format!("{} is not a share from 0 to 0.5", self.drift);
             found.error(&["drift"], message, "write 0.01 for one percent");
+        }
+        // A lease that the store cuts ends before its holder believes it.
+        if self.backend != Backend::Memory && ceil_ms(self.max_ttl) > LONGEST_TTL_MS {
+            let message = format!(
+                "{} is longer than a store keeps a lease (115 days)",
+                Span(self.max_ttl)
+            );
+            found.error(&["max_ttl"], message, "lower max_ttl to 2760h or less");
         }
         // What was settled must be remembered for longer than any holder can still be about to act on it.
         if self.retention < self.max_ttl {

@@ -1,14 +1,18 @@
 //! What the cases share: a server, clients on it, and short ways to say an operation.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use watchkeeper_lock::{
+    Locks,
+    chance::Chance,
     clock::Clock,
+    lock::{Timing, admission::admit_at_once},
     node::{
         Answer, Call, Cursor, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op, Page,
-        Reply, Take, Token, Version, View,
+        Reply, RestartGuard, Take, Token, Version, View,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
+    settings::{FleetConfig, LockSettings},
     spawn::Spawn,
 };
 
@@ -50,6 +54,76 @@ pub(crate) fn node(settings: &RedisNodeSettings) -> RedisNode {
 
 pub(crate) fn client(server: &RedisServer) -> RedisNode {
     node(&settings(server))
+}
+
+/// A fleet under the restart guard whose longest lease is short: a watch is soon over.
+pub(crate) struct Fleet {
+    fleet: FleetConfig,
+    settings: Vec<RedisNodeSettings>,
+    timing: Timing,
+}
+
+impl Fleet {
+    pub(crate) fn of(servers: &[RedisServer], mode: RestartGuard) -> Self {
+        let ttl = Duration::from_millis(500);
+        let fleet = FleetConfig {
+            nodes: servers.len(),
+            max_ttl: ttl,
+            expiry: Expiry::Observed,
+            guard: mode,
+            ..FleetConfig::of(&LockSettings::default())
+        };
+        let guard = GuardSettings {
+            mode,
+            config: fleet.to_string(),
+        };
+        let guarded = |server| RedisNodeSettings {
+            guard: guard.clone(),
+            ..settings(server)
+        };
+        let timing = Timing {
+            ttl,
+            max_ttl: ttl,
+            node_timeout: Duration::from_millis(500),
+            ..Timing::default()
+        };
+        Self {
+            settings: servers.iter().map(guarded).collect(),
+            fleet,
+            timing,
+        }
+    }
+
+    pub(crate) fn client(&self, server: usize) -> RedisNode {
+        node(&self.settings[server])
+    }
+
+    fn nodes(&self) -> Vec<Arc<dyn Node>> {
+        let node = |settings| Arc::new(node(settings)) as Arc<dyn Node>;
+        self.settings.iter().map(node).collect()
+    }
+
+    /// Its nodes have never kept a lock: they vote at once.
+    pub(crate) async fn found(&self) {
+        let admitted = admit_at_once(&self.nodes(), &self.fleet, &Chance::system()).await;
+        admitted.expect("fresh servers");
+    }
+
+    /// A program of this fleet.
+    pub(crate) fn locks(&self) -> Locks {
+        let locks = Locks::over(self.nodes()).timing(self.timing.clone());
+        let locks = locks.expiry(Expiry::Observed).guarded(self.fleet);
+        locks.start().unwrap()
+    }
+}
+
+/// Until every node votes for this program.
+pub(crate) async fn all_vote(locks: &Locks) {
+    until("every vote", async || {
+        let nodes = locks.admissions().await.unwrap();
+        nodes.iter().all(|node| node.state.votes())
+    })
+    .await;
 }
 
 pub(crate) fn raw_client(server: &RedisServer) -> RedisNode {

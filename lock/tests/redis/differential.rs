@@ -237,7 +237,7 @@ impl World {
     fn nonce(&mut self) -> String {
         match &self.shown.nonce {
             Some(nonce) if self.chance.below(4) > 0 => nonce.clone(),
-            _ => format!("nonce {}", self.chance.below(1 + self.nonces)),
+            _ => format!("nonce-{}", self.chance.below(1 + self.nonces)),
         }
     }
 
@@ -266,7 +266,7 @@ impl World {
             0 => Op::Admission,
             1..3 => {
                 self.nonces += 1;
-                let nonce = format!("nonce {}", self.nonces);
+                let nonce = format!("nonce-{}", self.nonces);
                 let over = self.chance.hits(0.3).then(|| self.nonce());
                 Op::Nominate { nonce, over }
             }
@@ -287,7 +287,7 @@ impl World {
                 self.nonces += 1;
                 Op::Close {
                     was: self.card(),
-                    nonce: format!("nonce {}", self.nonces),
+                    nonce: format!("nonce-{}", self.nonces),
                     config: "closed max_ttl=5000".to_owned(),
                     forgets: self.chance.hits(0.3),
                 }

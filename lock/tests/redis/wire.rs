@@ -271,6 +271,17 @@ pub(crate) fn a_row_of_another_shape_costs_its_lock_alone() {
             let left = server.raw(&["HGET", "{app}:2:t", "lwrong"]);
             assert_eq!(left, format!("${}\r\n{row}\r\n", row.len()));
         }
+        for body in ["", "x", &wide("z"), &"1".repeat(54)] {
+            server.raw(&["HSET", "{app}:2:t", "ebare", body]);
+            for op in [acquire("bare", "a"), read("bare")] {
+                let refused = send(&node, vec![op]).await.unwrap_err();
+                assert_eq!(refused.cause(), "damaged", "{body}");
+            }
+            server.raw(&["HDEL", "{app}:2:t", "ebare"]);
+            granted(&ask(&node, acquire("bare", "a")).await);
+            ask(&node, release("bare", "a")).await;
+            server.raw(&["HDEL", "{app}:2:t", "lbare"]);
+        }
     });
 }
 

@@ -196,6 +196,10 @@ fn numbers_out_of_range_are_errors() {
         ("locks.drift = 0.5", "locks.drift: 0.5 is not a share"),
         ("locks.drift = nan", "locks.drift"),
         (
+            "locks.max_ttl = \"116d\"\nlocks.retention = \"200d\"",
+            "locks.max_ttl: 2784h is longer than a store keeps a lease (115 days); lower max_ttl to 2760h",
+        ),
+        (
             "locks.retention = \"20s\"",
             "locks.retention: 20s is shorter than max_ttl (30s)",
         ),

@@ -352,7 +352,7 @@ pub(super) fn check(call: &Call) -> Result<(), NodeError> {
             }
             // Its holder would believe longer than others watch.
             Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } | Op::Break { ttl, .. }
-                if ceil_ms(*ttl) > encode::LONGEST_TTL_MS =>
+                if ceil_ms(*ttl) > rules::LONGEST_TTL_MS =>
             {
                 return Err(nonsense("a ttl of more than 115 days"));
             }

@@ -57,6 +57,9 @@ pub(crate) const LIMIT: u64 = 1 << 53;
 /// The largest token: a lock or node whose counter stands there grants no more.
 pub(crate) const LAST: Token = Token(LIMIT - 2);
 
+/// No lease on Redis or in a file is longer (115 days): a row has ten digits for its ttl.
+pub(crate) const LONGEST_TTL_MS: u64 = 9_999_999_999;
+
 /// From here on a token of one node is not believed unless a majority tells such ones: it is far above every clock and every
 /// count, and what is left behind it is enough for a million grants a second for twelve days.
 pub(crate) const DOUBTED: Token = Token(LIMIT - (1 << 40));

@@ -14,10 +14,13 @@ use super::{
     boot::Use,
     error::OpenError,
     place::{self, Inodes, Names, Still},
-    rows::{LONGEST_MS, boot_of, number},
+    rows::{boot_of, number},
     users::{self, Entered, Users},
 };
-use crate::{node::NodeMs, owned};
+use crate::{
+    node::{NodeMs, rules::LONGEST_TTL_MS},
+    owned,
+};
 
 /// The layout known here.
 const LAYOUT: i64 = 5;
@@ -446,7 +449,7 @@ pub(super) fn shown(conn: &Connection) -> rusqlite::Result<Use> {
             CASE typeof(until) WHEN 'integer' THEN until - seen ELSE ?1 END,
             CASE WHEN state <> 'C' AND typeof(ttl) = 'integer' AND ttl >= 0 THEN ttl ELSE ?1 END))
         FROM wk_lease WHERE state <> 'R' AND inc = ''), 0)) AS INTEGER) FROM wk_node";
-    conn.query_row(shown, [LONGEST_MS.cast_signed()], |row| {
+    conn.query_row(shown, [LONGEST_TTL_MS.cast_signed()], |row| {
         Ok(Use {
             boot: boot_of(row, 0)?,
             changes: number(row, 1)?,

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params, types::V
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
     rules::{
-        Body, Claim, DocName, Entry, LAST, LIMIT, Malformed, Row as NodeRow, Rows, State, Stored,
-        Waiter, ceil_ms,
+        Body, Claim, DocName, Entry, LAST, LIMIT, LONGEST_TTL_MS, Malformed, Row as NodeRow, Rows,
+        State, Stored, Waiter, ceil_ms,
     },
 };
 
@@ -17,9 +17,6 @@ const CLEANED: u32 = 1_000;
 
 /// No body of ours is longer.
 const LARGEST_BODY: i64 = 64 * 1024 * 1024;
-
-/// No lease is longer, as on Redis.
-pub(super) const LONGEST_MS: u64 = 9_999_999_999;
 
 /// The rows as one transaction sees them.
 pub(super) struct SqlRows<'c> {
@@ -114,7 +111,7 @@ impl Rows for SqlRows<'_> {
             CASE WHEN octet_length(inc) <= 4096 THEN inc END, until, seq, ttl, counter, token, rev, waits
             FROM wk_lease WHERE key = ?1";
         self.one(select, [key], |row| {
-            let ttl = readable(row, 6, LONGEST_MS)?.map(Duration::from_millis);
+            let ttl = readable(row, 6, LONGEST_TTL_MS)?.map(Duration::from_millis);
             let (granted, counter) = (readable(row, 2, LAST.0)?, readable(row, 7, LAST.0)?);
             let found = whole(row)?;
             Ok(found.unwrap_or(NodeRow::Malformed(Malformed {
@@ -158,7 +155,7 @@ impl Rows for SqlRows<'_> {
                 entry.inc,
                 int(entry.until.0),
                 int(entry.seq),
-                int(ceil_ms(entry.ttl).min(LONGEST_MS)),
+                int(ceil_ms(entry.ttl).min(LONGEST_TTL_MS)),
                 int(entry.counter.0),
                 int(entry.version.token.0),
                 int(entry.version.rev),
@@ -366,7 +363,7 @@ fn whole(row: &Row<'_>) -> rusqlite::Result<Option<NodeRow>> {
     };
     let (Some(seq), Some(ttl), Some(counter)) = (
         number(5, LIMIT - 1)?,
-        number(6, LONGEST_MS)?,
+        number(6, LONGEST_TTL_MS)?,
         number(7, LAST.0)?,
     ) else {
         return Ok(None);

@@ -33,7 +33,8 @@ inc = (inc == '' or string.byte(inc) == 45) and '----------------' or sub(inc, 1
 
 local v, body = rows[3], rows[4]
 -- What is known of it may make no sense: then it is not known what was left.
-local torn = body and (#body ~= 55 or not find(body, '^%d+$'))
+local torn = body and (#body ~= 55 or not find(body, '^%d+$')
+  or sub(body, 1, 13) > now and (sub(body, 14, 29) > '9007199254740990' or sub(body, 30, 45) > '9007199254740991'))
 if torn or body and sub(body, 1, 13) <= now then body = nil end
 -- The counter of a record; whether that is all that counts.
 local base, own, waits = false, false, '0000000000000'

@@ -68,7 +68,8 @@ while true do
         local body = changed[body_field]
         if body == nil then body = rows[nth] end
         -- What is known of it may make no sense: then it is not known what was left.
-        local torn = body and (#body ~= 55 or not find(body, '^%d+$'))
+        local torn = body and (#body ~= 55 or not find(body, '^%d+$')
+          or sub(body, 1, 13) > now and (sub(body, 14, 29) > LAST or sub(body, 30, 45) > '9007199254740991'))
         body = kept_of(body)
         owner, ttl = argv[position + 1], argv[position + 2]
         -- The least grant.

@@ -91,7 +91,7 @@ if guard ~= '' then
   marker = rows[1]
   local asks = guard == '?' or guard == '+' or guard == '~'
   -- A marker that is none of ours names no incarnation: the node is watched, and admitted anew.
-  if asks and marker and (#marker ~= 32 or sub(marker, 1, 2) == '--') then marker = false end
+  if asks and marker and (#marker ~= 32 or sub(marker, 1, 2) == '--' or find(marker, '[^ -~]')) then marker = false end
   local seen = asks or marker == guard
   -- To ask for it costs as much as a whole call. No server loads the memory of another within a millisecond, so that it is
   -- enough to ask once in each.
@@ -303,9 +303,10 @@ local function judge(v)
   return state, sub(v, 118, 133) == inc, sub(v, 134)
 end
 
--- What is known of a body. One that has ended, or is of another shape, is none.
+-- What is known of a body. One that has ended, or is of another shape, or has a version that cannot be counted with, is none.
 local function kept_of(v)
-  return v and #v == 55 and sub(v, 1, 13) > now and find(v, '^%d+$') and v
+  return v and #v == 55 and sub(v, 1, 13) > now and find(v, '^%d+$')
+    and sub(v, 14, 29) <= LAST and sub(v, 30, 45) <= '9007199254740991' and v
 end
 
 -- O1, the take rule: the row names nobody, or is released, or is a claim that has ended, or is exactly what was seen;

@@ -65,7 +65,10 @@ end
 -- === operations ===
 
 -- Whether what is said of a body makes no sense: it is not known what was left.
-local function is_torn(v) return v and (#v ~= 55 or not find(v, '^%d+$')) end
+local function is_torn(v)
+  return v and (#v ~= 55 or not find(v, '^%d+$')
+    or sub(v, 1, 13) > now and (sub(v, 14, 29) > LAST or sub(v, 30, 45) > '9007199254740991'))
+end
 
 local function write()
   local key, owner, version, text, not_before, expiry = args(6)
@@ -301,17 +304,26 @@ local function rare(code)
     if #gone > 0 then call('ZREM', index, unpack(gone)) end
     return call('ZSCAN', index, from, 'COUNT', count)
   end
+  -- The revision that stands there. What is none of ours counts as absent, like a key of another type.
+  local function revision(rev, name)
+    local number = rev and #rev <= 16 and find(rev, '^%d+$') and number_of(rev)
+    if number and number < 9007199254740992 then return number end
+    if rev then misfits[#misfits + 1] = doc_key(name) end
+    return nil
+  end
   local function show_doc(found, name)
     local doc = try('HMGET', doc_key(name), 'rev', 'body')
-    if doc and doc[1] then found[#found + 1] = { name, number_of(doc[1]) or 0, doc[2] or '' } end
+    local rev = doc and revision(doc[1], name)
+    if rev then found[#found + 1] = { name, rev, doc[2] or '' } end
   end
 
   if code == 'put_doc' then
     local name, rev, ttl, body = args(4)
     local doc, index = doc_key(name), index_of(directory(name))
-    local stored = try('HGET', doc, 'rev')
-    if stored == nil then call('DEL', doc) end
-    if stored and number_of(rev) <= (number_of(stored) or 0) then return DONE end
+    local there = try('HGET', doc, 'rev')
+    local stored = there and revision(there, name)
+    if there == nil or there and not stored then call('DEL', doc) end
+    if stored and number_of(rev) <= stored then return DONE end
     -- What is there already goes on.
     if full and not stored then return FULL end
     call('HSET', doc, 'rev', rev, 'body', body)
@@ -343,8 +355,9 @@ local function rare(code)
     local found, docs = names_in(args(3)), {}
     for i = 1, #found[2], 2 do
       local name = found[2][i]
-      local rev = try('HGET', doc_key(name), 'rev')
-      if rev then docs[#docs + 1] = { name, number_of(rev) or 0, '' } end
+      local there = try('HGET', doc_key(name), 'rev')
+      local rev = there and revision(there, name)
+      if rev then docs[#docs + 1] = { name, rev, '' } end
     end
     return { PAGE, next_of(found), {}, {}, 0, {}, docs, misfits }
   end
@@ -364,10 +377,15 @@ local function rare(code)
 
   local who = guard ~= '' and (unguarded and '' or incarnation())
 
-  -- The nomination of the present incarnation, if one stands.
+  -- What stands there as a marker or as an identity and is none of ours counts as none. The guard tells markers so as well.
+  local function marker_of(m)
+    return m and #m == 32 and sub(m, 1, 2) ~= '--' and not find(m, '[^ -~]') and m
+  end
+  local function id_of(id) return id and #id <= 16 and find(id, '^%w[%w-]*$') and id end
+  -- The nomination of the present incarnation, if one stands. Without an identity it comes to nothing: the next one sets it.
   local function nominated()
-    local nomination = call('HMGET', t, 'n', 'nw')
-    if not who or not nomination[2] then return false end
+    local nomination = call('HMGET', t, 'n', 'nw', 'id')
+    if not who or not nomination[2] or not id_of(nomination[3]) then return false end
     if who == '' then return nomination[2] == '' and nomination[1] end
     if is_still(nomination[2], who) then return nomination[1] end
     -- Nor may it count again when the server forgets its history.
@@ -383,9 +401,16 @@ local function rare(code)
     local counter = counts and c + 0 or 9007199254740991
     if not who then return { ADMISSION, '', false, 1, '', false, counter, false, false, '', '', '' } end
     local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml', 'nw', 'nc', 'id', 'r')
-    local name = m[1] and byte(m[1]) ~= 45 and sub(m[1], 1, 16) or ''
-    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, name, m[3], counter, m[4],
-      (unguarded or is_still(m[5], who)) and m[6], m[1] or '', m[7] or '', m[8] or '' }
+    local marked, lost = marker_of(m[1]), m[4]
+    local name = marked and byte(marked) ~= 45 and sub(marked, 1, 16) or ''
+    if lost and lost ~= '' and (#lost > 13 or not find(lost, '^%d+$')) then
+      -- Unsure means lost: something was, and nothing says when, but not after now. It is written down, because with a later
+      -- time at each look no tick would ever be due after it.
+      lost = later(0)
+      redis.pcall('HSET', t, 'ml', lost)
+    end
+    return { ADMISSION, who, nominated(), marked and is_still(m[2], who) and 1 or 0, name, m[3], counter, lost,
+      (unguarded or is_still(m[5], who)) and m[6], marked or '', id_of(m[7]) or '', m[8] or '' }
   end
 
   if code == 'admission' then return admission() end
@@ -396,17 +421,18 @@ local function rare(code)
       -- Who does not ask for incarnations goes on to vote by the marker of before, and what is granted during the watch would
       -- be forgotten by its end. So there is another one, which still names the server of before.
       local m = call('HMGET', t, 'm', 'mw')
-      if not unguarded and m[1] and m[2] ~= '' and not is_still(m[2], who) then
+      if not unguarded and marker_of(m[1]) and m[2] ~= '' and not is_still(m[2], who) then
         call('HSET', t, 'm', nonce .. sub(m[1], 17))
       end
       call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
-      if not call('HGET', t, 'id') then call('HSET', t, 'id', nonce) end
+      if not id_of(call('HGET', t, 'id')) then call('HSET', t, 'id', nonce) end
     end
     return admission()
   end
   -- Whether exactly this stands here, and what.
   local function shows(marked, nonce, id, roster)
     local m = call('HMGET', t, 'm', 'id', 'r', 'mc', 'nc')
+    m[1], m[2] = marker_of(m[1]), id_of(m[2])
     return who and (m[1] or '') == marked and (nominated() or '') == nonce and (m[2] or '') == id
       and (m[3] or '') == roster, m
   end
@@ -456,7 +482,7 @@ local function rare(code)
     local m, name = call('HMGET', t, 'm', 'mw', 'r'), nonce .. sub(roster .. '0000000000000000', 1, 16)
     if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) .. '----------------' end
     -- Sent again, or by another who watched the same nomination.
-    if not (who and m[1] and sub(m[1], 1, 16) == sub(name, 1, 16) and is_still(m[2], who)) then
+    if not (who and marker_of(m[1]) and sub(m[1], 1, 16) == sub(name, 1, 16) and is_still(m[2], who)) then
       if nominated_by_us() ~= nonce or (m[3] or '') ~= roster then return UNADMITTED end
       -- What others know is in it: a counter that is none of ours is written over.
       if not counts or counter > c then c, counts = counter, true end

@@ -24,7 +24,8 @@ if (state == 104 or state == 72 or state == 66) and #v == at - 1 + #owner and #v
   -- What was merged in is of no record yet.
   if state ~= 104 and find(v, '00000000000000000000000000000000', 70, true) ~= 70 or find(v, inc, at - 16, true) ~= at - 16 then
     body = call('HGET', t, 'e' .. key)
-    if body and (#body ~= 55 or sub(body, 1, 13) <= now or not find(body, '^%d+$')) then body = nil end
+    if body and (#body ~= 55 or sub(body, 1, 13) <= now or not find(body, '^%d+$')
+      or sub(body, 14, 29) > '9007199254740990' or sub(body, 30, 45) > '9007199254740991') then body = nil end
     if body then body = format('%013d', now + argv[6]) .. sub(body, 14) end
   end
   local ends = format('%013d', now + argv[5])

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::node::{
     Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
-    Token, Version, View,
+    Token, Version, View, rules::LIMIT,
 };
 
 /// What has answered: whether it says how the node stands, or found it as the connection knows it.
@@ -78,10 +78,11 @@ impl<'a> Scene<'a> {
                 (-2, _) => Ok(Answer::Unadmitted),
                 (-5..-2, _) => Ok(Answer::Failed(self.refusal(number, key_of(op)))),
                 (0, _) => Ok(Answer::Done),
-                (_, Ok(grant)) => Ok(Answer::Granted {
+                (_, Ok(grant)) if grant < LIMIT => Ok(Answer::Granted {
                     grant: Token(grant),
                     record: Record::default(),
                 }),
+                (_, Ok(_)) => Ok(refused(key_of(op))),
                 (_, Err(_)) => Err(nonsense("an unknown kind of answer")),
             };
         }
@@ -181,14 +182,19 @@ impl<'a> Scene<'a> {
             let (key, text, named) = (f.text()?, f.bytes()?, f.int()? == 1);
             views.push(self.shown(&key, &text, named, &mut f)?);
         }
-        let mut bodies = Vec::new();
+        let (mut bodies, mut damaged) = (Vec::new(), Vec::new());
         for value in f.list()? {
             let mut f = Fields::of(value)?;
             let (key, version, text) = (f.text()?, f.bytes()?, f.bytes()?);
-            bodies.extend(row::body(&version, &text).map(|record| (key, record)));
+            match row::body(&version, &text) {
+                Some(record) => bodies.push((key, record)),
+                None => damaged.push(key),
+            }
         }
         let forgotten = u32::try_from(f.int()?).unwrap_or_default();
-        let large = texts(f.list_or_none()?)?;
+        let mut large = texts(f.list_or_none()?)?;
+        // Asked for by itself, it is told to be damaged.
+        large.append(&mut damaged);
         let docs = f.list_or_none()?.into_iter().map(doc);
         let docs = docs.collect::<Result<_, _>>()?;
         self.misfits.extend(texts(f.list_or_none()?)?);

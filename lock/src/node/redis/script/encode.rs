@@ -4,13 +4,13 @@ use std::{borrow::Cow, ops::Deref, time::Duration};
 
 use deadpool_redis::redis::Cmd;
 
-use crate::node::{Card, Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::ceil_ms};
+use crate::node::{
+    Card, Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version,
+    rules::{LONGEST_TTL_MS, ceil_ms},
+};
 
 /// Longer lives are cut to this (ten years), so that a time plus a life keeps its width in the table.
 pub(super) const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
-
-/// Longer ttls are refused (115 days): a row has ten digits for them.
-pub(super) const LONGEST_TTL_MS: u64 = 9_999_999_999;
 
 /// Rows that a page looks at: so many take a server a fraction of a millisecond.
 pub(super) const PAGE: u32 = 25;
@@ -510,9 +510,10 @@ fn is_alike(first: &Op, next: &Op) -> bool {
 
 /// A nonce as it stands in the table, empty without a guard; `None` for one that cannot.
 pub(super) fn inc(nonce: &str) -> Option<String> {
-    // What begins so is no marker of a guarded fleet.
-    let others = nonce.starts_with(['-', '+', '~']);
-    let fits = nonce.len() <= INC && nonce.is_ascii() && !nonce.ends_with('-') && !others;
+    // As an identity it stands in a roster, in a list; and what begins with `-` is no marker of a guarded fleet.
+    let apart = |c: char| c == '-' || c.is_ascii_alphanumeric();
+    let fits = nonce.len() <= INC && nonce.chars().all(apart);
+    let fits = fits && !nonce.starts_with('-') && !nonce.ends_with('-');
     fits.then(|| format!("{nonce:-<INC$}"))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    encode::{LONGEST_MS, LONGEST_TTL_MS, life, literal, millis},
+    encode::{LONGEST_MS, life, literal, millis},
     *,
 };
 use crate::node::*;
@@ -396,9 +396,57 @@ fn a_nonce_that_does_not_fit_is_refused_unsent() {
         }],
     };
     assert!(check(&of("n")).is_ok() && check(&of("0123456789abcdef")).is_ok());
-    for nonce in ["0123456789abcdefg", "ends-", "-begins", "ü"] {
+    for nonce in ["0123456789abcdefg", "ends-", "-begins", "ü", "a b", "a,b"] {
         assert!(matches!(check(&of(nonce)), Err(NodeError::Protocol(_))));
     }
+}
+
+#[test]
+fn a_grant_that_cannot_be_counted_with_is_told_as_damage() {
+    let claim = claim("k", "a");
+    let answer = |grant| {
+        let mut scene = Scene::new(0, "t", false);
+        scene.answer(Value::Int(grant), &claim)
+    };
+    let granted = |answer: &Answer| matches!(answer, Answer::Granted { .. });
+    assert!(granted(&answer((1 << 53) - 1)));
+    for grant in [1 << 53, i64::MAX] {
+        let Answer::Refused(view) = answer(grant) else {
+            panic!("{grant}")
+        };
+        assert!(view.is_malformed() && view.key == "k", "{view:?}");
+    }
+}
+
+#[test]
+fn a_body_whose_version_cannot_be_counted_with_is_asked_for_by_itself() {
+    let body = |key: &str, token: &str| {
+        let version = bulk(&format!("{token}0000000000000001"));
+        Value::Array(vec![bulk(key), version, bulk("left")])
+    };
+    let bodies = vec![
+        body("sound", "0000000000000009"),
+        body("damaged", "9007199254740992"),
+    ];
+    let none = || Value::Array(Vec::new());
+    let page = vec![
+        Value::Int(9),
+        Value::Nil,
+        none(),
+        Value::Array(bodies),
+        Value::Int(0),
+        Value::Array(vec![bulk("large")]),
+    ];
+    let records = Op::Records {
+        from: Cursor::default(),
+        count: 9,
+    };
+    let mut scene = Scene::new(0, "t", false);
+    let Answer::Page(page) = scene.answer(Value::Array(page), &records) else {
+        panic!("not a page")
+    };
+    assert_eq!(page.bodies.len(), 1);
+    assert_eq!(page.large, ["large", "damaged"]);
 }
 
 #[test]
@@ -406,7 +454,7 @@ fn the_shortest_life_is_a_millisecond() {
     assert_eq!(&*millis(Duration::ZERO), "1");
     assert_eq!(*millis(Duration::MAX), LONGEST_MS.to_string());
     assert_eq!(&*life(Duration::ZERO), "0000000001");
-    assert_eq!(*life(Duration::MAX), LONGEST_TTL_MS.to_string());
+    assert_eq!(*life(Duration::MAX), rules::LONGEST_TTL_MS.to_string());
 }
 
 #[test]
