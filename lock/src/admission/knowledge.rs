@@ -8,13 +8,15 @@
 //! - Q5 A counter far above all others is not spread.                (q5_a_damaged_counter_is_not_spread)
 //! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
 //!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
+//! - G3 A body that is damaged where it is read is a memory loss, unless another voter has it.
+//!   (g3_a_damaged_body_that_no_other_has_is_a_memory_loss)
 //! - G3 A memory loss is handed on with what is read from a node that has had one.   (g3_a_memory_loss_is_handed_on)
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     node::{
-        Doc, Op, Page, Record, Token,
+        Doc, Op, Page, Record, Token, Version,
         rules::{DOUBTED, LAST},
     },
     quorum::tally::majority,
@@ -34,6 +36,8 @@ pub(crate) struct Reading {
     pub(crate) memory_loss: Option<i64>,
     /// What the holders of its locks left for their successors.
     pub(crate) bodies: Vec<(String, Record)>,
+    /// Locks of which it cannot say what was left, and the version of that where it is known.
+    pub(crate) torn: Vec<(String, Option<Version>)>,
     /// Intents, which every client must find.
     pub(crate) docs: Vec<Doc>,
 }
@@ -109,6 +113,12 @@ pub(crate) fn merge(
             }
         }
     }
+    // Of one that is damaged somewhere the others must have what it was, or something newer.
+    let lacks = |(key, version): &(String, Option<Version>)| {
+        let known = bodies.get(&**key).map(|record| record.version);
+        known.is_none() || version.is_none() || known < *version
+    };
+    let torn = readings.iter().flat_map(|r| &r.torn).any(lacks);
     let bodies = bodies.into_iter().map(|(key, record)| Op::Merge {
         nonce: nonce.to_owned(),
         key: key.to_owned(),
@@ -136,14 +146,16 @@ pub(crate) fn merge(
     let inherited = readings.iter().filter_map(|r| r.memory_loss).max();
     let (counter, memory_loss) = if let Some(own) = outside.intact {
         (counter, own)
-    } else if complete {
+    } else if complete && !torn {
         (counter, inherited)
     } else {
         let lost = outside.lost_before;
-        (
-            counter.max(outside.floor),
-            Some(inherited.map_or(lost, |before| told_apart(before, lost))),
-        )
+        let counter = match complete {
+            true => counter,
+            false => counter.max(outside.floor),
+        };
+        let stamp = inherited.map_or(lost, |before| told_apart(before, lost));
+        (counter, Some(stamp))
     };
     Merged {
         ops: bodies.chain(docs).collect(),
@@ -173,7 +185,7 @@ fn told_apart(before: i64, lost: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Version, View};
+    use crate::node::View;
 
     const KEPT: Duration = Duration::from_secs(60);
 
@@ -237,6 +249,29 @@ mod tests {
         assert_eq!(told.counter, OUTSIDE.floor);
         let both = [damaged.clone(), damaged];
         assert_eq!(merged(3, &both, OUTSIDE).counter, LAST);
+    }
+
+    #[test]
+    fn g3_a_damaged_body_that_no_other_has_is_a_memory_loss() {
+        let version = |token, rev| Version {
+            token: Token(token),
+            rev,
+        };
+        let torn = |version| Reading {
+            torn: vec![("a".to_owned(), version)],
+            ..knows(9, &[])
+        };
+        let told = |version, other: &[(String, Record)]| {
+            let told = merged(3, &[torn(version), knows(7, other)], OUTSIDE);
+            assert_eq!((told.complete, told.counter), (true, Token(9)));
+            told.memory_loss
+        };
+        let lost = Some(OUTSIDE.lost_before);
+        assert_eq!(told(Some(version(5, 1)), &[body("a", 5, 1)]), None);
+        assert_eq!(told(Some(version(5, 1)), &[body("a", 5, 2)]), None);
+        assert_eq!(told(Some(version(5, 1)), &[body("a", 4, 9)]), lost);
+        assert_eq!(told(Some(version(5, 1)), &[]), lost);
+        assert_eq!(told(None, &[body("a", 5, 1)]), lost, "of no known version");
     }
 
     #[test]

@@ -51,8 +51,8 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     node::{
-        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Refusal, Reply, Token, View,
-        gather, guard::closed_for,
+        Admission, Answer, Cursor, Eligibility, NodeError, Op, Page, Refusal, Reply, Token,
+        Version, View, gather, guard::closed_for,
     },
     panics::{caught, caught_later},
     quorum::{
@@ -742,6 +742,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         next = None;
         let mut page = Page::default();
         let mut large = Vec::new();
+        let mut versions: BTreeMap<String, Version> = BTreeMap::new();
         for answer in reply.answers {
             match answer {
                 Answer::Admission(shown) => {
@@ -754,6 +755,10 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                 }
                 Answer::Page(shown) => {
                     next.clone_from(&shown.next);
+                    let views = shown.views.iter();
+                    versions = views
+                        .map(|view| (view.key.clone(), view.record.version))
+                        .collect();
                     page = shown;
                 }
                 other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
@@ -762,7 +767,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         // One by one: each may take as long as a whole page.
         for key in large {
             for answer in link
-                .ask(vec![Op::Admission, Op::Read { key }])
+                .ask(vec![Op::Admission, Op::Read { key: key.clone() }])
                 .await?
                 .answers
             {
@@ -774,7 +779,9 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                     Answer::Failed(NodeError::Refused {
                         refusal: Refusal::Damaged,
                         ..
-                    }) => {}
+                    }) => reading
+                        .torn
+                        .push((key.clone(), versions.get(&key).copied())),
                     other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
                 }
             }
