@@ -66,9 +66,9 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
     ];
     let replicas = [replica(&scene, &often), replica(&scene, &often)];
     let archives = || {
-        fs::read_dir(scene.file("backups"))
-            .expect("the folder")
-            .count()
+        let files = fs::read_dir(scene.file("backups")).expect("the folder");
+        let whole = |file: &fs::DirEntry| file.path().extension().is_some_and(|end| end == "gz");
+        files.flatten().filter(whole).count()
     };
     assert!(until(|| archives() >= 3), "{} archives", archives());
     let [one, other] = replicas;
@@ -90,7 +90,9 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
     survivor.signal(Signal::TERM);
     survivor.done().with(0);
     let history = scene
-        .run_bare(&["history", "backup", "--json", "--config", "wk.toml"])
+        .run_bare(&[
+            "history", "backup", "--limit", "1000", "--json", "--config", "wk.toml",
+        ])
         .with(0);
     let history: Vec<Value> = serde_json::from_str(&history.out).expect("JSON");
     let done: Vec<&Value> = history
@@ -103,12 +105,8 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
         done.len(),
         "a tick was done twice: {history:#?}"
     );
-    // The leader may have been killed between its archive and its word about it.
-    let interrupted = history
-        .iter()
-        .filter(|run| run["outcome"] == "interrupted")
-        .count();
-    let most = ticks.len() + interrupted;
+    // A run that was killed, or ended at the stop, may have made its archive before.
+    let most = history.len();
     assert!(
         (ticks.len()..=most).contains(&archives()),
         "{} archives: {history:#?}",
@@ -118,6 +116,9 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
         .expect("the folder")
         .flatten()
     {
+        if archive.path().extension().is_none_or(|end| end != "gz") {
+            continue;
+        }
         let mut list = std::process::Command::new("tar");
         let listed = list.arg("-tzf").arg(archive.path()).output().expect("tar");
         let listed = String::from_utf8(listed.stdout).expect("text");
