@@ -26,8 +26,12 @@ mod child;
 mod led;
 #[path = "ticks/process.rs"]
 mod process;
+#[path = "ticks/replicas.rs"]
+mod replicas;
 #[path = "ticks/rest.rs"]
 mod rest;
+#[path = "ticks/scale.rs"]
+mod scale;
 #[path = "ticks/scene.rs"]
 mod scene;
 #[path = "../lock/tests/redis/server.rs"]
@@ -39,13 +43,19 @@ mod tap;
 
 use table::Table;
 
-const SECTIONS: [&str; 4] = ["led", "rest", "at-once", "beside"];
+const SECTIONS: [&str; 6] = ["led", "rest", "at-once", "beside", "scale", "replicas"];
 
 /// How much is measured.
 #[derive(Clone, Copy)]
 struct Plan {
     /// Jobs of each side.
     jobs: usize,
+    /// Jobs of one replica, as they grow.
+    sizes: &'static [usize],
+    /// Ticks a second, as they grow.
+    rates: &'static [usize],
+    /// Replicas, and the jobs that each of them knows.
+    fleet: (usize, usize),
     /// How long each side is watched.
     time: Duration,
     /// Nothing is said about time: only that everything can be measured.
@@ -54,17 +64,25 @@ struct Plan {
 
 const FULL: Plan = Plan {
     jobs: 1_000,
+    sizes: &[1_000, 3_000, 10_000],
+    rates: &[400, 800, 1_600, 3_200],
+    fleet: (200, 1_000),
     time: Duration::from_secs(30),
     check: false,
 };
 
 const QUICK: Plan = Plan {
+    rates: &[],
+    fleet: (40, 200),
     time: Duration::from_secs(12),
     ..FULL
 };
 
 const CHECK: Plan = Plan {
     jobs: 20,
+    sizes: &[20],
+    rates: &[],
+    fleet: (8, 20),
     time: Duration::from_secs(1),
     check: true,
 };
@@ -111,6 +129,8 @@ fn main() -> ExitCode {
             "led" => led::measure(plan, &mut table),
             "rest" => rest::measure(plan, &mut table),
             "at-once" => at_once::measure(plan, &mut table),
+            "replicas" => replicas::measure(plan, &mut table),
+            "scale" => scale::measure(plan, &mut table),
             _ => beside::measure(plan, &mut table),
         }
     }

@@ -18,7 +18,7 @@ use watchkeeper::{
 /// How the parent says what a child is to do: the argument that follows.
 pub(crate) const FLAG: &str = "--child";
 
-/// A period of five seconds: a thousand jobs are two hundred ticks a second.
+/// A period of five seconds, where none is given: a thousand jobs are two hundred ticks a second.
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
 
 /// Who runs the jobs.
@@ -39,6 +39,8 @@ pub(crate) enum Who {
 pub(crate) enum When {
     /// Every five seconds, each job at instants of its own.
     Spread,
+    /// The same, every so many milliseconds.
+    SpreadOver(u64),
     /// Every five seconds at whole seconds, a fifth of the jobs at each.
     Seconds,
     /// Every five seconds, all at once; the second of them at which they are.
@@ -53,6 +55,8 @@ pub(crate) struct Task {
     pub(crate) who: Who,
     pub(crate) when: When,
     pub(crate) jobs: usize,
+    /// Replicas in this process, each with connections and a keeper of its own.
+    pub(crate) replicas: usize,
     /// The servers' addresses; none for who needs none.
     pub(crate) nodes: Vec<String>,
     /// Where the configuration is written.
@@ -63,9 +67,13 @@ pub(crate) struct Task {
 #[derive(Clone, Default)]
 struct Delays(Arc<Mutex<Vec<u64>>>);
 
+/// Where runs are written down as they begin, for who asks after the process was killed.
+type Begun = Arc<Mutex<std::fs::File>>;
+
 /// A job that does nothing but note how late it is.
 struct Note {
     delays: Delays,
+    begun: Option<Begun>,
     clock: Clock,
     schedule: Schedule,
 }
@@ -104,7 +112,7 @@ impl Task {
             format!("{} * * * * *", seconds.join(","))
         };
         match self.when {
-            When::Spread | When::Rest => "0 0 0 1 1 *".to_owned(),
+            When::Spread | When::SpreadOver(_) | When::Rest => "0 0 0 1 1 *".to_owned(),
             When::Seconds => at(job % 5),
             When::AtOnce(second) => at(usize::try_from(second).unwrap_or(0)),
         }
@@ -112,7 +120,8 @@ impl Task {
 
     fn spec(&self, job: usize) -> Spec {
         let spec = match self.when {
-            When::Spread => Spec::every(PERIOD).jitter(PERIOD * 49 / 50),
+            When::Spread => Self::spread(PERIOD),
+            When::SpreadOver(ms) => Self::spread(Duration::from_millis(ms)),
             When::Seconds | When::AtOnce(_) => Spec::cron(self.cron(job)),
             When::Rest => Spec::cron("@yearly"),
         };
@@ -120,6 +129,10 @@ impl Task {
             Who::Everywhere => spec.coordination(Coordination::Everywhere),
             _ => spec,
         }
+    }
+
+    fn spread(period: Duration) -> Spec {
+        Spec::every(period).jitter(period * 49 / 50)
     }
 
     /// The last instant up to now at which the job was due, for those who are not told.
@@ -133,34 +146,36 @@ impl Task {
     }
 
     async fn work(&self, delays: Delays) {
-        let backend = if self.nodes.is_empty() {
-            "backend = \"memory\"\n".to_owned()
-        } else {
-            let nodes = serde_json::to_string(&self.nodes).unwrap();
-            format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n")
-        };
-        let config = format!(
-            "[admin]\nlisten = \"127.0.0.1:0\"\n[worker]\nname = \"{:?}\"\n[locks]\n{backend}",
-            self.who
-        );
-        let file = self.folder.join(format!("{}.toml", std::process::id()));
-        std::fs::write(&file, config).unwrap();
-        let options = LoadOptions {
-            file: Some(file),
-            root: Path::new(&self.folder).to_owned(),
-            ..LoadOptions::default()
-        };
+        let mut replicas = tokio::task::JoinSet::new();
+        for replica in 0..self.replicas {
+            replicas.spawn(self.worker(replica, &delays).run());
+        }
+        while let Some(ended) = replicas.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    }
+
+    fn worker(&self, replica: usize, delays: &Delays) -> Worker {
+        let name = format!("{:?}-{}-{replica}", self.who, std::process::id());
+        let options = options(&self.folder, &name, &self.nodes);
+        let begun = (self.replicas > 1).then(|| {
+            let file = self
+                .folder
+                .join(format!("{}-{replica}.runs", std::process::id()));
+            Arc::new(Mutex::new(std::fs::File::create(file).unwrap()))
+        });
         let mut worker = Worker::with(options);
         for job in 0..self.jobs {
             let (name, spec) = (Self::name(job), self.spec(job));
             let note = Note {
                 delays: delays.clone(),
+                begun: begun.clone(),
                 clock: Clock::system(),
                 schedule: spec.schedule_of(&name).unwrap(),
             };
             worker = worker.job(&name, note, spec);
         }
-        worker.run().await.unwrap();
+        worker
     }
 
     #[allow(
@@ -204,6 +219,26 @@ impl Task {
     }
 }
 
+/// A configuration of this name over these servers, or over a store in memory where there are none.
+pub(crate) fn options(folder: &Path, name: &str, nodes: &[String]) -> LoadOptions {
+    let backend = if nodes.is_empty() {
+        "backend = \"memory\"\n".to_owned()
+    } else {
+        let nodes = serde_json::to_string(nodes).unwrap();
+        format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n")
+    };
+    let config = format!(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n[worker]\nname = \"{name}\"\n[locks]\n{backend}"
+    );
+    let file = folder.join(format!("{name}.toml"));
+    std::fs::write(&file, config).unwrap();
+    LoadOptions {
+        file: Some(file),
+        root: folder.to_owned(),
+        ..LoadOptions::default()
+    }
+}
+
 // === impl Delays ===
 
 impl Delays {
@@ -241,6 +276,11 @@ impl Job for Note {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
         self.delays
             .note(self.clock.wall(), self.schedule.starts(run.tick()));
+        if let Some(begun) = &self.begun {
+            let line = format!("{} {}\n", run.job(), run.tick());
+            let mut file = begun.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write_all(line.as_bytes()).unwrap();
+        }
         Ok(Outcome::Done)
     }
 }

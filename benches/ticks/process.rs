@@ -83,14 +83,12 @@ impl Process {
         writeln!(stdin, "{word}").unwrap();
     }
 
-    /// User and system time, from `/proc/PID/stat`.
     fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let after_name = stat.rsplit_once(") ").unwrap().1;
-        let fields: Vec<&str> = after_name.split(' ').collect();
-        let ticks = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        // A hundredth of a second each, on every Linux.
-        Duration::from_millis(ticks * 10)
+        cpu_of(self.child.id())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -107,6 +105,16 @@ impl Drop for Process {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// User and system time of a process, from `/proc/PID/stat`.
+pub(crate) fn cpu_of(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit_once(") ").unwrap().1;
+    let fields: Vec<&str> = after_name.split(' ').collect();
+    let ticks = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    // A hundredth of a second each, on every Linux.
+    Duration::from_millis(ticks * 10)
 }
 
 // === impl Done ===

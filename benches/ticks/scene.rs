@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
+use watchkeeper::{Worker, clock::Clock, config::Config};
 
 use crate::{
-    child::{Task, When, Who},
+    child::{Task, When, Who, options},
     process::Process,
     server::RedisServer,
 };
@@ -28,36 +29,62 @@ impl Scene {
     }
 
     pub(crate) fn child(&self, who: Who, when: When, jobs: usize) -> Process {
+        self.replicas(who, when, jobs, 1)
+    }
+
+    /// As the children have it.
+    pub(crate) fn config(&self) -> Config {
+        let nodes: Vec<String> = self.servers.iter().map(RedisServer::url).collect();
+        let options = options(self.folder.path(), "parent", &nodes);
+        Worker::with(options).load_to_ask().unwrap().config
+    }
+
+    /// The runs that children have begun, a line each: the job and its tick.
+    pub(crate) fn runs(&self) -> String {
+        let files = std::fs::read_dir(self.folder.path()).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        paths
+            .filter(|path| path.extension().is_some_and(|end| end == "runs"))
+            .map(|path| std::fs::read_to_string(path).unwrap())
+            .collect()
+    }
+
+    /// Some replicas in one process.
+    pub(crate) fn replicas(&self, who: Who, when: When, jobs: usize, replicas: usize) -> Process {
         Process::start(&Task {
             who,
             when,
             jobs,
+            replicas,
             nodes: self.servers.iter().map(RedisServer::url).collect(),
             folder: self.folder.path().to_owned(),
         })
     }
 
-    /// Waits until all jobs have a leader, by what the servers keep.
-    pub(crate) fn wait_until_led(&self, child: &mut Process, jobs: usize) {
-        let count = format!(":{jobs}\r\n");
-        let script = "local n = 0 \
-            for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
-            for _, field in ipairs(redis.call('HKEYS', table)) do \
-            if string.sub(field, 1, 5) == 'ljob/' then n = n + 1 end end end \
-            return n";
-        for _ in 0..600 {
-            if self
-                .servers
-                .iter()
-                .all(|s| s.raw(&["EVAL", script, "0"]) == count)
-            {
-                return;
+    /// Waits until all jobs have a leader, by what the servers keep; says how long that took.
+    pub(crate) fn wait_until_led(&self, child: &mut Process, jobs: usize) -> Duration {
+        let clock = Clock::system();
+        let began = clock.now();
+        for _ in 0..1_200 {
+            if self.servers.iter().all(|server| terms(server) == jobs) {
+                return clock.now().since(began);
             }
             child.must_live();
             pause(Duration::from_millis(100));
         }
-        panic!("not all of {jobs} jobs have a leader after a minute");
+        panic!("not all of {jobs} jobs have a leader after two minutes");
     }
+}
+
+/// How many jobs this server knows a leader of.
+fn terms(server: &RedisServer) -> usize {
+    let script = "local n = 0 \
+        for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
+        for _, field in ipairs(redis.call('HKEYS', table)) do \
+        if string.sub(field, 1, 5) == 'ljob/' then n = n + 1 end end end \
+        return n";
+    let told = server.raw(&["EVAL", script, "0"]);
+    told.trim().trim_start_matches(':').parse().unwrap_or(0)
 }
 
 #[allow(

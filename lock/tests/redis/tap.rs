@@ -45,6 +45,8 @@ pub(crate) struct Heard {
     pub(crate) extended: u64,
     /// Writes of ledgers, several of which may share a call.
     pub(crate) writes: u64,
+    /// Records that were looked at, many of which share a call.
+    pub(crate) looked: u64,
     /// The bytes of all calls as they were told.
     pub(crate) bytes: u64,
 }
@@ -129,6 +131,7 @@ impl Heard {
         self.bytes += line.len() as u64;
         // A word of its own: that of an operation, for nothing else is called so.
         self.writes += rest.iter().filter(|word| **word == "write").count() as u64;
+        self.looked += rest.iter().filter(|word| **word == "read").count() as u64;
         // Extensions share a call with extensions only; those of one ttl are a group.
         while let Some((count, more, each)) = match rest {
             ["extend", _ttl, count, more @ ..] => Some((count, more, OF_A_LEASE)),
