@@ -244,7 +244,7 @@ fn watch_time(theirs: &str, ours: &FleetConfig, timing: &Timing) -> Duration {
 }
 
 /// How long a fleet has to make its nomination a marker, or to nominate what it has lost.
-fn patience(theirs: &str, (ours, timing): (&FleetConfig, &Timing)) -> Duration {
+pub(super) fn patience(theirs: &str, (ours, timing): (&FleetConfig, &Timing)) -> Duration {
     let watch = watch_time(theirs, ours, timing);
     watch + watch / 10 + RIVALS * 2
 }

@@ -42,7 +42,7 @@ pub use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 
 use self::{
-    candidate::{Candidate, Next, Part},
+    candidate::{Candidate, Next, Part, patience},
     knowledge::{Outside, Reading, merge},
     roster::{List, Picture, Step},
     said::Said,
@@ -58,7 +58,7 @@ use crate::{
     quorum::{
         cluster::Cluster,
         link::{Link, MOST_OPS},
-        members::Members,
+        members::{Members, others},
     },
     settings::FleetConfig,
 };
@@ -125,6 +125,7 @@ async fn tend_all(cluster: Cluster, guard: Guard) {
         answered: vec![false; nodes],
         changed: [None; 2],
         begins: false,
+        waits: None,
         said: Said::default(),
         cluster,
         guard,
@@ -197,6 +198,8 @@ struct Tending {
     changed: [Option<Moment>; 2],
     /// What is to be done begins such a change.
     begins: bool,
+    /// Without the guard: until when a fleet that was seen on a node may say that the others are its own, too.
+    waits: Option<Moment>,
     said: Said,
 }
 
@@ -313,6 +316,9 @@ impl Tending {
                 }
                 continue;
             }
+            if let Some(until) = self.waits {
+                next = Some(next.map_or(until, |at| at.min(until)));
+            }
             if !admitting.is_empty() {
                 let soon = clock.now() + longest;
                 next = Some(next.map_or(soon, |at| at.min(soon)));
@@ -406,6 +412,10 @@ impl Tending {
                 self.publish(asked.is_empty());
             }
         }
+        if let Some(until) = self.others_until(clock.now()) {
+            self.waits = Some(until);
+        }
+        self.waits = self.waits.filter(|until| clock.now() < *until);
         self.publish(true);
         self.answered = nodes.iter().map(Option::is_some).collect();
         Looks {
@@ -415,10 +425,22 @@ impl Tending {
         }
     }
 
+    /// Without the guard: how long another fleet that keeps one of the nodes, or is about to, is waited for where it may have lost
+    /// the others.
+    fn others_until(&self, now: Moment) -> Option<Moment> {
+        let ours = &self.guard.fleet;
+        let others = others(&self.last, ours).filter(|_| !self.is_guarded());
+        let waits = others.map(|theirs| now + patience(theirs, (ours, &self.cluster.timing)));
+        waits.max()
+    }
+
     /// What of a node counts that does not answer just now is what it has shown last: each vote is compared with it.
     fn publish(&self, all_asked: bool) {
         let members = match self.is_guarded() {
-            false => Members::unguarded(&self.last, &self.guard.fleet, all_asked),
+            false => {
+                let waits = self.waits.is_some();
+                Members::unguarded(&self.last, &self.guard.fleet, all_asked, waits)
+            }
             true => {
                 let picture = Picture::of(&self.last, &self.list, &self.guard.fleet);
                 let markers = picture.markers();

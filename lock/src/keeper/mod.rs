@@ -247,7 +247,9 @@ impl Keeper {
                 watch: Mutex::default(),
                 members: latest::Sender::new(Arc::new(match &self.guard {
                     Some(guard) if guard.fleet.is_guarded() => Members::default(),
-                    Some(guard) => Members::unguarded(&vec![None; nodes], &guard.fleet, false),
+                    Some(guard) => {
+                        Members::unguarded(&vec![None; nodes], &guard.fleet, false, false)
+                    }
                     None => Members::all(),
                 })),
                 heard: Heard::of(nodes),

@@ -32,20 +32,23 @@ impl Members {
         }
     }
 
-    /// Without the guard, by what each node has shown last: a program one of whose nodes keeps locks for another fleet asks for none
-    /// unless most are marked as its own. The others may be that fleet's, and have forgotten it. So nothing is asked for before
-    /// all were looked at, either: the first call would mark what is lost. What is silent then cannot say whose it is.
+    /// Without the guard, by what each node has shown last: a program one of whose nodes keeps locks for another fleet, or is about
+    /// to, asks for none unless most are marked as its own. The others may be that fleet's, and have forgotten it; so it asks for
+    /// none, either, while that fleet has time to say so of all of them (`waits`). So nothing is asked for before all were looked
+    /// at: the first call would mark what is lost. What is silent then cannot say whose it is.
     pub(crate) fn unguarded(
         shown: &[Option<Admission>],
         fleet: &FleetConfig,
         all_asked: bool,
+        waits: bool,
     ) -> Self {
-        let nodes = || shown.iter().flatten();
-        let own = nodes().filter(|s| s.admitted && fleet.stranger(s).is_none());
+        let own = shown.iter().flatten();
+        let own = own.filter(|s| s.admitted && fleet.stranger(s).is_none());
         let most = own.count() >= majority(shown.len());
+        let open = all_asked && !waits && others(shown, fleet).next().is_none();
         Self {
             known: most || all_asked,
-            barred: !most && (!all_asked || nodes().any(|s| fleet.stranger(s).is_some())),
+            barred: !most && !open,
             ..Self::all()
         }
     }
@@ -69,6 +72,15 @@ impl Members {
             false => reply.answers.iter().map(|_| Answer::Unadmitted).collect(),
         }
     }
+}
+
+/// The configurations of other fleets that keep these nodes, or are about to.
+pub(crate) fn others<'a>(
+    shown: &'a [Option<Admission>],
+    fleet: &'a FleetConfig,
+) -> impl Iterator<Item = &'a str> {
+    let nodes = shown.iter().flatten();
+    nodes.filter_map(|s| fleet.stranger(s).or_else(|| fleet.rival(s)))
 }
 
 #[cfg(test)]
@@ -124,7 +136,7 @@ mod tests {
         };
         let barred = |nodes: [Option<&FleetConfig>; 3]| {
             let shown: Vec<_> = nodes.into_iter().map(marked).collect();
-            Members::unguarded(&shown, &ours, true).barred
+            Members::unguarded(&shown, &ours, true, false).barred
         };
         assert!(!barred([None, None, None]));
         assert!(!barred([Some(&ours), None, None]));
@@ -132,6 +144,18 @@ mod tests {
         assert!(barred([Some(&theirs), Some(&ours), None]));
         // A fleet that is at work goes on.
         assert!(!barred([Some(&theirs), Some(&ours), Some(&ours)]));
+        // It has lost all of them, and has nominated one so far.
+        let new = Some(Admission::default());
+        let nominated = Some(Admission {
+            nominated_for: Some(theirs.to_string()),
+            ..Admission::default()
+        });
+        let lost = [new.clone(), nominated, new.clone()];
+        assert!(Members::unguarded(&lost, &ours, true, false).barred);
+        // It has not come to that yet.
+        let lost = [new.clone(), new.clone(), new];
+        assert!(Members::unguarded(&lost, &ours, true, true).barred);
+        assert!(!Members::unguarded(&lost, &ours, true, false).barred);
     }
 
     #[test]
@@ -145,7 +169,7 @@ mod tests {
             ..Admission::default()
         });
         let members = |shown: &[Option<Admission>], all_asked| {
-            let members = Members::unguarded(shown, &ours, all_asked);
+            let members = Members::unguarded(shown, &ours, all_asked, false);
             (members.known, members.barred)
         };
         assert_eq!(members(&[None, None, None], false), (false, true));

@@ -290,14 +290,15 @@ pub(crate) fn a_longer_list_is_refused_by_name() {
         scene.found(&scene.nodes(&[0, 1, 2])).await;
         let fleet = scene.program(&[0, 1, 2]);
         let longer = scene.program(&[0, 1, 2, 3, 4]);
-        let why = refused(&longer, TTL * 2).await;
-        named(
-            &why,
+        refused(&longer, TTL * 2).await;
+        is_told(
+            &longer,
             &[
                 "the number of nodes is 3 there and 5 here",
                 "doctor --reconfigure",
             ],
-        );
+        )
+        .await;
         assert!(scene.gets_it(&fleet).await);
     });
 }
@@ -324,8 +325,8 @@ pub(crate) fn two_addresses_of_one_server_found_no_fleet() {
     scene.masters.lead_to(2, 0);
     block_on(async {
         let program = scene.program(&[0, 1, 2]);
-        let why = refused(&program, TTL * 3).await;
-        named(&why, &["it is the same server as", "it waits for"]);
+        refused(&program, TTL * 3).await;
+        is_told(&program, &["it is the same server as", "it waits for"]).await;
     });
 }
 

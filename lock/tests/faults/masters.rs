@@ -175,6 +175,12 @@ impl Masters {
         self.servers[n].raw_or_nothing(words);
     }
 
+    /// What it answers.
+    pub(crate) fn asked(&self, n: usize, words: &[&str]) -> String {
+        let told = self.servers[n].raw_or_nothing(words);
+        told.unwrap_or_else(|| "no answer".to_owned())
+    }
+
     /// An operator empties it: same process, same connections, no memory.
     pub(crate) fn flush(&self, n: usize) {
         assert_eq!(self.servers[n].raw(&["FLUSHALL"]), "+OK\r\n");

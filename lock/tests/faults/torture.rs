@@ -47,6 +47,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Nodes that lost their memory at the end are watched once more, and may have to be read with retries.
 const RECOVERY: Duration = Duration::from_secs(10);
 
+/// What a node keeps of itself.
+const EVERYTHING: &str = "local all = {} \
+    for _, key in ipairs(redis.call('KEYS', '*')) do \
+    if redis.call('TYPE', key).ok == 'hash' then \
+    for n, word in ipairs(redis.call('HGETALL', key)) do all[#all + 1] = word end \
+    else all[#all + 1] = key end end \
+    return table.concat(all, ' | ')";
+
 /// What all clients and the checker share.
 struct Field {
     clock: Clock,
@@ -206,6 +214,12 @@ fn play(
         (faults, all, recovered)
     });
     let beliefs = std::mem::take(&mut *field.beliefs.lock().unwrap());
+    if recovered.is_none() {
+        for belief in &beliefs {
+            println!("  {belief} from {:?} to {:?}", belief.from, belief.to);
+        }
+        tell_nodes(&masters, &settings, rules);
+    }
     // Otherwise nothing was tried.
     assert!(!beliefs.is_empty(), "nobody ever got the lock");
     Outcome {
@@ -260,6 +274,23 @@ async fn count_admissions(field: &Field, settings: &[RedisNodeSettings], rules: 
             *voted = votes;
         }
         field.clock.sleep(TTL / 10).await;
+    }
+}
+
+/// What the nodes show where no client gets the lock any more.
+fn tell_nodes(masters: &Masters, settings: &[RedisNodeSettings], rules: Rules) {
+    block_on(async {
+        let locks = watcher(settings, rules, timing());
+        match locks.admissions().await {
+            Ok(nodes) => nodes.iter().for_each(|node| println!("  {node:?}")),
+            Err(error) => println!("  {error}"),
+        }
+    });
+    for node in 0..masters.len() {
+        println!(
+            "  {node}: {}",
+            masters.asked(node, &["EVAL", EVERYTHING, "0"])
+        );
     }
 }
 
