@@ -25,6 +25,14 @@ pub(super) fn check_owner(key: &str, path: &Path, root: &Path, found: &mut Findi
 pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Findings) {
     let file = root.join(path);
     let shown = path.display();
+    if path.as_os_str().is_empty() {
+        found.error(
+            &[key],
+            "the path is empty",
+            "name a file, or leave the key out",
+        );
+        return;
+    }
     if file.is_dir() {
         found.error(
             &[key],

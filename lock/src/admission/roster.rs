@@ -239,11 +239,15 @@ impl Shown {
         if shown.incarnation.is_empty() {
             return Self::SILENT;
         }
-        let card = shown.card();
-        let roster = Roster::read(&card.roster, nodes);
+        let mut card = shown.card();
         let theirs = shown.config.as_deref();
         let fresh = theirs.is_none_or(|theirs| closed_since(theirs).is_some());
         let strange = ours.stranger(shown).is_some() || ours.rival(shown).is_some();
+        if strange {
+            // In what its fleet differs is told by the marker; its roster may be one of another number of nodes.
+            card.roster.clear();
+        }
+        let roster = Roster::read(&card.roster, nodes);
         let kind = match () {
             () if strange || roster.is_none() && !card.roster.is_empty() => Kind::Foreign,
             () if !card.id.is_empty() && !is_id(&card.id) => Kind::Foreign,

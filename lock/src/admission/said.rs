@@ -52,7 +52,18 @@ impl Node {
             _ => other.map(str::to_owned),
         };
         if let Some(differs) = theirs {
-            if !self.other {
+            let elsewhere = matches!(next, Next::Other(..))
+                && fleet.stranger(shown).is_none()
+                && fleet.rival(shown).is_none();
+            if !self.other && elsewhere {
+                self.other = true;
+                tracing::warn!(
+                    node,
+                    differs,
+                    "node is left alone: it keeps no locks, and may be one that a fleet has lost which is configured differently and \
+                     has others of these nodes"
+                );
+            } else if !self.other {
                 self.other = true;
                 tracing::error!(
                     node,

@@ -78,7 +78,7 @@ pub enum Backend {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddedSettings {
-    /// The file, on a local disk; its directory is made when it is missing.
+    /// The file, on a local disk; its directory is made when it is missing, not those above.
     pub path: PathBuf,
 }
 

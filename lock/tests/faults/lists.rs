@@ -290,7 +290,8 @@ pub(crate) fn a_longer_list_is_refused_by_name() {
         scene.found(&scene.nodes(&[0, 1, 2])).await;
         let fleet = scene.program(&[0, 1, 2]);
         let longer = scene.program(&[0, 1, 2, 3, 4]);
-        refused(&longer, TTL * 2).await;
+        let why = refused(&longer, TTL * 2).await;
+        assert!(!why.contains("makes no sense"), "{why}");
         is_told(
             &longer,
             &[

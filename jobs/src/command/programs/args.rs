@@ -56,7 +56,7 @@ pub(super) struct Common {
     #[command(flatten)]
     pub(super) place: StoreArgs,
     /// Use KEY as the Redis key itself, to share the lock with other Redlock clients
-    #[arg(long, conflicts_with = "namespace")]
+    #[arg(long)]
     pub(super) raw: bool,
     /// How long the lease lasts without renewal; a dead holder is replaced after about this (locks.ttl)
     #[arg(long, value_name = "DURATION")]
@@ -200,6 +200,12 @@ mod tests {
     fn parse(line: &str) -> Result<Common, clap::Error> {
         let words = [OsString::from("elect")].into_iter().chain(words(line));
         Cli::try_parse_from(words).map(|cli| cli.lock.common)
+    }
+
+    #[test]
+    fn a_raw_key_may_have_a_namespace_of_its_own() {
+        let common = parse("--raw --namespace theirs order:42 -- true").unwrap();
+        assert!(common.raw && common.place.namespace.as_deref() == Some("theirs"));
     }
 
     #[test]

@@ -207,7 +207,7 @@ async fn patiently(
                 }
                 Verdict::Silence => {
                     let mut why = nodes_in_trouble(locks, &error).await;
-                    if forgetful(&error) {
+                    if forgetful(&error) && clock.now() < watched {
                         let all = watched.since(start).as_secs() + 1;
                         why += &format!(
                             "; the nodes are being admitted, and this wait was too short for it: wait for {all}s \
@@ -245,15 +245,14 @@ async fn by_whom(locks: &Locks, seen: Option<&LockState>) -> Option<Box<HolderSt
     told.ok().flatten().map(Box::new)
 }
 
-/// Whether nodes are missing that have lost their memory, or are new.
+/// Whether a majority is missing only until nodes are admitted that have lost their memory, or are new.
 fn forgetful(error: &LockError) -> bool {
-    match error {
-        LockError::NoQuorum(troubles) => troubles
-            .nodes
-            .iter()
-            .any(|(_, trouble)| matches!(trouble, NodeError::Unadmitted { .. })),
-        _ => false,
-    }
+    let LockError::NoQuorum(troubles) = error else {
+        return false;
+    };
+    let returns = |trouble: &NodeError| matches!(trouble, NodeError::Unadmitted { .. });
+    let (back, gone): (Vec<_>, Vec<_>) = troubles.nodes.iter().partition(|(_, why)| returns(why));
+    !back.is_empty() && gone.len() + troubles.needed <= troubles.configured
 }
 
 /// Whether to give up after the wait, and why.
@@ -389,6 +388,27 @@ mod tests {
         }
         assert_eq!(slice(hour, false, false), SILENCE);
         assert_eq!(slice(hour, true, false), hour);
+    }
+
+    #[test]
+    fn a_longer_wait_is_advised_only_where_it_would_help() {
+        use watchkeeper::lock::NodeTroubles;
+        let lost = NodeError::Unadmitted { left: None };
+        let silent = NodeError::Unreachable("test".to_owned());
+        let other = NodeError::Configured {
+            differs: "test".to_owned(),
+        };
+        let helps = |troubles: &[&NodeError]| {
+            let node = |why: &&NodeError| ("n".to_owned(), (*why).clone());
+            forgetful(&LockError::NoQuorum(NodeTroubles {
+                nodes: troubles.iter().map(node).collect(),
+                configured: 3,
+                needed: 2,
+            }))
+        };
+        assert!(helps(&[&lost, &lost, &lost]) && helps(&[&lost, &lost, &other]));
+        assert!(helps(&[&lost, &silent]));
+        assert!(!helps(&[&lost, &other, &other]) && !helps(&[&silent, &silent]));
     }
 
     #[test]

@@ -109,6 +109,16 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// It is a database of something else.
+    #[error(
+        "{path} is the database of another application (it has \"{table}\"): give the locks a file of their own"
+    )]
+    OfAnotherApplication {
+        /// The file.
+        path: PathBuf,
+        /// Something that it holds.
+        table: String,
+    },
     /// The file system does not support what a write-ahead log needs.
     #[error("{path} cannot keep a write-ahead log here (journal mode stays {mode})")]
     NoWriteAheadLog {

@@ -278,6 +278,14 @@ fn open_file(
     conn.set_prepared_statement_cache_capacity(64);
     // One patience for all steps, and it is ours.
     conn.busy_timeout(Duration::ZERO).map_err(sqlite)?;
+    // Before anything of it is changed: tables of another application are not ours to add to.
+    let others = patience.with(|| of_another(&conn));
+    if let Some(table) = others.map_err(sqlite)? {
+        return Err(OpenError::OfAnotherApplication {
+            path: path.into(),
+            table,
+        });
+    }
     let mode = patience.with(|| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| {
             row.get::<_, String>(0)
@@ -439,6 +447,16 @@ fn layout(conn: &Connection) -> rusqlite::Result<Option<i64>> {
     }
     let layout = "SELECT value FROM wk_meta WHERE name = 'layout'";
     conn.query_row(layout, [], |row| row.get(0)).map(Some)
+}
+
+/// A table of a file that has none of ours.
+fn of_another(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    if layout(conn)?.is_some() {
+        return Ok(None);
+    }
+    let table =
+        "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' LIMIT 1";
+    conn.query_row(table, [], |row| row.get(0)).optional()
 }
 
 /// What the file says of its use.

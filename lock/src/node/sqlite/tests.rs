@@ -316,6 +316,27 @@ fn what_is_not_a_store_is_refused_with_a_sentence() {
 }
 
 #[test]
+fn the_database_of_another_application_is_refused_and_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("app.db");
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("CREATE TABLE customers (id INTEGER)")
+        .unwrap();
+    let refused = SqliteNode::open(&path, Clock::system()).unwrap_err();
+    let OpenError::OfAnotherApplication { table, .. } = &refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(table, "customers");
+    let mode: String = conn
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .unwrap();
+    let tables: i64 = conn
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!((&*mode, tables), ("delete", 1));
+}
+
+#[test]
 fn a_file_of_another_layout_is_refused_and_left_alone() {
     let (folder, time) = (folder(), ByHand::default());
     drop(store(&folder, &time, "boot"));
