@@ -543,7 +543,10 @@ impl Tending {
                     todo.push((node, Todo::Ask(Op::Enrol { was, roster })));
                 }
                 Some(Step::Close(was, forgets)) => {
+                    // That of a fleet that had it before is waited for as well.
+                    let theirs = shown.config.as_deref().and_then(FleetConfig::max_ttl_in);
                     let limit = cluster.timing.max_ttl.max(fleet.max_ttl);
+                    let limit = limit.max(theirs.unwrap_or_default());
                     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                     let config = closed_for(limit, &fleet.to_string());
                     let nonce = cluster.chance.nonce();

@@ -7,7 +7,8 @@
 //! The rules were searched before they were built, each with what happens without it: `tests/model/roster.rs`.
 //!
 //! # What a node shows
-//! - *nominated*: it has no vote and no memory. It may carry the roster that is *proposed* for it.
+//! - *nominated*: it has no vote and no memory. It may carry the roster that is *proposed* for it. One that was another fleet's, in a
+//!   life that is over, is closed first.
 //! - *admitted*: it votes, for the roster that it shows.
 //! - *returned*: it was admitted, and has come back with its memory, or with an older one. It has no vote until it is admitted
 //!   again. Both, returned and admitted, are *members*.
@@ -45,6 +46,8 @@
 //!   (i6_a_member_that_is_not_named_is_closed, i6_what_a_displaced_member_knows_counts_for_nothing)
 //! - I1 A server that was made from the data of another one counts for nothing, and is told.
 //!   (i1_a_server_with_the_memory_of_another_is_told)
+//! - G4 What is left of another fleet on a node that is nominated for this one keeps it from no roster.
+//!   (g4_what_another_fleet_has_left_on_a_node_keeps_it_from_nobody)
 //! - I2 What is no identity is taken into no roster.                (i2_a_planted_identity_spoils_no_roster)
 //! - I3 A program begins two changes at most in the time of a watch: two programs whose addresses differ undo each other's.
 //!   (i3_a_change_that_stands_nowhere_yet_begins)
@@ -89,6 +92,8 @@ const NOTHING: &str = "0000000000000000";
 enum Kind {
     /// It does not answer, or compares nothing.
     Silent,
+    /// It is nominated for this fleet, and was one of a fleet that is configured differently in a life that is over.
+    Former,
     /// It answers, and is not nominated yet.
     Unnamed,
     /// It has the memory of another node of the list.
@@ -247,9 +252,16 @@ impl Shown {
             // In what its fleet differs is told by the marker; its roster may be one of another number of nodes.
             card.roster.clear();
         }
-        let roster = Roster::read(&card.roster, nodes);
+        let former = !shown.admitted
+            && theirs.is_some_and(|theirs| !fresh && theirs != ours.to_string())
+            && shown.nonce.is_some()
+            && shown.nominated_for.as_deref() == Some(&*ours.to_string());
+        let roster = Roster::read(&card.roster, nodes).filter(|_| !former);
         let kind = match () {
-            () if strange || roster.is_none() && !card.roster.is_empty() => Kind::Foreign,
+            () if strange => Kind::Foreign,
+            () if former => Kind::Former,
+            // A proposal that cannot be read is none: of a fleet of another number of nodes, say, whose nomination was replaced.
+            () if !fresh && roster.is_none() && !card.roster.is_empty() => Kind::Foreign,
             () if !card.id.is_empty() && !is_id(&card.id) => Kind::Foreign,
             () if fresh && (card.nonce.is_empty() || card.id.is_empty()) => Kind::Unnamed,
             () if fresh => Kind::Nominated,
@@ -461,9 +473,15 @@ impl Picture {
 
     /// What is to be done about this node.
     pub(crate) fn step(&self, node: usize) -> Step {
-        let Some((_, shown)) = self.place(node).filter(|(_, s)| s.kind >= Kind::Nominated) else {
+        let Some((_, shown)) = self.place(node) else {
             return Step::Wait;
         };
+        if shown.kind == Kind::Former {
+            return Step::Close(shown.card.clone(), true);
+        }
+        if shown.kind < Kind::Nominated {
+            return Step::Wait;
+        }
         let own = shown
             .roster
             .as_ref()
@@ -978,6 +996,44 @@ mod tests {
         assert!(p.differs(C).unwrap().contains("memory of another node"));
         assert_eq!((p.differs(A), p.differs(B)), (None, None));
         assert_eq!(p.step(C), Step::Wait);
+    }
+
+    #[test]
+    fn g4_what_another_fleet_has_left_on_a_node_keeps_it_from_nobody() {
+        let theirs = FleetConfig { nodes: 1, ..ours() };
+        let alone = Roster {
+            ids: vec!["idb".into()],
+            ..first()
+        };
+        // It had begun to found itself on the node, when that was nominated for us.
+        let left = Admission {
+            roster: alone.to_string(),
+            ..new("idb")
+        };
+        let p = picture(Some(left.clone()), Some(new("ida")), Some(new("idc")));
+        let all = enrolled(&p.step(A)).unwrap();
+        assert_eq!(all.ids, ["ida", "idb", "idc"]);
+        assert!(matches!(p.step(B), Step::Enrol(was, _) if was.roster == left.roster));
+        // It had the node in a life that is over.
+        let was_theirs = Admission {
+            config: Some(theirs.to_string()),
+            inc: "inc".into(),
+            marker: crate::node::guard::marker("inc", &left.roster),
+            ..left
+        };
+        let p = picture(Some(was_theirs.clone()), Some(new("ida")), Some(new("idc")));
+        assert!(matches!(p.step(B), Step::Close(_, true)), "{:?}", p.step(B));
+        assert_eq!(
+            (p.step(A), p.step(C), p.differs(B)),
+            (Step::Wait, Step::Wait, None)
+        );
+        // It has it still.
+        let is_theirs = Admission {
+            admitted: true,
+            ..was_theirs
+        };
+        let p = picture(Some(is_theirs), Some(new("ida")), Some(new("idc")));
+        assert_eq!((p.step(B), p.step(A)), (Step::Wait, Step::Wait));
     }
 
     #[test]
