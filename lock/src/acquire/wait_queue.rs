@@ -43,6 +43,9 @@ const MOST_LOST: usize = 16;
 /// For how long a lock that was waited for is known to be contended, in node timeouts.
 const CONTENDED: u32 = 4;
 
+/// Behind so many others patience grows no more: a place has to be asked for again.
+const MOST_PATIENT: u32 = 8 * FADES;
+
 /// How often a called waiter tries again at once before it waits like the others.
 const IN_VAIN: u32 = 4;
 
@@ -221,11 +224,13 @@ impl QueueTicket {
         self.queued &= !position.left;
     }
 
-    /// How long those before us are given to take a lock that is free.
+    /// How long those before us are given to take a lock that is free. The first ones need not be patient for long; behind them
+    /// few lose theirs at a time, or a thousand waiters would all ask when the one that was called is late, and make it later.
     pub(super) fn patience(&self) -> Duration {
         let slow = self.locks.timing().node_timeout;
-        let turns = self.ahead.unwrap_or(0).min(8);
-        slow / 2 + slow / 4 * turns + self.locks.chance().up_to(slow / 10)
+        let ahead = self.ahead.unwrap_or(0);
+        let (turns, more) = (ahead.min(8), ahead.saturating_sub(8).min(MOST_PATIENT));
+        slow / 2 + slow / 4 * turns + slow / 8 * more + self.locks.chance().up_to(slow / 10)
     }
 
     /// How long it sleeps where what bars the lock is a foreign client's, which calls no waiter: W7.

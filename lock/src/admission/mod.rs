@@ -44,7 +44,7 @@ pub use report::{AdmissionReport, AdmissionState};
 use self::{
     candidate::{Candidate, Next, Part, patience},
     knowledge::{Outside, Reading, merge},
-    roster::{List, Picture, Step},
+    roster::{List, Picture, Roster, Step},
     said::Said,
 };
 use crate::{
@@ -665,11 +665,22 @@ impl OneNode<'_> {
         };
         let done = matches!(self.link.ask(vec![admit]).await,
             Ok(reply) if reply.answers == [Answer::Done]);
-        if done && !merged.complete && !self.guard.memory_loss_said.swap(true, Ordering::SeqCst) {
+        let nodes = self.cluster.links.len();
+        if done && !merged.complete && readings.is_empty() && Roster::is_first(&shown.roster, nodes)
+        {
+            tracing::info!(
+                node = self.link.name(),
+                tokens_from = merged.counter.0,
+                "this fleet is new, as far as its nodes know: tokens begin there"
+            );
+        } else if done
+            && !merged.complete
+            && !self.guard.memory_loss_said.swap(true, Ordering::SeqCst)
+        {
             tracing::warn!(
                 node = self.link.name(),
                 read = readings.len(),
-                needed = knowledge::enough(self.cluster.links.len()),
+                needed = knowledge::enough(nodes),
                 tokens_from = merged.counter.0,
                 "too few other nodes remember: tokens go on from there, and what was due before counts as decided, \
                  although nobody knows how"

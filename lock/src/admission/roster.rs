@@ -190,6 +190,11 @@ impl Roster {
         !id.is_empty() && self.ids.iter().any(|of| of == id)
     }
 
+    /// Whether this, as a node shows it, is the first that its fleet has, as far as its nodes know.
+    pub(crate) fn is_first(text: &str, nodes: usize) -> bool {
+        Self::read(text, nodes).is_some_and(|roster| roster.generation <= 1)
+    }
+
     fn next(&self, ids: Vec<String>) -> Self {
         Self {
             list: self.list.clone(),
@@ -554,7 +559,7 @@ impl Picture {
         let (_, shown) = self.place(node)?;
         if shown.kind == Kind::Twin {
             return Some(
-                "it has the memory of another node of the list: one of the two is to be emptied"
+                "here lies the memory of another node of the list: empty the server that was made as its copy"
                     .to_owned(),
             );
         }
@@ -588,7 +593,9 @@ impl Picture {
 
     /// The nodes that a founding waits for: they do not answer, or are of another fleet. None where there is something to go on.
     pub(crate) fn waits_for(&self) -> Vec<usize> {
-        if self.present.is_some() || self.target.is_some() {
+        // Where whoever answers has its memory, or none does, nothing speaks for a founding: the others are out of reach.
+        let lost = |s: &Shown| s.kind != Kind::Silent && !s.is_member();
+        if self.present.is_some() || self.target.is_some() || !self.seen.iter().any(lost) {
             return Vec::new();
         }
         let seen = self.list.order.iter().zip(&self.seen);
@@ -805,6 +812,9 @@ mod tests {
     #[test]
     fn i2_what_is_to_be_founded_names_the_nodes_that_it_waits_for() {
         let waits = |b, a, c| picture(b, a, c).waits_for();
+        // Nothing is known, or one that has its memory is alone.
+        assert!(waits(None, None, None).is_empty());
+        assert!(waits(None, Some(member("ida", &first())), None).is_empty());
         assert_eq!(waits(Some(new("b")), None, None), [1, 2]);
         // A member that is alone, beside one that has lost its memory.
         let member = member("idb", &first());
@@ -993,7 +1003,7 @@ mod tests {
             Some(member("ida", &first())),
             Some(member("ida", &first())),
         );
-        assert!(p.differs(C).unwrap().contains("memory of another node"));
+        assert!(p.differs(C).unwrap().contains("the memory of another node"));
         assert_eq!((p.differs(A), p.differs(B)), (None, None));
         assert_eq!(p.step(C), Step::Wait);
     }

@@ -151,8 +151,9 @@ impl Said {
         let generation = picture.generation();
         if generation.is_some_and(|of| self.changes.are_contested(of, nodes, now)) {
             tracing::error!(
-                "two programs with the same redis.nodes name different servers as the nodes of their fleet, and undo it again and \
-                 again: an address leads them to different servers; see that each address leads to one, from every machine"
+                "the nodes of this fleet change again and again: either its servers lose their memory as often, or an address leads \
+                 two programs to different servers, and each undoes what the other one writes; see that each address leads to one \
+                 server, from every machine"
             );
         }
         let waits_for = picture.waits_for().into_iter().filter_map(|node| {

@@ -132,7 +132,8 @@ impl Refusal {
             }
             Self::Damaged => {
                 "a part of its memory was changed or deleted by something else: look by whom, then empty it as a \
-                 whole, and the others bring it back; the embedded store mends itself but for bodies (see its page)"
+                 whole, and the others bring it back; of several one at a time, when the one before votes again; the embedded \
+                 store mends itself but for bodies (see its page)"
             }
         }
     }

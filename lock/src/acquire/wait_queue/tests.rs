@@ -200,6 +200,33 @@ async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
     }
 }
 
+/// A thousand that lost patience together would make the one that was called later still.
+#[tokio::test(start_paused = true)]
+async fn of_a_thousand_waiters_few_lose_patience_at_a_time() {
+    let scene = Scene::new();
+    let slow = scene.locks.timing().node_timeout;
+    let mut ends: Vec<Duration> = Vec::new();
+    for ahead in 0..1_000 {
+        let mut ticket = scene.ticket();
+        ticket.refused(QueuePosition {
+            ahead: Some(ahead),
+            ..QueuePosition::default()
+        });
+        ends.push(ticket.patience());
+    }
+    assert!(ends[0] <= slow && ends[4] <= slow * 2, "{:?}", &ends[..5]);
+    // Their places have to be asked for again, sooner or later.
+    assert!(ends.iter().all(|end| *end <= slow * (FADES + 3)));
+    ends[..480].sort_unstable();
+    let most = (0..480).map(|n| {
+        ends[n..480]
+            .iter()
+            .take_while(|end| **end < ends[n] + slow)
+            .count()
+    });
+    assert!(most.max() <= Some(12), "{ends:?}");
+}
+
 impl Scene {
     /// The holder lets go on this node, which the node announces if it knows of a waiter.
     async fn release_on(&self, node: usize) {
