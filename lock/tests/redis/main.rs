@@ -25,6 +25,7 @@ mod fences;
 mod guard;
 mod incarnation;
 mod locks;
+mod memory;
 mod refusals;
 mod semantics;
 mod server;
@@ -155,6 +156,12 @@ fn main() {
         cases.extend(on_it.map(|(name, case)| server::trial_on(program, name, *case)));
     }
     cases.extend(server::no_valkey(&others));
+    // First of those that wait.
+    cases.extend(usual(
+        &cases![memory::{ names_that_were_used_once_take_no_memory }],
+    ));
+    let long = usual(&cases![memory::{ a_million_names_that_were_used_once_take_no_memory }]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     cases.extend(every_case!(narrow_cases));
     cases.extend(every_lock_case!(lock_cases 1, Server));
     cases.extend(every_lock_case!(lock_cases 3, Server));
