@@ -16,8 +16,8 @@ use crate::{
     lock::{FleetConfig, Locks, Timing, mutant::Mutant},
     node::rules::mutants::REVIVE_RELEASED,
     node::{
-        Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, Op, Reply,
-        RestartGuard, memory::MemoryNode,
+        Announcements, Answer, Call, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op,
+        Reply, RestartGuard, Token, memory::MemoryNode,
     },
     sim_clock::SimTime,
     spawn::Spawn,
@@ -25,6 +25,7 @@ use crate::{
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
+const TTL_MS: u64 = 1000;
 
 /// What a schedule may do, drawn per seed: a uniform choice goes blind.
 #[derive(Clone, Debug)]
@@ -86,6 +87,10 @@ struct Seen {
     released: BTreeMap<String, BTreeSet<(String, String)>>,
     /// By node and lock: the owner that was written last.
     written: BTreeMap<(String, String), String>,
+    /// By node and lock: the last grant, and when it was given.
+    granted: BTreeMap<(String, String), (Token, NodeMs)>,
+    /// Nodes lose their memory: what was granted there is no promise.
+    forgetful: bool,
     violation: Option<String>,
     /// Every executed call, where a test asks for that.
     trace: Option<Vec<String>>,
@@ -236,11 +241,13 @@ impl World {
 
     /// The same, with nodes that lose their memory.
     pub(crate) fn forgetful(seed: u64, nodes: usize, memory: Memory) -> Self {
+        let world = Self::new(seed, nodes, Mutant::default());
+        world.checker.0.lock().unwrap().forgetful = true;
         Self {
             memory,
             // Every second seed is played.
             expiry: either(seed / 2),
-            ..Self::new(seed, nodes, Mutant::default())
+            ..world
         }
     }
 
@@ -390,6 +397,7 @@ impl Checker {
             let mut seen = checker.0.lock().unwrap();
             for (op, answer) in executed.call.ops.iter().zip(&reply.answers) {
                 seen.count(&name, op, answer);
+                seen.nothing_later(&name, executed.at, op, answer);
             }
             seen.one_holder("a call");
         });
@@ -472,6 +480,31 @@ impl Seen {
         }
         if let Some(what) = found {
             self.violate(what);
+        }
+    }
+
+    /// E3: no round is written over what was granted later, while that stands.
+    fn nothing_later(&mut self, node: &str, at: NodeMs, op: &Op, answer: &Answer) {
+        let place = |key: &String| (node.to_owned(), key.clone());
+        match (op, answer) {
+            (Op::Acquire { key, kind, .. }, Answer::Granted { grant, .. }) => {
+                if *kind == Kind::Lock && !self.forgetful {
+                    self.granted.insert(place(key), (*grant, at));
+                }
+            }
+            (Op::Forget { key, .. }, Answer::Done) => {
+                self.granted.remove(&place(key));
+            }
+            (Op::Extend { key, token, .. }, Answer::Healed { .. }) => {
+                // A release is swept a ttl after it came, at the earliest.
+                let stands = |(_, since): &&(Token, NodeMs)| at.0 < since.0 + TTL_MS;
+                let last = self.granted.get(&place(key)).filter(stands);
+                if let Some((later, _)) = last.filter(|(later, _)| later > token) {
+                    let what = format!("{key}: token {token} was written over {later} on {node}");
+                    self.violate(what);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -255,8 +255,10 @@ struct Watch(Pings);
 struct Seen {
     during: Vec<Duration>,
     calm: Vec<Duration>,
-    /// The longest of the servers' calls meanwhile, as they count it.
-    slowest: Duration,
+    /// The longest of the servers' calls meanwhile, as they count it, and what it was.
+    slowest: (Duration, String),
+    /// How many took longer than a server may stop.
+    overlong: usize,
 }
 
 impl Watch {
@@ -276,14 +278,19 @@ impl Watch {
     /// After what took so long; then as long while nothing happens.
     async fn end(self, scene: &Scene, took: Duration) -> Seen {
         let during = self.0.end();
-        let mut slowest = Duration::ZERO;
+        let (mut slowest, mut overlong) = ((Duration::ZERO, String::new()), 0);
         for server in &scene.servers {
             let mut link = connect(&server.url()).await;
             let get = cmd("SLOWLOG").arg("GET").arg(2_000).clone();
             let calls: Vec<Vec<Value>> = get.query_async(&mut link).await.unwrap();
             for call in calls {
-                if let Some(Value::Int(us)) = call.get(2) {
-                    slowest = slowest.max(Duration::from_micros(us.unsigned_abs()));
+                let Some(Value::Int(us)) = call.get(2) else {
+                    continue;
+                };
+                let took = Duration::from_micros(us.unsigned_abs());
+                overlong += usize::from(micros(took) / 1e3 > LONGEST_MS);
+                if took > slowest.0 {
+                    slowest = (took, what(call.get(3)));
                 }
             }
         }
@@ -294,6 +301,7 @@ impl Watch {
             during,
             calm: calm.end(),
             slowest,
+            overlong,
         }
     }
 }
@@ -311,9 +319,11 @@ impl Seen {
             NODES,
         )
         .ours(format!(
-            "{said}; pings {}; slowest call {}",
+            "{said}; pings {}; slowest call {} ({}), {} longer than {LONGEST_MS} ms",
             text(&self.during),
-            time(self.slowest)
+            time(self.slowest.0),
+            self.slowest.1,
+            self.overlong
         ))
         .beside(format!("calm: {}", text(&self.calm)))
         // What was not done stopped nobody, but is no success.
@@ -321,7 +331,8 @@ impl Seen {
         .goal(Goal::AtMost(LONGEST_MS))
         .more(json!({
             "longest_ms": longest(&self.during), "calm_longest_ms": longest(&self.calm),
-            "slowest_call_us": micros(self.slowest), "pings": self.during.len(), "done": done,
+            "slowest_call_us": micros(self.slowest.0), "slowest_call": self.slowest.1,
+            "overlong_calls": self.overlong, "pings": self.during.len(), "done": done,
         }));
         table.add(row);
         let lost = beside.iter().filter(|lease| !lease.is_held()).count();
@@ -332,6 +343,22 @@ impl Seen {
             .goal(Goal::AtMost(0.0));
         table.add(row);
     }
+}
+
+/// What a call in the log of slow ones was: the command, and of a script of ours its first operation.
+fn what(words: Option<&Value>) -> String {
+    let Some(Value::Array(words)) = words else {
+        return String::from("?");
+    };
+    let words = words.iter().filter_map(|word| match word {
+        Value::BulkString(word) => std::str::from_utf8(word).ok(),
+        _ => None,
+    });
+    let is_name = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_lowercase());
+    let words: Vec<&str> = words.collect();
+    let of_script = words.iter().skip(1).copied().find(is_name);
+    let all = words.first().copied().into_iter().chain(of_script);
+    all.collect::<Vec<_>>().join(" ")
 }
 
 /// A ping every millisecond on a connection of its own to each server, from a thread of its own.

@@ -1,7 +1,9 @@
 //! The Redis node against real servers. Costs about a minute and a half.
 //!
 //! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
-//! `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+//! `WATCHKEEPER_REQUIRE=redis` makes that a failure. What every store must do, and what is a new life of a server, is also
+//! asked of `valkey-server` beside `redis-server`, and of each server in the folder `WATCHKEEPER_SERVERS`: the cases begin
+//! with the name of its program.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +13,7 @@
 
 use std::sync::Arc;
 
+use libtest_mimic::Trial;
 use watchkeeper_lock::node::Node;
 
 mod bench;
@@ -22,6 +25,7 @@ mod fences;
 mod guard;
 mod incarnation;
 mod locks;
+mod memory;
 mod refusals;
 mod semantics;
 mod server;
@@ -51,12 +55,14 @@ use it::{
     holders,
 };
 
-/// Names each case by its path, so that a filter finds it.
+/// A case, named by its path, so that a filter finds it.
+type Named = (&'static str, fn());
+
 macro_rules! cases {
     ($($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
-        vec![$($(server::trial(
+        [$($((
             concat!(stringify!($module), "::", stringify!($case)),
-            $module::$case,
+            $module::$case as fn(),
         )),+),+]
     };
 }
@@ -64,9 +70,9 @@ macro_rules! cases {
 /// Every case of the common suite, on an empty server of its own.
 macro_rules! common_cases {
     (: $($group:ident: [$($case:ident,)*],)*) => {
-        vec![$($(server::trial(
+        [$($((
             concat!("conformance::", stringify!($group), "::", stringify!($case)),
-            || bench::run(async { conformance::$group::$case(lab()).await }),
+            (|| bench::run(async { conformance::$group::$case(lab()).await })) as fn(),
         ),)*)*]
     };
 }
@@ -115,9 +121,47 @@ macro_rules! lock_cases {
     };
 }
 
+/// What is a new life of a server, and what is none: the table of the book.
+fn lives() -> Vec<Named> {
+    let cases = cases![incarnation::{
+            a_backup_is_no_loss,
+            replicas_that_come_and_go_are_no_loss,
+            a_reload_of_the_same_data_is_no_loss,
+            the_end_of_the_backlog_is_no_loss_after_a_promotion,
+            a_restart_is_a_loss_whatever_was_kept,
+            a_table_that_is_gone_is_a_loss,
+            the_table_of_another_database_is_a_loss,
+            a_master_that_took_over_the_memory_of_another_has_lost_its_own,
+            a_replica_confirms_nothing,
+            a_planned_failover_is_a_loss_on_either_side,
+            a_table_that_a_person_puts_back_is_not_noticed,
+            eviction_switched_on_under_a_living_connection_is_noticed,
+            eviction_is_noticed_before_anything_was_evicted,
+    }];
+    cases.to_vec()
+}
+
+fn usual(cases: &[Named]) -> Vec<Trial> {
+    let trials = cases.iter().map(|(name, case)| server::trial(name, *case));
+    trials.collect()
+}
+
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
-    let mut cases = every_case!(common_cases);
+    let on_every_server = [&every_case!(common_cases)[..], &lives()].concat();
+    let mut cases = usual(&on_every_server);
+    let others = server::others();
+    for program in &others {
+        let on_it = on_every_server.iter();
+        cases.extend(on_it.map(|(name, case)| server::trial_on(program, name, *case)));
+    }
+    cases.extend(server::no_valkey(&others));
+    // First of those that wait.
+    cases.extend(usual(
+        &cases![memory::{ names_that_were_used_once_take_no_memory }],
+    ));
+    let long = usual(&cases![memory::{ a_million_names_that_were_used_once_take_no_memory }]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     cases.extend(every_case!(narrow_cases));
     cases.extend(every_lock_case!(lock_cases 1, Server));
     cases.extend(every_lock_case!(lock_cases 3, Server));
@@ -125,7 +169,7 @@ fn main() {
     cases.extend(every_lock_case!(lock_cases 1, Observed));
     cases.extend(every_lock_case!(lock_cases 3, Observed));
     cases.extend(every_lock_case!(lock_cases 5, Observed));
-    cases.extend(cases![
+    cases.extend(usual(&cases![
         differential::{
             the_script_answers_as_memory_does,
             the_script_answers_as_memory_does_with_raw_keys,
@@ -233,21 +277,6 @@ fn main() {
             g1_a_nomination_ends_the_votes_of_connections_that_do_not_ask,
             a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection,
         },
-        incarnation::{
-            a_backup_is_no_loss,
-            replicas_that_come_and_go_are_no_loss,
-            a_reload_of_the_same_data_is_no_loss,
-            the_end_of_the_backlog_is_no_loss_after_a_promotion,
-            a_restart_is_a_loss_whatever_was_kept,
-            a_table_that_is_gone_is_a_loss,
-            the_table_of_another_database_is_a_loss,
-            a_master_that_took_over_the_memory_of_another_has_lost_its_own,
-            a_replica_confirms_nothing,
-            a_planned_failover_is_a_loss_on_either_side,
-            a_table_that_a_person_puts_back_is_not_noticed,
-            eviction_switched_on_under_a_living_connection_is_noticed,
-            eviction_is_noticed_before_anything_was_evicted,
-        },
         fences::{
             a_stale_holder_is_refused,
             a_holder_that_was_stale_by_its_release_is_refused,
@@ -258,7 +287,7 @@ fn main() {
             only_a_token_passes,
             a_key_that_is_no_fence_refuses_everybody,
         },
-    ]);
+    ]));
     #[cfg(feature = "redis-tls")]
     cases.extend(tls::cases());
     libtest_mimic::run(&arguments, cases).exit();

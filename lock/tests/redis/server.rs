@@ -5,9 +5,11 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
+    cell::RefCell,
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -35,8 +37,16 @@ struct Launch {
     env: Vec<(String, String)>,
 }
 
+thread_local! {
+    /// The program of this case, where it is not the usual one.
+    static PROGRAM: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+}
+
 /// The server's program: `WATCHKEEPER_REDIS_SERVER`, else redis-server or valkey-server in PATH.
 pub(crate) fn binary() -> Option<PathBuf> {
+    if let Some(of_the_case) = PROGRAM.with_borrow(Clone::clone) {
+        return Some(of_the_case);
+    }
     if let Some(named) = std::env::var_os("WATCHKEEPER_REDIS_SERVER").filter(|v| !v.is_empty()) {
         let named = PathBuf::from(named);
         return named.is_file().then_some(named);
@@ -48,6 +58,76 @@ pub(crate) fn binary() -> Option<PathBuf> {
             .map(|dir| dir.join(name))
             .find(|file| file.is_file())
     })
+}
+
+/// What to do where there is no Valkey.
+const NO_VALKEY: &str = "no valkey-server found: apt-get install valkey-server, or set WATCHKEEPER_SERVERS to its folder";
+
+/// Programs of further servers than [`binary`]: redis-server and valkey-server in PATH, and whatever can be executed in the
+/// folders `WATCHKEEPER_SERVERS`. Links to one program are one.
+pub(crate) fn others() -> Vec<PathBuf> {
+    let folders = |variable| {
+        let value = std::env::var_os(variable).unwrap_or_default();
+        let folders: Vec<_> = std::env::split_paths(&value).collect();
+        folders
+            .into_iter()
+            .filter(|dir| !dir.as_os_str().is_empty())
+    };
+    let in_path = folders("PATH")
+        .flat_map(|dir| ["redis-server", "valkey-server"].map(|name| dir.join(name)));
+    let given = folders("WATCHKEEPER_SERVERS").flat_map(|dir| {
+        let entries = fs::read_dir(&dir).unwrap_or_else(|why| panic!("WATCHKEEPER_SERVERS: {why}"));
+        let files: BTreeSet<_> = entries.flatten().map(|entry| entry.path()).collect();
+        files
+    });
+    let runs = |file: &PathBuf| {
+        let found = fs::metadata(file);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let real = |file: &PathBuf| fs::canonicalize(file).ok();
+    let mut known: BTreeSet<_> = binary().as_ref().and_then(real).into_iter().collect();
+    let mut found: Vec<_> = in_path.chain(given).filter(runs).collect();
+    found.retain(|file| real(file).is_some_and(|real| known.insert(real)));
+    found
+}
+
+/// A case against the server with this program, if it is another one than the usual; the file's name stands before that of
+/// the case.
+pub(crate) fn trial_on(program: &Path, name: &str, case: fn()) -> libtest_mimic::Trial {
+    /// Cases follow each other on one thread, also after one has panicked.
+    struct Usual;
+    impl Drop for Usual {
+        fn drop(&mut self) {
+            PROGRAM.set(None);
+        }
+    }
+    let kind = program.file_name().unwrap_or_default().to_string_lossy();
+    let (name, program) = (format!("{kind}::{name}"), program.to_owned());
+    libtest_mimic::Trial::test(name, move || {
+        PROGRAM.set(Some(program));
+        let _usual = Usual;
+        case();
+        Ok(())
+    })
+}
+
+/// What stands for all cases on Valkey where none is among these and the usual server: ignored with the reason, or a failure
+/// where `WATCHKEEPER_REQUIRE` names valkey.
+pub(crate) fn no_valkey(others: &[PathBuf]) -> Option<libtest_mimic::Trial> {
+    let is_one = |program: &PathBuf| {
+        let name = program.file_name().unwrap_or_default();
+        name.to_string_lossy().contains("valkey")
+    };
+    if others.iter().chain(&binary()).any(is_one) {
+        return None;
+    }
+    if requires("valkey") {
+        let why = format!("{NO_VALKEY} (WATCHKEEPER_REQUIRE names valkey)");
+        return Some(libtest_mimic::Trial::test("valkey", || Err(why.into())));
+    }
+    let name = format!("valkey [{NO_VALKEY}]");
+    let ignored = libtest_mimic::Trial::test(name, || Err(NO_VALKEY.into()));
+    Some(ignored.with_ignored_flag(true))
 }
 
 /// Whether the server's program is built with TLS: others do not know the option.
@@ -65,8 +145,12 @@ pub(crate) fn knows_tls() -> bool {
 
 /// Whether `WATCHKEEPER_REQUIRE` (a list such as `redis,browser`) turns the server's absence into a failure.
 pub(crate) fn required() -> bool {
+    requires("redis")
+}
+
+fn requires(what: &str) -> bool {
     std::env::var("WATCHKEEPER_REQUIRE")
-        .is_ok_and(|list| list.split(',').any(|word| word.trim() == "redis"))
+        .is_ok_and(|list| list.split(',').any(|word| word.trim() == what))
 }
 
 /// One server-backed case for libtest-mimic: a panic is its failure; where the server is missing it is ignored, with

@@ -3,7 +3,7 @@
 //! A file that names another boot was left behind by a machine that has restarted, or another machine uses it: a virtual one,
 //! or a container with a kernel or a clock of its own. Both look alike. So leases of another boot are over when the file has
 //! stood still, on our clock, for as long as the longest of them could live at its last change; whatever changes meanwhile
-//! shows that its machine lives.
+//! shows that its machine lives. A lease that is damaged counts as the longest that was granted in that boot.
 
 use std::time::Duration;
 

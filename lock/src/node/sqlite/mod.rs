@@ -20,7 +20,8 @@
 //!
 //! # What something else has written
 //! A row that makes no sense costs its own lock, and is told: it counts as held until an acquire has met it and the longest
-//! lease is over since. What a body was is not guessed: it is inherited by none.
+//! lease is over since. What a body was is not guessed: it is inherited by none. In a file of another boot it is waited for as the
+//! longest lease that was granted in that boot, which the file knows.
 //!
 //! # Invariants
 //! - I1 No lease outlives by a renewal that its file is another.      (a_lease_ends_when_its_file_is_gone)
@@ -29,6 +30,8 @@
 //! - I3 A file under two names, or mounted alone, is refused.         (a_file_with_two_names_is_refused)
 //! - I4 Leases of another boot are void only when the file stood still for the longest of them.
 //!   (a_second_machine_on_the_file_voids_no_living_lease)
+//! - I5 No damage of one row makes that wait longer than the longest lease that was granted in that boot, or shorter than a lease that
+//!   lives.  (a_damaged_lease_keeps_a_file_of_another_boot_shut_as_long_as_the_longest_that_was_granted)
 //!
 //! # Whose file it is
 //! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that

@@ -8,17 +8,22 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, types::ValueRef,
+};
 
 use super::{
     boot::Use,
     error::OpenError,
     place::{self, Inodes, Names, Still},
-    rows::{boot_of, number},
+    rows::{self, boot_of, number},
     users::{self, Entered, Users},
 };
 use crate::{
-    node::{NodeMs, rules::LONGEST_TTL_MS},
+    node::{
+        NodeMs,
+        rules::{LONGEST_TTL_MS, ceil_ms},
+    },
     owned,
 };
 
@@ -42,7 +47,8 @@ const MOVED: &str = "its folder, or the lock file in it, was removed or moved aw
 const TRIES: u32 = 32;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
-/// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names. In `wk_lease`, `H` is a held record, `R` a released
+/// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names. `wk_meta` says the layout, and how long the longest lease
+/// was that was granted in this boot: twice, the second time below zero, so that damage of one is seen. In `wk_lease`, `H` is a held record, `R` a released
 /// and `B` a broken one, `C` a claim, which has no more than its first columns. A body that ends has a row in `wk_kept`, and is
 /// kept for `kept` after its last change; so its text is not written again with every lease. `changes` counts the calls that
 /// changed the file, `seen` is the time of the last.
@@ -419,7 +425,8 @@ pub(super) fn take_over(
 ) -> rusqlite::Result<()> {
     let now = i64::try_from(now.0).unwrap_or(i64::MAX);
     tx.execute_batch(
-        "DELETE FROM wk_lease WHERE state = 'C'; DELETE FROM wk_release; DELETE FROM wk_line;",
+        "DELETE FROM wk_lease WHERE state = 'C'; DELETE FROM wk_release; DELETE FROM wk_line;
+         DELETE FROM wk_meta WHERE name IN ('longest', 'longest again');",
     )?;
     // A record of an earlier boot names no owner: no contender has to watch it. A release that nothing late can follow
     // needs no mark.
@@ -461,19 +468,83 @@ fn of_another(conn: &Connection) -> rusqlite::Result<Option<String>> {
 
 /// What the file says of its use.
 pub(super) fn shown(conn: &Connection) -> rusqlite::Result<Use> {
-    // What names another incarnation was voided before. A record lives for its ttl at most after the last change: an end that lies
-    // further away was written by something else.
-    let shown = "SELECT boot, changes, CAST(max(0, coalesce((SELECT max(min(?1,
-            CASE typeof(until) WHEN 'integer' THEN until - seen ELSE ?1 END,
-            CASE WHEN state <> 'C' AND typeof(ttl) = 'integer' AND ttl >= 0 THEN ttl ELSE ?1 END))
-        FROM wk_lease WHERE state <> 'R' AND inc = ''), 0)) AS INTEGER) FROM wk_node";
-    conn.query_row(shown, [LONGEST_TTL_MS.cast_signed()], |row| {
+    let most = noted(conn)?.unwrap_or(LONGEST);
+    let shown = format!(
+        "SELECT boot, changes, CAST(max(0, coalesce((SELECT max(min(?1, {LIFE})) FROM wk_lease WHERE {STANDS}), 0)) AS INTEGER)
+         FROM wk_node"
+    );
+    conn.query_row(&shown, [ms(most)], |row| {
         Ok(Use {
             boot: boot_of(row, 0)?,
             changes: number(row, 1)?,
             longest: Duration::from_millis(number(row, 2)?),
         })
     })
+}
+
+/// No lease is longer.
+const LONGEST: Duration = Duration::from_millis(LONGEST_TTL_MS);
+
+/// What names another incarnation was voided before.
+const STANDS: &str = "state <> 'R' AND inc = ''";
+
+/// How long a row of `wk_lease` could live after the last change: its ttl at most, if it is a record. An end that lies further away
+/// was written by something else.
+const LIFE: &str = "min(
+    CASE typeof(until) WHEN 'integer' THEN until - (SELECT seen FROM wk_node) ELSE 9999999999 END,
+    CASE WHEN state <> 'C' AND typeof(ttl) = 'integer' AND ttl >= 0 THEN ttl ELSE 9999999999 END)";
+
+/// The longest lease that was granted in the file's boot; `None` where that is not noted, or makes no sense.
+fn noted(conn: &Connection) -> rusqlite::Result<Option<Duration>> {
+    let noted = "SELECT (SELECT value FROM wk_meta WHERE name = 'longest'),
+        (SELECT value FROM wk_meta WHERE name = 'longest again')";
+    conn.query_row(noted, [], |row| {
+        let (one, again) = (row.get_ref(0)?, row.get_ref(1)?);
+        let (ValueRef::Integer(one), ValueRef::Integer(again)) = (one, again) else {
+            return Ok(None);
+        };
+        // Zeros say nothing: what is nulled on a disk is alike, too.
+        let ms = u64::try_from(one)
+            .ok()
+            .filter(|ms| (1..=LONGEST_TTL_MS).contains(ms));
+        let alike = again.checked_neg() == Some(one);
+        Ok(ms.filter(|_| alike).map(Duration::from_millis))
+    })
+}
+
+/// Notes that a lease so long was granted, in the same transaction. What is noted then.
+pub(super) fn note(tx: &Connection, granted: Duration) -> rusqlite::Result<Duration> {
+    let before = noted(tx)?;
+    if let Some(before) = before.filter(|before| *before >= granted) {
+        return Ok(before);
+    }
+    // Leases that stand may be longer than what was granted now.
+    let least = match before {
+        Some(_) => Duration::ZERO,
+        None => shown(tx)?.longest,
+    };
+    let longest = granted.max(least).min(LONGEST);
+    tx.execute(
+        "INSERT OR REPLACE INTO wk_meta VALUES ('longest', ?1), ('longest again', -?1)",
+        [ms(longest)],
+    )?;
+    Ok(longest)
+}
+
+/// A lease that says of itself that it is longer than any that was granted, or does not say it: damage.
+pub(super) fn overlong(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    let most = noted(conn)?.unwrap_or(LONGEST);
+    let overlong = format!(
+        "SELECT key FROM wk_lease WHERE {STANDS} AND ({LIFE} > ?1 OR {LIFE} >= ?2) LIMIT 1"
+    );
+    conn.query_row(&overlong, [ms(most), ms(LONGEST)], |row| {
+        rows::shown(row, "the lease of")
+    })
+    .optional()
+}
+
+fn ms(time: Duration) -> i64 {
+    i64::try_from(ceil_ms(time)).unwrap_or(i64::MAX)
 }
 
 /// The tries that are left for a file that other processes are busy with. SQLite's own patience would be for each step

@@ -460,7 +460,7 @@ pub(super) fn boot_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> 
 }
 
 /// How a row is called whose name may be anything.
-fn shown(row: &Row<'_>, what: &str) -> rusqlite::Result<String> {
+pub(super) fn shown(row: &Row<'_>, what: &str) -> rusqlite::Result<String> {
     let name = match row.get_ref(0)? {
         ValueRef::Text(name) | ValueRef::Blob(name) => {
             String::from_utf8_lossy(&name[..name.len().min(100)]).into_owned()

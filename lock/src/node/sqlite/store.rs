@@ -18,7 +18,7 @@ use crate::{
     clock::{Clock, Moment},
     human::Brief,
     node::{
-        Announcement, Call, NodeError, NodeFacts, NodeMs, Reply,
+        Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply,
         rules::{self, only_looks},
     },
 };
@@ -53,6 +53,8 @@ pub(super) struct Store {
     gone: Option<String>,
     /// How often the file was changed when we last changed it.
     changes: u64,
+    /// How long a lease was noted to be in the file, at least.
+    noted: Duration,
     clean_at: NodeMs,
     /// What was told to be none of ours.
     misfits: BTreeSet<String>,
@@ -86,6 +88,7 @@ impl Store {
             watch: None,
             gone: None,
             changes: opened.changes,
+            noted: Duration::ZERO,
             clean_at: NodeMs(0),
             misfits: BTreeSet::new(),
         })
@@ -154,8 +157,12 @@ impl Store {
         }
         // What was refused costs no disk.
         let changed = tx.total_changes() != before;
+        let (mut noted, granted) = (self.noted, longest_asked(call));
         if changed {
             rows.changed(changes.saturating_add(1))?;
+            if granted > noted {
+                noted = open::note(&tx, granted)?;
+            }
         }
         let misfits = std::mem::take(&mut rows.misfits);
         tx.commit().map_err(|error| {
@@ -170,7 +177,7 @@ impl Store {
                 debug!(node = "embedded", %error, "change not noted");
             }
         }
-        self.clean_at = clean_at;
+        (self.clean_at, self.noted) = (clean_at, noted);
         misfits.into_iter().for_each(|what| self.tell_misfit(what));
         Ok(reply)
     }
@@ -224,10 +231,16 @@ impl Store {
             }
         };
         let (path, theirs) = (self.names.main.display(), watch.boot());
+        let damaged = match open::overlong(&tx)? {
+            Some(lease) => {
+                format!("; {lease} is damaged, and waited for as the longest that may live")
+            }
+            None => String::new(),
+        };
         let why = match watch.lives {
             false => format!(
                 "{path} was last used before a restart, or is used by another machine (boot {theirs}): grants nothing for {} \
-                 more, in which leases of that time may live",
+                 more, in which leases of that time may live{damaged}",
                 Brief(left)
             ),
             true => format!(
@@ -321,6 +334,15 @@ impl From<rusqlite::Error> for Failed {
 
 fn node_ms(clock: &Clock) -> NodeMs {
     NodeMs(u64::try_from(clock.now().since_boot().as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The longest lease that a call can grant.
+fn longest_asked(call: &Call) -> Duration {
+    let asked = call.ops.iter().filter_map(|op| match op {
+        Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } | Op::Break { ttl, .. } => Some(*ttl),
+        _ => None,
+    });
+    asked.max().unwrap_or_default()
 }
 
 /// What a failed statement means before anything was committed.

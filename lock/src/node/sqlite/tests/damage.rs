@@ -240,6 +240,136 @@ fn an_end_far_away_keeps_nobody_out_after_a_restart() {
     granted(&one(&mut restarted(&folder, &time), acquire("k", "b")));
 }
 
+/// How long a store of the next boot grants nothing, and what it says at first.
+fn shut(folder: &TempDir) -> (u64, String) {
+    let time = ByHand::at(5_000);
+    let mut after = store(folder, &time, "boot-2");
+    after.skip_the_disk();
+    let mut why = String::new();
+    for waited in 0..=1_000 {
+        match after.call(&call([])) {
+            Ok(_) => return (waited * 100, why),
+            Err(NodeError::Unfit(said)) if waited == 0 => why = said,
+            Err(_) => {}
+        }
+        time.forward(100);
+    }
+    (u64::MAX, why)
+}
+
+fn lasting(op: Op, secs: u64) -> Op {
+    let mut op = op;
+    if let Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } = &mut op {
+        *ttl = Duration::from_secs(secs);
+    }
+    op
+}
+
+fn claim(key: &str, owner: &str) -> Op {
+    let mut op = acquire(key, owner);
+    if let Op::Acquire { kind, .. } = &mut op {
+        *kind = Kind::Claim;
+    }
+    op
+}
+
+/// Leases that say of themselves that they are very long, or do not say it.
+const OVERLONG: [(&str, &str); 5] = [
+    ("C", "until = 9223372036854775807"),
+    ("C", "until = -7 + 9999999999"),
+    ("H", "until = 9223372036854775807, ttl = -1"),
+    ("H", "until = 9000000000, ttl = 9000000000"),
+    ("H", "until = 9000000000, ttl = 9223372036854775807"),
+];
+
+#[test]
+fn a_damaged_lease_keeps_a_file_of_another_boot_shut_as_long_as_the_longest_that_was_granted() {
+    for (state, damage) in OVERLONG {
+        let (folder, time) = (folder(), ByHand::at(1_000));
+        let mut before = store(&folder, &time, "boot-1");
+        // Another process, which has ended: not all leases are equally long.
+        one(&mut before, lasting(acquire("ended", "x"), 20));
+        one(&mut before, release("ended", "x"));
+        drop(before);
+        let mut before = store(&folder, &time, "boot-1");
+        one(&mut before, claim("c", "a"));
+        one(&mut before, acquire("k", "a"));
+        drop(before);
+        let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+        let damage = format!("UPDATE wk_lease SET {damage} WHERE state = '{state}'");
+        conn.execute(&damage, []).unwrap();
+        drop(conn);
+        let (waited, said) = shut(&folder);
+        assert_eq!(waited, 20_400, "{damage}: {said}");
+        let lease = if state == "C" { "`c`" } else { "`k`" };
+        assert!(
+            said.contains(&format!("the lease of {lease} is damaged")),
+            "{said}"
+        );
+    }
+}
+
+/// What lives is waited for, whatever has become of what is noted.
+#[test]
+fn a_damaged_note_of_the_longest_lease_shortens_no_wait() {
+    for damage in [
+        "UPDATE wk_meta SET value = 1 WHERE name = 'longest'",
+        "UPDATE wk_meta SET value = 0 WHERE name LIKE 'longest%'",
+        "UPDATE wk_meta SET value = -9223372036854775807 - 1 WHERE name LIKE 'longest%'",
+        "DELETE FROM wk_meta WHERE name = 'longest again'",
+        // As it was written before there was one.
+        "DELETE FROM wk_meta WHERE name LIKE 'longest%'",
+    ] {
+        let (folder, time) = (folder(), ByHand::at(1_000));
+        let mut first = store(&folder, &time, "boot-1");
+        one(&mut first, lasting(acquire("k", "a"), 25));
+        let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+        conn.execute_batch(damage).unwrap();
+        // A process that comes later grants a shorter one.
+        let mut second = store(&folder, &time, "boot-1");
+        one(&mut second, claim("c", "b"));
+        drop((first, second));
+        conn.execute("UPDATE wk_lease SET until = 1 << 60 WHERE key = 'c'", [])
+            .unwrap();
+        drop(conn);
+        let (waited, said) = shut(&folder);
+        assert_eq!(waited, 25_500, "{damage}: {said}");
+    }
+    // And with nothing noted since, nothing is known.
+    let (folder, time) = (folder(), ByHand::at(1_000));
+    one(&mut store(&folder, &time, "boot-1"), claim("c", "b"));
+    let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+    conn.execute_batch(
+        "UPDATE wk_lease SET until = 1 << 60; UPDATE wk_meta SET value = 7 WHERE name = 'longest'",
+    )
+    .unwrap();
+    drop(conn);
+    let (waited, said) = shut(&folder);
+    assert_eq!(waited, u64::MAX);
+    assert!(
+        said.contains("for 3months") && said.contains("`c`"),
+        "{said}"
+    );
+}
+
+/// What was noted counts for one boot.
+#[test]
+fn the_longest_lease_of_an_earlier_boot_is_waited_for_no_more() {
+    let (folder, time) = (folder(), ByHand::at(1_000));
+    let mut before = store(&folder, &time, "boot-1");
+    one(&mut before, lasting(acquire("k", "a"), 25));
+    one(&mut before, release("k", "a"));
+    drop(before);
+    let mut after = store(&folder, &ByHand::at(9), "boot-1b");
+    one(&mut after, claim("c", "b"));
+    drop(after);
+    let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+    conn.execute("UPDATE wk_lease SET until = 1 << 60 WHERE key = 'c'", [])
+        .unwrap();
+    drop(conn);
+    assert_eq!(shut(&folder).0, 10_200);
+}
+
 #[test]
 fn a_damaged_counter_of_what_was_forgotten_is_told_and_goes_on_from_the_clock() {
     for damage in ["-1", "9007199254740991", "'x'", "NULL", "x'00'"] {
