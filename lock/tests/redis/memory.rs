@@ -27,6 +27,8 @@ const KEEPERS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(90);
 const OF_A_NAME: Duration = Duration::from_millis(1);
 
+const USED: &str = "for _ = 1, 100000 do redis.call('HGET', KEYS[1], 'm') end";
+
 /// Cycles at one time.
 const AT_ONCE: usize = 64;
 
@@ -87,6 +89,8 @@ impl State {
             clock.sleep(Duration::from_millis(20)).await;
         }
         assert!(alone(), "the clients have gone");
+        // A hash that was larger moves to its smaller table step by step, as it is used.
+        server.raw(&["EVAL", USED, "1", TABLE]);
         Self::now(server)
     }
 
