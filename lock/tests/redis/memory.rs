@@ -68,7 +68,11 @@ async fn used_once(names: usize) {
         most.rows > names / 20,
         "nothing shows that names were there"
     );
-    assert!(left < 150_000 && left < grown / 20, "{left} of {grown}");
+    // A table that was left large and nearly empty is made smaller by the next field that goes: one or two bytes a name till then.
+    assert!(
+        left < 150_000 + 2 * names && left < grown / 20,
+        "{left} of {grown}"
+    );
 }
 
 /// What a server holds.
