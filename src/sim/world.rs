@@ -487,10 +487,10 @@ impl Seen {
     fn nothing_later(&mut self, node: &str, at: NodeMs, op: &Op, answer: &Answer) {
         let place = |key: &String| (node.to_owned(), key.clone());
         match (op, answer) {
-            (Op::Acquire { key, kind, .. }, Answer::Granted { grant, .. }) => {
-                if *kind == Kind::Lock && !self.forgetful {
-                    self.granted.insert(place(key), (*grant, at));
-                }
+            (Op::Acquire { key, kind, .. }, Answer::Granted { grant, .. })
+                if *kind == Kind::Lock && !self.forgetful =>
+            {
+                self.granted.insert(place(key), (*grant, at));
             }
             (Op::Forget { key, .. }, Answer::Done) => {
                 self.granted.remove(&place(key));
