@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use watchkeeper::{clock::Clock, config::Config, fleet::Fleet};
+use watchkeeper::{clock::Clock, fleet::Fleet};
 
 use crate::{
     Plan,
