@@ -9,8 +9,10 @@
 
 mod alone;
 mod batches;
+mod customers;
 mod failing;
 mod guide;
+mod shards;
 mod speed;
 mod stock;
 
