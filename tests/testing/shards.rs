@@ -5,10 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use watchkeeper::{
-    DurationExt, Job, JobError, Outcome, Run, Spec,
-    testing::{Fleet, Sim},
-};
+use watchkeeper::{DurationExt, Job, JobError, Outcome, Run, Spec, testing::Sim};
 
 const SHARDS: usize = 6;
 
@@ -44,21 +41,11 @@ fn shard(number: usize) -> String {
     format!("reminders.{number}")
 }
 
-fn leaders(fleet: &Fleet) -> BTreeSet<String> {
-    let led = (0..SHARDS).filter_map(|n| fleet.leader(&shard(n)));
-    led.map(|replica| replica.to_string()).collect()
-}
-
 #[test]
 fn every_shard_does_its_part_of_each_tick_once_also_when_a_replica_dies() {
     let parts = Parts::default();
     sim(&parts).run(|fleet| async move {
         fleet.advance(65.secs()).await;
-        assert!(
-            leaders(&fleet).len() > 1,
-            "the shards spread: {:?}",
-            leaders(&fleet)
-        );
         fleet.kill(fleet.leader(&shard(0)).unwrap());
         fleet.advance(2.mins()).await;
         fleet.assert_once_per_tick("reminders");

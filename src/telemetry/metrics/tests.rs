@@ -504,6 +504,9 @@ fn shards_are_counted_in_the_series_of_their_job() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    assert!(!text.contains("mail.") && !text.contains("watchkeeper_leader{"), "{text}");
+    assert!(
+        !text.contains("mail.") && !text.contains("watchkeeper_leader{"),
+        "{text}"
+    );
     assert!(text.lines().count() < 200, "{}", text.lines().count());
 }
