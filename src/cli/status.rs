@@ -271,6 +271,33 @@ mod tests {
     }
 
     #[test]
+    fn shards_are_one_line_and_a_line_each_where_that_is_asked_for() {
+        let shard = |n: usize| JobStatus {
+            name: format!("mail.{n}"),
+            coordination: "leader".to_owned(),
+            leader_known: true,
+            ..JobStatus::default()
+        };
+        let fleet = FleetStatus {
+            jobs: (0..2).map(shard).collect(),
+            ..FleetStatus::default()
+        };
+        let mut fleet = fleet.gathered();
+        let (config, now) = (Config::default(), Timestamp::UNIX_EPOCH);
+        let text = show(&fleet, &config, now);
+        assert!(
+            text.contains("2 shards, 0 led") && text.contains("mail.1"),
+            "{text}"
+        );
+        fleet.forget_shards();
+        let text = show(&fleet, &config, now);
+        assert!(
+            text.contains("2 shards, 0 led") && !text.contains("mail.1"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_node_without_a_vote_is_up() {
         let node = NodeStatus {
             up: true,

@@ -12,6 +12,7 @@ mod batches;
 mod customers;
 mod failing;
 mod guide;
+mod herds;
 mod shards;
 mod speed;
 mod stock;

@@ -325,6 +325,12 @@ mod tests {
                 "majority",
             ),
             (
+                |f| (f.jobs[0].shards, f.jobs[0].shards_led) = (Some(64), 61),
+                Severity::Error,
+                "nobody leads 3 of its 64 shards",
+                "status --shards",
+            ),
+            (
                 |f| f.jobs[0].leader = None,
                 Severity::Error,
                 "nobody leads",
