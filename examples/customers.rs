@@ -7,6 +7,12 @@
 //! cargo run --example customers
 //! ```
 
+#![allow(
+    clippy::disallowed_methods,
+    unreachable_pub,
+    reason = "a program of its own has no clock of ours"
+)]
+
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -149,10 +155,6 @@ pub fn spec() -> Spec {
 }
 
 #[tokio::main]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a program of its own has no clock of ours"
-)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let db = Connection::open("customers.db")?;
     db.busy_timeout(Duration::from_secs(5))?;

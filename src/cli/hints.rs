@@ -153,10 +153,10 @@ fn delay(count: usize, schedule: &Schedule, now: Timestamp) -> Option<Duration> 
         .shortest_interval(now, 100)
         .unwrap_or(Duration::MAX);
     let fitting = DELAYS.iter().map(|secs| Duration::from_secs(*secs));
-    let fitting = fitting.filter(|delay| *delay < room);
+    let mut fitting = fitting.filter(|delay| *delay < room);
     let starts = |delay: &Duration| count as u64 / delay.as_secs().max(1);
     let calm = fitting.clone().find(|delay| starts(delay) <= CALM as u64);
-    calm.or_else(|| fitting.last())
+    calm.or_else(|| fitting.next_back())
 }
 
 /// `a, b, c and 7 more`

@@ -82,12 +82,12 @@ impl Default for Table {
     }
 }
 
-impl From<Table> for Retry {
-    fn from(table: Table) -> Self {
-        Self {
-            attempts: table.attempts,
-            backoff: table.backoff,
-            max_backoff: table.max_backoff,
+impl Table {
+    fn retry(self) -> Retry {
+        Retry {
+            attempts: self.attempts,
+            backoff: self.backoff,
+            max_backoff: self.max_backoff,
         }
     }
 }
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Retry {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
                 let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(table.into())
+                Ok(table.retry())
             }
         }
 

@@ -54,7 +54,7 @@ impl Offset {
     fn of_job(job: &str, period: i128) -> Self {
         let steps = period / STEP;
         let share = i128::from(mixed(job, period));
-        Self::Fixed((share * steps >> 64) * STEP)
+        Self::Fixed(((share * steps) >> 64) * STEP)
     }
 }
 

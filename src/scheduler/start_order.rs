@@ -198,8 +198,8 @@ mod tests {
         for task in tasks {
             task.await.unwrap();
         }
-        let began = began.lock().unwrap().clone();
-        began
+        let order = began.lock().unwrap();
+        order.clone()
     }
 
     fn scene(places: usize) -> (StartOrder, Clock) {

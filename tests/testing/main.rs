@@ -9,10 +9,10 @@
 
 mod alone;
 mod batches;
+#[cfg(feature = "sqlite")]
 mod customers;
 mod failing;
 mod guide;
-mod herds;
 mod shards;
 mod speed;
 mod stock;
