@@ -166,6 +166,8 @@ pub use worker::Worker;
 mod book {
     #[doc = include_str!("../README.md")]
     struct Readme;
+    #[doc = include_str!("../docs/guides/customers.md")]
+    struct Customers;
     #[doc = include_str!("../docs/guides/first-job.md")]
     struct FirstJob;
     #[doc = include_str!("../docs/guides/locks.md")]

@@ -12,6 +12,8 @@ pub(super) struct View<'a> {
     pub(super) replica: &'a str,
     /// Whether the token was said: what runs say of themselves is shown then.
     pub(super) signed_in: bool,
+    /// The job whose shards are shown one by one.
+    pub(super) shards: Option<&'a str>,
     pub(super) ready: Result<(), String>,
     pub(super) now: Timestamp,
 }
@@ -29,7 +31,10 @@ pub(super) fn render(view: &View<'_>) -> String {
     let mut h = Html::default();
     h.markup(HEAD);
     strip(&mut h, view);
-    jobs(&mut h, view);
+    jobs(&mut h, view, "Jobs", &view.fleet.jobs);
+    if let Some(job) = view.shards.and_then(|job| view.fleet.job(job)) {
+        jobs(&mut h, view, "Shards", &job.by_shard);
+    }
     runs(&mut h, view);
     replicas(&mut h, view);
     nodes(&mut h, view.fleet);
@@ -87,10 +92,10 @@ fn margin(h: &mut Html, fleet: &FleetStatus) {
     };
 }
 
-fn jobs(h: &mut Html, view: &View<'_>) {
+fn jobs(h: &mut Html, view: &View<'_>, title: &'static str, rows: &[JobStatus]) {
     let columns =
         "Job | Leader | Token | Since | Remaining | Schedule | Last tick | Next tick | Backlog";
-    table(h, "Jobs", columns, &view.fleet.jobs, |h, job| {
+    table(h, title, columns, rows, |h, job| {
         cell(h, "Job").text(&job.name);
         paused(h, job, view.now);
         leader(h, job);
@@ -126,6 +131,17 @@ fn jobs(h: &mut Html, view: &View<'_>) {
 
 fn leader(h: &mut Html, job: &JobStatus) {
     cell(h, "Leader");
+    if let Some(shards) = job.in_shards() {
+        let unled = job.leader_known && job.coordination == "leader";
+        let bad = unled && Some(job.shards_led) < job.shards || job.shards_failing > 0;
+        h.markup("<a href=\"/?shards=")
+            .text(&job.name)
+            .markup("\">");
+        h.markup(if bad { "<strong class=\"bad\">" } else { "<b>" });
+        h.text(shards);
+        h.markup(if bad { "</strong></a>" } else { "</b></a>" });
+        return;
+    }
     match &job.leader {
         Some(leader) => {
             h.markup("<b>").text(leader.shown()).markup("</b>");

@@ -20,7 +20,10 @@ use super::{
     shared::{Shared, Trouble},
     source::Admin,
 };
-use crate::{fleet::status::FleetStatus, telemetry::metrics::Exposition};
+use crate::{
+    fleet::status::{FleetStatus, JobStatus},
+    telemetry::metrics::Exposition,
+};
 
 /// An answer takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -229,18 +232,23 @@ async fn read_fleet(shared: &Shared, seen: Seen) -> FleetStatus {
 
 /// Takes away what is more than names and standings: what runs, panics and checks say, and what stands in a configuration.
 fn withhold(fleet: &mut FleetStatus) {
-    for run in fleet.jobs.iter_mut().flat_map(|job| &mut job.running) {
-        run.message = None;
-    }
-    for trouble in fleet.jobs.iter_mut().filter_map(|job| job.trouble.as_mut()) {
-        WITHHELD.clone_into(&mut trouble.why);
-    }
+    fleet.jobs.iter_mut().for_each(withhold_of);
     for reload in fleet.replicas.iter_mut().filter_map(|r| r.reload.as_mut()) {
         reload.error = reload.error.as_ref().map(|_| WITHHELD.to_owned());
     }
     for why in fleet.replicas.iter_mut().filter_map(|r| r.unfit.as_mut()) {
         *why = in_short(why);
     }
+}
+
+fn withhold_of(job: &mut JobStatus) {
+    for run in &mut job.running {
+        run.message = None;
+    }
+    if let Some(trouble) = &mut job.trouble {
+        WITHHELD.clone_into(&mut trouble.why);
+    }
+    job.by_shard.iter_mut().for_each(withhold_of);
 }
 
 /// Why a replica is unfit, without what a job has said in its panic, or a check in its error: the name of either alone, which
@@ -258,12 +266,22 @@ const WITHHELD: &str = "sign in to see why";
 async fn fleet(
     State(shared): State<Shared>,
     Extension(seen): Extension<Seen>,
+    Query(query): Query<BTreeMap<String, String>>,
 ) -> Json<FleetStatus> {
-    Json(read_fleet(&shared, seen).await)
+    let mut fleet = read_fleet(&shared, seen).await;
+    if query.get("shards").is_none_or(|asked| asked != "true") {
+        fleet.forget_shards();
+    }
+    Json(fleet)
 }
 
-async fn jobs(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
-    Json(read_fleet(&shared, seen).await.jobs).into_response()
+async fn jobs(
+    shared: State<Shared>,
+    seen: Extension<Seen>,
+    query: Query<BTreeMap<String, String>>,
+) -> Response {
+    let Json(fleet) = fleet(shared, seen, query).await;
+    Json(fleet.jobs).into_response()
 }
 
 async fn nodes(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
@@ -317,9 +335,14 @@ async fn runs(
     }
 }
 
-async fn home(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
+async fn home(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
     let fleet = read_fleet(&shared, seen).await;
     let view = page::View {
+        shards: query.get("shards").map(String::as_str),
         fleet: &fleet,
         signed_in: seen.token,
         replica: &shared.admin.source.replica(),

@@ -446,6 +446,65 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
     assert!(style.head.contains("content-type: text/css"));
 }
 
+/// Three shards: one without a leader, one that fails and says why.
+fn sharded() -> FleetStatus {
+    let shard = |n: usize| JobStatus {
+        name: format!("mail.{n}"),
+        coordination: "leader".into(),
+        leader: (n != 1).then(LeaderStatus::default),
+        leader_known: true,
+        last_outcome: (n == 2).then(|| "failed".to_owned()),
+        running: vec![RunStatus {
+            message: Some("a secret of a run".into()),
+            ..RunStatus::default()
+        }],
+        ..JobStatus::default()
+    };
+    let fleet = FleetStatus {
+        jobs: (0..3).map(shard).collect(),
+        ..FleetStatus::default()
+    };
+    fleet.gathered()
+}
+
+#[tokio::test]
+async fn shards_are_one_line_and_each_is_shown_where_that_is_asked_for() {
+    let server = serving(Fake {
+        fleet: sharded(),
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/").await.body;
+    let line =
+        "<a href=\"/?shards=mail\"><strong class=\"bad\">3 shards, 2 led, 1 failing</strong></a>";
+    assert!(page.contains(line), "{page}");
+    assert!(
+        !page.contains("mail.1") && !page.contains("NO LEADER"),
+        "{page}"
+    );
+    let page = server.get("/?shards=mail").await.body;
+    assert!(
+        page.contains("mail.1") && page.contains("NO LEADER"),
+        "{page}"
+    );
+    let page = server.get("/?shards=%22%3Cb%3E").await.body;
+    assert!(!page.contains("\"<b>"), "{page}");
+    let jobs = async |path: &str| -> Vec<JobStatus> {
+        serde_json::from_str(&server.get(path).await.body).unwrap()
+    };
+    let shown = jobs("/api/v1/jobs").await;
+    assert_eq!(
+        (shown.len(), shown[0].shards, shown[0].by_shard.len()),
+        (1, Some(3), 0)
+    );
+    assert_eq!(jobs("/api/v1/jobs?shards=true").await[0].by_shard.len(), 3);
+    let stranger = server.look("/api/v1/fleet?shards=true", "").await.body;
+    assert!(
+        stranger.contains("mail.1") && !stranger.contains("a secret"),
+        "{stranger}"
+    );
+}
+
 #[tokio::test]
 async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
     let now = Clock::system().wall();

@@ -226,6 +226,8 @@ impl BatchEngine {
             attempt: 1,
             replica: ctx.replica.clone(),
             batch: Some(batch.clone()),
+            shard: 0,
+            shards: 1,
             params: self.spec.params.clone(),
             checkpoint: None,
         };

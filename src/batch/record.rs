@@ -216,6 +216,8 @@ mod tests {
                 attempt: 1,
                 replica: "a".to_owned(),
                 batch: Some(batch.clone()),
+                shard: 0,
+                shards: 1,
                 params: serde_json::Value::Null,
                 checkpoint: None,
             };

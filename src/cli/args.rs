@@ -39,7 +39,12 @@ pub enum Command {
     /// Reads the configuration alone and asks no store. Times are shown in the job's zone and in UTC.
     Jobs(JobsArgs),
     /// Show the replicas, who leads which job, and the lock nodes
+    ///
+    /// A job with shards is one line, with how many of them are led, fail or are paused.
     Status {
+        /// Show each shard of a job, too
+        #[arg(long)]
+        shards: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{
     failure::{Failure, listed},
     hints::hints,
+    jobs::kind,
     output::{print, print_json},
     table::Table,
 };
@@ -74,7 +75,7 @@ fn summary(loaded: &Loaded) -> String {
     let mut table = Table::new("JOB | KIND | SCHEDULE | COORDINATION");
     for (name, spec) in &config.jobs {
         let schedule = spec.schedule.clone().unwrap_or_default().to_string();
-        let kind = spec.kind.clone().unwrap_or_else(|| "code".to_owned());
+        let kind = kind(spec.kind.as_deref(), spec.shards);
         let coordination = if spec.enabled {
             spec.coordination.to_string()
         } else {

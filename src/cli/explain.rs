@@ -10,6 +10,7 @@ use crate::{
     Worker,
     clock::Clock,
     fleet::explain::{Told, answer},
+    job::shard::spec_of,
     terminal::sentence,
 };
 
@@ -22,7 +23,7 @@ pub(super) fn explain(
     let config = load(worker)?.config;
     let at = at.map(moment).transpose()?;
     let answer = if nobody_was_here(&config) {
-        let Some(spec) = config.jobs.get(job) else {
+        let Some(spec) = spec_of(&config.jobs, job) else {
             return Err(Failure::Failed(format!(
                 "there is no job {job:?} in the configuration, and nobody runs it in {}",
                 place(&config)

@@ -14,6 +14,7 @@ use crate::{
     Worker,
     fleet::{history::RunRecord, refuse_unknown, status::FleetStatus},
     human::{At, Brief},
+    job::shard::{shard_of, spec_of},
 };
 
 /// How it is shown.
@@ -28,11 +29,16 @@ const DETAIL: usize = 80;
 
 const HEADER: &str = "STARTED | TICK | ATTEMPT | OUTCOME | TOOK | REPLICA | DETAIL";
 
+/// The same of several shards.
+const OF_SHARDS: &str = "SHARD | STARTED | TICK | ATTEMPT | OUTCOME | TOOK | REPLICA | DETAIL";
+
 pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), Failure> {
     let config = load(worker)?.config;
     if nobody_was_here(&config) {
         let nobody = FleetStatus::default();
-        refuse_unknown(job, &nobody, config.jobs.keys()).map_err(Failure::of)?;
+        if spec_of(&config.jobs, job).is_none() {
+            refuse_unknown(job, &nobody, config.jobs.keys()).map_err(Failure::of)?;
+        }
         refuse_nowhere(&config, shown.json, &Vec::<RunRecord>::new())?;
     }
     let runs = ask(&config, Limits::VIEW, |fleet| async move {
@@ -45,7 +51,20 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
 }
 
 pub(super) fn show(runs: &[RunRecord], output: bool) -> String {
-    let table = Table::text(HEADER, runs.iter().map(row));
+    let table = match runs.iter().any(|run| run.job != runs[0].job) {
+        true => {
+            let number = |run: &RunRecord| shard_of(&run.job).map(|(_, number)| number.to_string());
+            let rows = runs.iter().map(|run| {
+                let shard = number(run).unwrap_or_default();
+                let [started, tick, attempt, outcome, took, replica, detail] = row(run);
+                [
+                    shard, started, tick, attempt, outcome, took, replica, detail,
+                ]
+            });
+            Table::text(OF_SHARDS, rows)
+        }
+        false => Table::text(HEADER, runs.iter().map(row)),
+    };
     if !output {
         return table;
     }

@@ -1,5 +1,7 @@
 //! `jobs`: what is configured and when it is due next; `jobs next`: the next ticks of one job. Asks no store.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -16,6 +18,7 @@ use crate::{
     clock::Clock,
     config::{Config, Spec},
     human::At,
+    job::shard::{names_of, shard, shard_of, spec_of},
     schedule::Schedule,
 };
 
@@ -60,6 +63,7 @@ pub(super) struct Row {
     schedule: String,
     zone: Option<String>,
     coordination: String,
+    shards: Option<usize>,
     enabled: bool,
     next_tick: Option<Timestamp>,
     next_local: Option<String>,
@@ -108,7 +112,7 @@ fn list(config: &Config, now: Timestamp, json: bool) -> Result<(), Failure> {
 }
 
 fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
-    let Some(spec) = config.jobs.get(job) else {
+    let Some(spec) = spec_of(&config.jobs, job) else {
         let known: Vec<&str> = config.jobs.keys().map(String::as_str).collect();
         let remedy = match known.is_empty() {
             true => "no job is configured".to_owned(),
@@ -118,13 +122,27 @@ fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
             "there is no job {job:?}; {remedy}"
         )));
     };
+    // Of the first shard, where none is named: others may be due elsewhere.
+    let first = spec
+        .shards
+        .filter(|_| shard_of(job).is_none())
+        .map(|_| shard(job, 0));
     // It was checked when it was loaded.
-    spec.schedule_of(job).map_err(Failure::of)
+    spec.schedule_of(first.as_deref().unwrap_or(job))
+        .map_err(Failure::of)
 }
 
 pub(super) fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
-    let schedule = spec.schedule_of(name).ok();
-    let next_tick = schedule.as_ref().and_then(|s| s.next_after(now));
+    let schedule = spec.parse_schedule().ok();
+    // Where shards have ticks of their own: that of the first to be due.
+    let of = |name: String| {
+        let own = schedule.clone()?.of_job(&name, Duration::ZERO);
+        own.next_after(now)
+    };
+    let next_tick = match schedule.as_ref().is_some_and(Schedule::depends_on_name) {
+        true => names_of(name, spec).into_iter().filter_map(of).min(),
+        false => of(name.to_owned()),
+    };
     let next_tick = next_tick.filter(|_| spec.enabled);
     Row {
         name: name.to_owned(),
@@ -132,11 +150,21 @@ pub(super) fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
         schedule: spec.schedule.clone().unwrap_or_default().to_string(),
         zone: schedule.as_ref().and_then(|s| s.zone().map(str::to_owned)),
         coordination: spec.coordination.to_string(),
+        shards: spec.shards,
         enabled: spec.enabled,
         next_local: next_tick
             .zip(schedule.as_ref())
             .map(|(tick, s)| s.local(tick)),
         next_tick,
+    }
+}
+
+/// `exec, 64 shards`
+pub(super) fn kind(kind: Option<&str>, shards: Option<usize>) -> String {
+    let kind = kind.unwrap_or("code");
+    match shards {
+        Some(shards) => format!("{kind}, {shards} shards"),
+        None => kind.to_owned(),
     }
 }
 
@@ -152,7 +180,7 @@ pub(super) fn show(rows: &[Row]) -> String {
         };
         table.row([
             row.name.clone(),
-            row.kind.clone().unwrap_or_else(|| "code".to_owned()),
+            kind(row.kind.as_deref(), row.shards),
             row.schedule.clone(),
             row.zone.clone().unwrap_or_default(),
             next,

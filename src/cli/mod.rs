@@ -150,7 +150,7 @@ impl Command {
                 Err(error) => Err(error.into()),
             },
             Self::Jobs(args) => jobs::jobs(&worker, args),
-            Self::Status { json } => status::status(&worker, json),
+            Self::Status { shards, json } => status::status(&worker, shards, json),
             Self::History {
                 job,
                 json,
@@ -212,7 +212,10 @@ mod tests {
     #[tokio::test]
     async fn a_command_within_a_runtime_says_what_to_call_in_its_place() {
         let worker = Worker::builder().build();
-        let command = Command::Status { json: false };
+        let command = Command::Status {
+            shards: false,
+            json: false,
+        };
         let code = command.execute(&Global::default(), worker);
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)));
     }

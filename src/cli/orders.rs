@@ -20,6 +20,7 @@ use crate::{
         DrainAnswer, FleetError, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState,
         Until, intent::TRIGGER_LIFETIME,
     },
+    job::shard::spec_of,
     terminal::{self, sentence},
     worker::given,
 };
@@ -70,7 +71,7 @@ pub(super) fn trigger(
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    given::refuse_misfit(&worker.registry, job, config.jobs.get(job), &params)
+    given::refuse_misfit(&worker.registry, job, spec_of(&config.jobs, job), &params)
         .map_err(Failure::Usage)?;
     let names = params.names();
     let began = Clock::system().now();

@@ -21,13 +21,16 @@ use crate::{
     terminal,
 };
 
-pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
+pub(super) fn status(worker: &Worker, shards: bool, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
     refuse_nowhere(&config, json, &FleetStatus::default())?;
     // Ages go by the clock by which everything here is dated.
-    let (fleet, now) = ask(&config, Limits::VIEW, |fleet| async move {
+    let (mut fleet, now) = ask(&config, Limits::VIEW, |fleet| async move {
         Ok::<_, FleetError>((fleet.status().await?, fleet.now()))
     })?;
+    if !shards {
+        fleet.forget_shards();
+    }
     print_as(json, &fleet, || show(&fleet, &config, now))
 }
 
@@ -44,7 +47,11 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> Stri
     }
     if !fleet.jobs.is_empty() {
         let header = "JOB | COORDINATION | LEADER | TOKEN | LAST TICK | NEXT TICK | LAST RUN";
-        let rows = fleet.jobs.iter().map(|job| job_row(job, now));
+        let with_shards = |job: &'_ JobStatus| -> Vec<[String; 7]> {
+            let rows = std::iter::once(job).chain(&job.by_shard);
+            rows.map(|job| job_row(job, now)).collect()
+        };
+        let rows = fleet.jobs.iter().flat_map(with_shards);
         text += &format!("\n{}", Table::text(header, rows));
         for job in &fleet.jobs {
             let backlog = job.backlog.unwrap_or(0);
@@ -172,6 +179,7 @@ fn last_run(job: &JobStatus, now: Timestamp) -> String {
 
 fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
     let leader = match (&job.leader, &job.last_seen) {
+        _ if job.shards.is_some() => job.in_shards().unwrap_or_default(),
         (Some(leader), _) => leader.shown().to_owned(),
         (None, Some(last)) if !job.leader_known => {
             format!(
@@ -260,6 +268,33 @@ mod tests {
         let said = "paused by root@h since 2026-05-04T08:05:00Z: the masters move";
         assert_eq!(paused(&job).as_deref(), Some(said));
         assert_eq!(row(&job)[6], "paused, running for 30s");
+    }
+
+    #[test]
+    fn shards_are_one_line_and_a_line_each_where_that_is_asked_for() {
+        let shard = |n: usize| JobStatus {
+            name: format!("mail.{n}"),
+            coordination: "leader".to_owned(),
+            leader_known: true,
+            ..JobStatus::default()
+        };
+        let fleet = FleetStatus {
+            jobs: (0..2).map(shard).collect(),
+            ..FleetStatus::default()
+        };
+        let mut fleet = fleet.gathered();
+        let (config, now) = (Config::default(), Timestamp::UNIX_EPOCH);
+        let text = show(&fleet, &config, now);
+        assert!(
+            text.contains("2 shards, 0 led") && text.contains("mail.1"),
+            "{text}"
+        );
+        fleet.forget_shards();
+        let text = show(&fleet, &config, now);
+        assert!(
+            text.contains("2 shards, 0 led") && !text.contains("mail.1"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -20,14 +20,28 @@ pub(crate) mod runs;
 mod tests;
 pub(crate) mod triggers;
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     intent::{self, Intent},
     status::{FleetStatus, PRESENCE_PREFIX, Presence},
     view,
 };
-use crate::{chance::Chance, clock::Moment, job::Spec, lock::Locks, node::Doc};
+use crate::{
+    chance::Chance,
+    clock::Moment,
+    job::{
+        Spec,
+        shard::{self, is_of, shard_of},
+    },
+    lock::Locks,
+    node::Doc,
+};
 use error::FleetError;
 use refusals::{refuse_disabled, refuse_unknown, refuse_unled};
 
@@ -127,11 +141,17 @@ impl Fleet {
         }
     }
 
-    /// What the fleet looks like: its replicas, its jobs and who leads them, its lock nodes.
+    /// What the fleet looks like: its replicas, its jobs and who leads them, its lock nodes. All shards of a job are one
+    /// [`JobStatus`](super::status::JobStatus), which has each of them in it.
     ///
     /// # Errors
     /// [`FleetError`] while too few nodes answer.
     pub async fn status(&self) -> Result<FleetStatus, FleetError> {
+        Ok(self.each().await?.gathered())
+    }
+
+    /// The same with a row for each shard, as replicas know them.
+    pub(crate) async fn each(&self) -> Result<FleetStatus, FleetError> {
         self.patiently(|| view::fleet(&self.locks)).await
     }
 
@@ -143,18 +163,47 @@ impl Fleet {
     /// Refuses a job that neither a replica nor the configuration knows.
     async fn known(&self, job: &str) -> Result<FleetStatus, FleetError> {
         let fleet = self.documents().await?;
-        refuse_unknown(job, &fleet, self.jobs.keys())?;
+        self.refuse_unknown(job, &fleet)?;
         Ok(fleet)
     }
 
+    /// One that runs nowhere may be configured all the same.
+    fn refuse_unknown(&self, job: &str, fleet: &FleetStatus) -> Result<(), FleetError> {
+        match self.spec(job) {
+            Some(_) => Ok(()),
+            None => refuse_unknown(job, fleet, self.jobs.keys()),
+        }
+    }
+
     /// Refuses such a job, and one that has no leader by its nature or runs nowhere.
-    async fn led(&self, job: &str) -> Result<(), FleetError> {
+    async fn led(&self, job: &str) -> Result<FleetStatus, FleetError> {
         let fleet = self.known(job).await?;
-        let spec = self.jobs.get(job).map(|spec| &**spec);
-        let running = fleet.job(job).map(|job| job.coordination.clone());
+        let spec = self.spec(job);
+        let running = fleet.jobs.iter().find(|known| is_of(&known.name, job));
+        let running = running.map(|job| job.coordination.clone());
         let coordination = running.or_else(|| Some(spec?.coordination.to_string()));
         refuse_unled(job, &coordination.unwrap_or_default())?;
-        refuse_disabled(job, &fleet, spec)
+        refuse_disabled(job, &fleet, spec)?;
+        Ok(fleet)
+    }
+
+    /// What the configuration says of a job, or of a shard of it.
+    fn spec(&self, job: &str) -> Option<&Spec> {
+        shard::spec_of(&self.jobs, job)
+    }
+
+    /// The shards of a job, as replicas or the configuration have them; none for a job without.
+    fn shards_of(&self, job: &str, fleet: &FleetStatus) -> Vec<String> {
+        let running = fleet.jobs.iter().filter_map(|known| shard_of(&known.name));
+        let running = running
+            .filter(|(of, _)| *of == job)
+            .map(|(_, number)| number);
+        let mut numbers: BTreeSet<usize> = running.collect();
+        if numbers.is_empty() && fleet.job(job).is_none() {
+            let configured = self.spec(job).and_then(|spec| spec.shards);
+            numbers.extend(0..configured.unwrap_or(0));
+        }
+        numbers.into_iter().map(|n| shard::shard(job, n)).collect()
     }
 
     /// Asks again while trouble of the store passes, for a moment at most.

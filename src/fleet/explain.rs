@@ -3,6 +3,8 @@
 //! A plain function over the ledger, the history, the definition and the pause. It says what is known, and where
 //! nothing is known it says that: a history holds the last hundred runs, a ledger the last rows of skipped ticks.
 
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -12,7 +14,7 @@ use crate::{
     human::At,
     job::Spec,
     ledger::{Ledger, RunState},
-    schedule::Schedule,
+    schedule::{Definition, Schedule, ScheduleError},
 };
 
 #[cfg(test)]
@@ -73,6 +75,56 @@ pub struct Explanation {
     pub sentences: Vec<String>,
 }
 
+/// One answer for all shards of a job: what is to be said of several of them is said once, with their number.
+pub(crate) fn together(job: &str, shards: Vec<Explanation>) -> Explanation {
+    let mut groups: BTreeMap<String, Vec<&Explanation>> = BTreeMap::new();
+    for shard in &shards {
+        groups.entry(shard.verdict.clone()).or_default().push(shard);
+    }
+    let mut groups: Vec<(String, Vec<&Explanation>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, shards)| Reverse(shards.len()));
+    let mut sentences = vec![format!("{job} has {} shards.", shards.len())];
+    for (_, of) in &groups {
+        let names: Vec<&str> = of.iter().take(NAMED).map(|one| one.job.as_str()).collect();
+        let more = of.len() - names.len();
+        let names = match more {
+            0 => names.join(", "),
+            more => format!("{} and {more} more", names.join(", ")),
+        };
+        let said = of
+            .first()
+            .map_or_else(String::new, |one| one.sentences.join(" "));
+        sentences.push(format!(
+            "{} of {} ({names}): {said}",
+            of.len(),
+            shards.len()
+        ));
+    }
+    let most = groups.first().map(|(verdict, of)| (verdict.clone(), of));
+    let first = most.as_ref().and_then(|(_, of)| of.first());
+    Explanation {
+        job: job.to_owned(),
+        at: first.map(|one| one.at).unwrap_or_default(),
+        tick: first.and_then(|one| one.tick),
+        verdict: most.map(|(verdict, _)| verdict).unwrap_or_default(),
+        sentences,
+    }
+}
+
+/// Shards that are named before the others are only counted.
+const NAMED: usize = 3;
+
+/// As replicas tell it: with its expressions in one text, and without dialect and days.
+fn shown_schedule(job: &str, text: &str, zone: Option<&str>) -> Result<Schedule, ScheduleError> {
+    let expressions: Vec<String> = text.split(';').map(|e| e.trim().to_owned()).collect();
+    let definition = Definition {
+        expressions: &expressions,
+        zone,
+        ..Definition::default()
+    };
+    Ok(definition.parse()?.of_job(job, Duration::ZERO))
+}
+
 /// The answer for a job as the configuration and the store tell of it: the configuration has the first word on what it is.
 /// It is about the tick at `at`, or the latest one before it; about now by default.
 ///
@@ -89,7 +141,7 @@ pub(crate) fn answer(
     let schedule = match spec {
         Some(spec) => spec.schedule_of(job),
         // What its leader says must do.
-        None => Schedule::parse(&text, None, zone.as_deref()),
+        None => shown_schedule(job, &text, zone.as_deref()),
     };
     let schedule = schedule.map_err(|error| error.to_string())?;
     let ledger = told.ledger.as_deref().map(Ledger::from_body).transpose();

@@ -29,7 +29,7 @@ pub(crate) use super::{
     history::{self as runs, RunRecord},
     presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, SILENT, Standing},
 };
-use crate::node::Token;
+use crate::{job::shard::whole, node::Token};
 pub use definitions::{DefinitionStatus, ReloadStatus};
 pub(crate) use holders::HOLDER_PREFIX;
 pub use holders::HolderStatus;
@@ -45,6 +45,7 @@ pub(crate) mod leaks;
 pub(crate) mod locks;
 pub(crate) mod merge;
 pub(super) mod progress;
+mod shards;
 #[cfg(test)]
 mod tests;
 
@@ -149,6 +150,18 @@ pub struct JobStatus {
     pub trouble: Option<JobTrouble>,
     /// Runs in flight, on all replicas.
     pub running: Vec<RunStatus>,
+    /// How many shards of it there are on the replicas; `null` for a job without shards. What stands above is said of all of them
+    /// together: no replica leads it alone, its next tick is that of the first shard to be due, and it is paused when all are.
+    pub shards: Option<usize>,
+    /// How many of its shards a replica is known to lead.
+    pub shards_led: usize,
+    /// How many of its shards have ended their last run neither `done` nor `skipped`.
+    pub shards_failing: usize,
+    /// How many of its shards are paused.
+    pub shards_paused: usize,
+    /// Each of its shards, in order, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_shard: Vec<Self>,
 }
 
 /// Why the work of a job cannot be looked for.
@@ -288,10 +301,15 @@ impl FleetStatus {
         self.replicas.iter().find(|replica| replica.id == id)
     }
 
-    /// A job by name.
+    /// A job by name, or a shard of one.
     #[must_use]
     pub fn job(&self, name: &str) -> Option<&JobStatus> {
-        self.jobs.iter().find(|job| job.name == name)
+        let shards = |job: &'_ JobStatus| job.name == whole(name);
+        let shards = self.jobs.iter().filter(|job| shards(job));
+        let mut shards = shards.flat_map(|job| &job.by_shard);
+        let mut jobs = self.jobs.iter();
+        jobs.find(|job| job.name == name)
+            .or_else(|| shards.find(|shard| shard.name == name))
     }
 }
 
@@ -332,7 +350,7 @@ impl JobStatus {
     #[doc(hidden)] // for the commands
     #[must_use]
     pub fn wants_leader(&self) -> bool {
-        self.coordination == "leader"
+        self.coordination == "leader" && self.shards.is_none()
     }
 }
 

@@ -23,6 +23,7 @@ use super::{
     },
 };
 use crate::{
+    job::shard::whole,
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
     node::NodeError,
 };
@@ -255,14 +256,16 @@ impl Told {
             remembered,
         };
         let mut fleet = FleetStatus::merged(self.presences, nodes.collect(), locks.wall(), &seen);
-        for pause in self.pauses {
-            if let Ok(at) = fleet.jobs.binary_search_by(|job| job.name.cmp(&pause.job))
-                && let Some(job) = fleet.jobs.get_mut(at)
-            {
+        let pauses = self.pauses.iter().map(|pause| (pause.job.as_str(), pause));
+        let pauses: BTreeMap<&str, &Pause> = pauses.collect();
+        for job in &mut fleet.jobs {
+            // That of all shards of a job stands above that of one.
+            let all = pauses.get(whole(&job.name)).filter(|pause| pause.paused);
+            if let Some(pause) = all.or_else(|| pauses.get(job.name.as_str())) {
                 // What was asked for last; replicas follow.
                 job.paused = pause.paused;
-                job.paused_why = pause.paused.then_some(pause.reason);
-                job.paused_by = pause.paused.then_some(pause.by);
+                job.paused_why = pause.paused.then(|| pause.reason.clone());
+                job.paused_by = pause.paused.then(|| pause.by.clone());
                 job.paused_since = pause.paused.then_some(pause.at);
             }
         }

@@ -39,6 +39,7 @@ mod retry;
 mod run;
 mod said;
 mod setup;
+pub(crate) mod shard;
 mod spec;
 
 pub use coordination::{Coordination, Disagreement};

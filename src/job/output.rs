@@ -88,6 +88,8 @@ mod tests {
             attempt: 1,
             replica: String::new(),
             batch: None,
+            shard: 0,
+            shards: 1,
             params: serde_json::Value::Null,
             checkpoint: None,
         };

@@ -2,13 +2,12 @@
 
 use std::{fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::due::Policy;
 
 /// How often and how soon a failed run is attempted again. `retry = 3` is short for `retry = { attempts = 3 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Retry {
     /// Attempts in all, the first included.
     pub attempts: u32,
@@ -18,6 +17,17 @@ pub struct Retry {
     /// The longest pause.
     #[serde(with = "crate::human::duration")]
     pub max_backoff: Duration,
+}
+
+/// The same as a table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Table {
+    attempts: u32,
+    #[serde(with = "crate::human::duration")]
+    backoff: Duration,
+    #[serde(with = "crate::human::duration")]
+    max_backoff: Duration,
 }
 
 // === impl Retry ===
@@ -57,9 +67,28 @@ impl From<u32> for Retry {
     }
 }
 
-impl Serialize for Retry {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, to)
+impl Default for Table {
+    fn default() -> Self {
+        let Retry {
+            attempts,
+            backoff,
+            max_backoff,
+        } = Retry::default();
+        Self {
+            attempts,
+            backoff,
+            max_backoff,
+        }
+    }
+}
+
+impl Table {
+    fn retry(self) -> Retry {
+        Retry {
+            attempts: self.attempts,
+            backoff: self.backoff,
+            max_backoff: self.max_backoff,
+        }
     }
 }
 
@@ -83,8 +112,8 @@ impl<'de> Deserialize<'de> for Retry {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
-                // The derived one, of the table.
-                Retry::deserialize(de::value::MapAccessDeserializer::new(map))
+                let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(table.retry())
             }
         }
 

@@ -14,7 +14,7 @@ use crate::{
 /// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
 #[derive(Clone)]
 pub struct RunFacts {
-    /// The job's name.
+    /// The job's name; of a shard `NAME.3`.
     pub job: String,
     /// A sortable unique id.
     pub id: String,
@@ -26,6 +26,10 @@ pub struct RunFacts {
     pub replica: String,
     /// The batch that is processed, for `batch` jobs.
     pub batch: Option<String>,
+    /// Which shard of the job this is, counted from 0; 0 for a job without shards.
+    pub shard: usize,
+    /// How many shards the job has; 1 for a job without shards.
+    pub shards: usize,
     /// The job's parameters: as configured, with those of its trigger laid over them.
     pub params: serde_json::Value,
     /// What the last attempt left by [`Run::save_checkpoint`](crate::Run::save_checkpoint).
@@ -95,6 +99,7 @@ impl fmt::Debug for RunFacts {
             .field("attempt", &self.attempt)
             .field("replica", &self.replica)
             .field("batch", &self.batch)
+            .field("shard", &self.shard)
             .finish_non_exhaustive()
     }
 }

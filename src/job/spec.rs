@@ -24,7 +24,8 @@ use crate::{
 pub struct Spec {
     /// Which stock or registered kind of job this is; none for a job that code registers under this name.
     pub kind: Option<String>,
-    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s`, `at TIME`, `continuous` or `manual`; or a list of these.
+    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s` (also `offset 10s` or `offset auto` after it), `at TIME`,
+    /// `continuous` or `manual`; or a list of these.
     pub schedule: Option<Expressions>,
     /// How a numeric weekday is read; with six or seven fields it must be said.
     pub dialect: Option<Dialect>,
@@ -36,9 +37,14 @@ pub struct Spec {
     pub until: Option<String>,
     /// Days of the zone's calendar without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`.
     pub except: Vec<String>,
+    /// One job for each of so many parts of the work, with a lock and a leader of its own, instead of one for all of it.
+    pub shards: Option<usize>,
     /// Each start is delayed by less than this, so that jobs due at the same instant do not all start at it.
     #[serde(with = "crate::human::optional")]
     pub jitter: Option<Duration>,
+    /// Which of the runs that are due together starts first, where the lock nodes cannot take all of them at once: the one with the
+    /// larger number.
+    pub priority: i32,
     /// Which replicas do the work.
     pub coordination: Coordination,
     /// How long the job's lease lasts without an extension; `locks.ttl` unless set.
@@ -102,7 +108,9 @@ impl Default for Spec {
             starting: None,
             until: None,
             except: Vec::new(),
+            shards: None,
             jitter: None,
+            priority: 0,
             coordination: Coordination::Leader,
             ttl: None,
             timeout: None,
@@ -171,7 +179,7 @@ impl Spec {
         serde_json::from_value(merged)
     }
 
-    /// The instants at which the job is due, without its jitter. A spec without a schedule has an empty one, which is an
+    /// The instants at which the job is due, without what depends on its name. A spec without a schedule has an empty one, which is an
     /// error.
     ///
     /// # Errors
@@ -199,14 +207,14 @@ impl Spec {
         }
     }
 
-    /// The schedule of the job of this name, with its jitter, which depends on the name.
+    /// The schedule of the job of this name, with its jitter and its automatic offsets, which depend on the name.
     ///
     /// # Errors
     /// As `parse_schedule`.
     #[doc(hidden)] // for a bench, which asks it for ticks
     pub fn schedule_of(&self, job: &str) -> Result<Schedule, ScheduleError> {
         let jitter = self.jitter.unwrap_or_default();
-        Ok(self.parse_schedule()?.with_jitter(job, jitter))
+        Ok(self.parse_schedule()?.of_job(job, jitter))
     }
 
     /// The rules by which ticks are decided.

@@ -107,7 +107,8 @@ impl Schedule {
     /// Reads one expression. `dialect` and `zone` matter to civil time only, but a zone must exist wherever it is given.
     ///
     /// # Errors
-    /// [`ScheduleError`], which names the field, the value and what is allowed.
+    /// [`ScheduleError`], which names the field, the value and what is allowed. An `offset auto` is refused: where its ticks
+    /// are depends on the name of a job, and here is none.
     pub fn parse(
         expr: &str,
         dialect: Option<Dialect>,
@@ -119,6 +120,14 @@ impl Schedule {
             zone,
             ..Definition::default()
         };
-        definition.parse()
+        let schedule = definition.parse()?;
+        match schedule.depends_on_name() {
+            true => Err(ScheduleError::Every {
+                value: expr.trim().trim_start_matches("@every").trim().to_owned(),
+                problem: "an automatic offset is that of a job, by its name, and here is none"
+                    .to_owned(),
+            }),
+            false => Ok(schedule),
+        }
     }
 }

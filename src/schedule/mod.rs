@@ -9,6 +9,8 @@
 //! | `30 0 8 * * Mon-Fri`, `… 2027` | six fields: second first; seven: year last |
 //! | `@yearly @annually @monthly @weekly @daily @midnight @hourly` | as in crontab; weeks begin on Sunday |
 //! | `@every 90s` | whole multiples of the duration since 1970 in UTC; 100 ms to 366 days |
+//! | `@every 1m offset 20s` | the same, each of them so much later; less than the duration |
+//! | `@every 1m offset auto` | the same, with an offset of the job's own: a function of its name |
 //! | `at 2026-12-24T18:00` | one, in civil time or RFC 3339 |
 //! | `continuous` | none: the job runs as long as its replica leads |
 //! | `manual` | none |
@@ -19,6 +21,12 @@
 //! # Jitter
 //! A delay of the start, below the time that is set and below the distance to the next tick: ticks keep their order and
 //! their names. It is a function of the job's name and the tick.
+//!
+//! # Offsets
+//! `offset auto` gives each job its own place in the period, a whole number of milliseconds, so that a thousand jobs of one
+//! schedule are not due at one instant. It is a hash of the job's name over the period: the same on every replica, in every
+//! version and after every restart. A job under another name has other ticks. Where `jitter` delays a start, an offset moves
+//! the tick itself, and with it its name; both may be used together.
 //!
 //! # Dialects
 //! *crontab* (the default for any number of fields): 0 and 7 are Sunday; when neither the day of month nor the day of
@@ -44,6 +52,8 @@
 //! - S3 The ticks are those of the two tables. (`ticks_are_those_of_the_stated_rules`)
 //! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
 //!   (`delayed_ticks_keep_their_order`)
+//! - S5 An offset is below its period, and a function of the job's name and the period alone.
+//!   (`an_automatic_offset_is_a_function_of_the_name_and_the_period`)
 //!
 //! # Example
 //! ```
@@ -63,9 +73,9 @@ use std::{borrow::Cow, fmt, time::Duration};
 use jiff::Timestamp;
 
 mod bounds;
-#[cfg(any(test, feature = "cli"))]
-mod busy_minute;
 mod civil;
+#[cfg(any(test, feature = "cli"))]
+mod crowd;
 mod days;
 mod definition;
 mod dialect;
@@ -81,7 +91,7 @@ mod tests;
 mod zone;
 
 #[cfg(any(test, feature = "cli"))]
-pub(crate) use busy_minute::busy_minutes;
+pub(crate) use crowd::{Crowd, Herd, Member, Timetable};
 pub(crate) use definition::Definition;
 pub use dialect::Dialect;
 pub use error::{Field, ScheduleError};
@@ -116,9 +126,11 @@ const END_OF_SEARCH: i64 = 4_133_980_800;
 // === impl Schedule ===
 
 impl Schedule {
-    /// With the starts of `job` delayed by less than `most`, each tick by its own delay: see [`Schedule::delay`].
+    /// As the schedule of `job`: with its automatic offsets, and with its starts delayed by less than `most`, each tick by its
+    /// own delay: see [`Schedule::delay`].
     #[must_use]
-    pub(crate) fn with_jitter(mut self, job: &str, most: Duration) -> Self {
+    pub(crate) fn of_job(mut self, job: &str, most: Duration) -> Self {
+        self.kinds.iter_mut().for_each(|kind| kind.settle(job));
         self.jitter = (!most.is_zero()).then(|| Jitter::new(job, most));
         self
     }
@@ -196,9 +208,9 @@ impl Schedule {
     /// steps, however many ticks there are.
     #[must_use]
     pub(crate) fn latest_upto(&self, after: Timestamp, upto: Timestamp) -> Option<Timestamp> {
-        if let Some(period) = self.plain_period() {
-            let tick = upto.as_nanosecond().div_euclid(period) * period;
-            return Timestamp::from_nanosecond(tick)
+        if let Some((period, offset)) = self.plain_period() {
+            let periods = (upto.as_nanosecond() - offset).div_euclid(period);
+            return Timestamp::from_nanosecond(periods * period + offset)
                 .ok()
                 .filter(|tick| *tick > after);
         }
@@ -238,8 +250,8 @@ impl Schedule {
     /// How many ticks lie in (`after`, `upto`]; counting stops at `most`.
     #[must_use]
     pub(crate) fn count(&self, after: Timestamp, upto: Timestamp, most: u64) -> u64 {
-        if let Some(period) = self.plain_period() {
-            let passed = |t: Timestamp| t.as_nanosecond().div_euclid(period);
+        if let Some((period, offset)) = self.plain_period() {
+            let passed = |t: Timestamp| (t.as_nanosecond() - offset).div_euclid(period);
             let count = passed(upto).saturating_sub(passed(after)).max(0);
             return u64::try_from(count).unwrap_or(u64::MAX).min(most);
         }
@@ -322,6 +334,12 @@ impl Schedule {
         self.kinds.iter().any(Kind::ticks)
     }
 
+    /// Whether its ticks depend on whose they are.
+    #[must_use]
+    pub(crate) fn depends_on_name(&self) -> bool {
+        self.kinds.iter().any(Kind::depends_on_name)
+    }
+
     /// The zone in which a cron expression is read, by its name in the time zone database.
     #[must_use]
     pub(crate) fn zone(&self) -> Option<&str> {
@@ -330,15 +348,15 @@ impl Schedule {
         counts.then(|| self.zone.name())
     }
 
-    /// The period in nanoseconds when these are all its multiples.
-    fn plain_period(&self) -> Option<i128> {
+    /// Period and offset in nanoseconds when these are all its ticks.
+    fn plain_period(&self) -> Option<(i128, i128)> {
         match self.kinds[..] {
-            [Kind::Every { period }]
+            [Kind::Every { period, offset }]
                 if self.bounds == Bounds::default()
                     && self.except.is_empty()
                     && self.left_out.is_empty() =>
             {
-                Some(period)
+                Some((period, offset.nanos()))
             }
             _ => None,
         }

@@ -1,6 +1,7 @@
 use super::*;
 
-mod busy_minutes;
+mod crowds;
+mod offsets;
 mod oracle;
 mod properties;
 mod terms;
@@ -8,6 +9,16 @@ mod zones;
 
 fn schedule(expr: &str, zone: &str) -> Schedule {
     Schedule::parse(expr, None, Some(zone)).unwrap()
+}
+
+/// Also one that depends on whose it is.
+fn schedule_of(job: &str, expr: &str, zone: &str) -> Schedule {
+    let definition = Definition {
+        expressions: &[expr.to_owned()],
+        zone: Some(zone),
+        ..Definition::default()
+    };
+    definition.parse().unwrap().of_job(job, Duration::ZERO)
 }
 
 fn at(text: &str) -> Timestamp {

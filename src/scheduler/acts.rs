@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{
+    Engine,
     checkpoints::Saving,
+    start_order::Place,
     term::{Over, TermLoop},
 };
 use crate::{
@@ -85,6 +87,11 @@ impl TermLoop<'_> {
             _ => None,
         });
         let start = ticks.max();
+        let starts = plan.starts().next().is_some();
+        let place = match starts {
+            true => self.turn().await?,
+            false => None,
+        };
         match self.write(&plan.ledger, start).await {
             Ok(()) => {}
             Err(WriteError::TooEarly { ahead }) => {
@@ -98,6 +105,7 @@ impl TermLoop<'_> {
             }
             Err(_) => return Err(Over),
         }
+        drop(place);
         let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
@@ -123,6 +131,23 @@ impl TermLoop<'_> {
             }
         }
         Ok(Carried::Written)
+    }
+
+    /// Waits until this job is the next whose start is written, when many are due together. What was decided stays decided: no
+    /// tick is late because it waited here.
+    async fn turn(&self) -> Result<Option<Place>, Over> {
+        if self.lease.is_none() {
+            // Nothing is asked of the nodes.
+            return Ok(None);
+        }
+        let Engine {
+            name, spec, ctx, ..
+        } = self.engine;
+        tokio::select! {
+            biased;
+            () = self.closing() => Err(Over),
+            place = ctx.start_order.turn(name, spec.priority, &ctx.clock) => Ok(Some(place)),
+        }
     }
 
     /// Tells what was decided, also the run whose place a newer tick takes. `before` is the ledger that it was decided from.

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{History, Intents, LocalStatus, Peers, Recall};
+use super::{History, Intents, LocalStatus, Peers, Recall, StartOrder};
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -32,6 +32,7 @@ pub(crate) struct Context {
     /// Called around every run.
     pub(crate) hooks: Hooks,
     pub(crate) place: Peers,
+    pub(crate) start_order: StartOrder,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.

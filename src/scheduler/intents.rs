@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::{
     intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState},
+    job::shard::shard_of,
     latest,
 };
 
@@ -109,17 +110,20 @@ impl Intents {
         }
     }
 
+    /// A shard is paused by its own name, or by that of its job.
     pub(crate) fn is_paused(&self, job: &str) -> bool {
-        self.pause(job).is_some_and(|pause| pause.paused)
+        self.paused_upto(job) == Some(Timestamp::MAX)
     }
 
     /// Up to where undecided ticks of the job fell into a pause; the end of time while it lasts.
     pub(crate) fn paused_upto(&self, job: &str) -> Option<Timestamp> {
-        let pause = self.pause(job)?;
-        Some(match pause.paused {
+        let all = shard_of(job).and_then(|(whole, _)| self.pause(whole));
+        let pauses = self.pause(job).into_iter().chain(all);
+        let upto = pauses.map(|pause| match pause.paused {
             true => Timestamp::MAX,
             false => pause.at,
-        })
+        });
+        upto.max()
     }
 
     /// The triggers of the job that have not ended, in the order of their ids.

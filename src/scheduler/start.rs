@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Moment,
     event::Event,
-    job::{Run, RunFacts, RunSetup},
+    job::{Run, RunFacts, RunSetup, shard::shard_of},
     ledger::{OpenRun, RunKey},
     run::{Ended, Flight, PreparedRun},
 };
@@ -49,6 +49,8 @@ impl TermLoop<'_> {
             attempt: attempt.attempt,
             replica: ctx.replica.clone(),
             batch: None,
+            shard: shard_of(&engine.name).map_or(0, |(_, number)| number),
+            shards: engine.spec.shards.unwrap_or(1),
             params: attempt.given.over(&engine.spec.params),
             checkpoint: attempt.checkpoint.clone(),
         };

@@ -23,6 +23,7 @@ mod reload;
 mod renewals;
 mod runs;
 mod same_seed;
+mod shards;
 mod slots;
 mod spread;
 mod takeovers;

@@ -301,6 +301,8 @@ async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
         attempt: 1,
         replica: "a".into(),
         batch: None,
+        shard: 0,
+        shards: 1,
         params: serde_json::Value::Null,
         checkpoint: None,
     };

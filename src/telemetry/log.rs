@@ -223,6 +223,8 @@ mod tests {
             attempt: 2,
             replica: "host-1-a".to_owned(),
             batch: Some("cell-7".to_owned()),
+            shard: 0,
+            shards: 1,
             params: serde_json::json!({"password": "hunter2"}),
             checkpoint: Some("hunter2".into()),
         };

@@ -11,7 +11,7 @@
 )]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
@@ -26,6 +26,7 @@ use super::Seen;
 use crate::{
     clock::Clock,
     event::{Event, Events},
+    job::shard::shard_of,
     lease::Loss,
     node::Token,
     spawn::Spawn,
@@ -81,6 +82,8 @@ struct Inner {
     asks: Asks,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
+    /// Jobs with shards, whose series are those of all their shards together: a thousand shards would be thirty thousand series.
+    sharded: Mutex<BTreeSet<String>>,
 }
 
 // === impl Metrics ===
@@ -93,6 +96,7 @@ impl Metrics {
             families: Families::new(version),
             asks: Asks::default(),
             jobs: Mutex::new(BTreeSet::new()),
+            sharded: Mutex::new(BTreeSet::new()),
         }))
     }
 
@@ -117,11 +121,19 @@ impl Metrics {
     /// `rate()`. Those of its lock (job names are also the `resource` of their locks) begin with the first attempt at it
     /// and the first extension: a job that others lead has few.
     pub(crate) fn declare_job(&self, job: &str, has_leader: bool) {
-        if has_leader && self.jobs().insert(job.to_owned()) {
-            self.0.families.leader.of([job]);
-        }
-        // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
         let families = &self.0.families;
+        if let Some((whole, number)) = shard_of(job) {
+            self.sharded().insert(whole.to_owned());
+            if has_leader {
+                // They are declared in order: the last one tells their number, also after a reload.
+                families.shards.set([whole], number + 1);
+                families.shards_led.of([whole]);
+            }
+        } else if has_leader && self.jobs().insert(job.to_owned()) {
+            families.leader.of([job]);
+        }
+        let job = self.series(job);
+        // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
         for outcome in ["done", "failed", "timeout", "panicked"] {
             families.job_runs.of([job, outcome]);
         }
@@ -131,18 +143,21 @@ impl Metrics {
 
     /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
     pub(crate) fn expect_success(&self, job: &str) {
+        let job = self.series(job);
         self.0.families.job_last_success.of([job]);
     }
 
     /// Counts one event that happened at `wall`.
     pub(crate) fn on(&self, event: &Event, wall: Timestamp) {
         let f = &self.0.families;
+        let series = |name| self.series(name);
         match event {
             Event::Acquire {
                 resource,
                 outcome,
                 took,
             } => {
+                let resource = series(resource);
                 f.may_fail(resource, "acquire", &["no_quorum"]);
                 f.lock_wait.took([resource, outcome], *took);
                 // Losing to another replica is an ordinary value, not a failure.
@@ -153,6 +168,7 @@ impl Metrics {
             Event::Renewed {
                 resource, took, ok, ..
             } => {
+                let resource = series(resource);
                 f.may_fail(resource, "renew", &["no_quorum", "expired"]);
                 f.lock_renew.took([resource], *took);
                 if !ok {
@@ -164,6 +180,7 @@ impl Metrics {
                 loss,
                 held,
             } => {
+                let resource = series(resource);
                 f.lock_hold.took([resource], *held);
                 if matches!(loss, Loss::Expired | Loss::Taken) {
                     f.failed(resource, "renew", loss_word(loss));
@@ -181,23 +198,33 @@ impl Metrics {
                 token,
                 leaderless,
             } => {
-                self.jobs().insert(job.clone());
-                f.leader.set([job], 1);
-                f.fencing_token.set([job], token.0);
+                let of = series(job);
+                // Of shards it is counted when it is asked for.
+                if of == job {
+                    self.jobs().insert(of.to_owned());
+                    f.leader.set([of], 1);
+                    f.fencing_token.set([of], token.0);
+                }
+                let job = of;
                 f.leadership_changes.add([job, "elected"], 1);
                 if let Some(gap) = leaderless {
                     f.leaderless.took([job], *gap);
                 }
             }
             Event::StandingBy { job, why } => {
-                self.jobs().insert(job.clone());
-                f.leader.set([job], 0);
+                let of = series(job);
+                if of == job {
+                    self.jobs().insert(of.to_owned());
+                    f.leader.set([of], 0);
+                }
+                let job = of;
                 f.leadership_changes.add([job, loss_word(why)], 1);
             }
-            Event::RunStarted { job, delay, .. } => f.job_start_delay.took([job], *delay),
+            Event::RunStarted { job, delay, .. } => f.job_start_delay.took([series(job)], *delay),
             Event::RunEnded {
                 job, outcome, took, ..
             } => {
+                let job = series(job);
                 f.job_runs.add([job, outcome], 1);
                 f.job_duration.took([job], *took);
                 if *outcome == "done" {
@@ -207,10 +234,11 @@ impl Metrics {
             }
             Event::TicksSkipped {
                 job, why, count, ..
-            } => f.ticks_skipped.add([job, why], *count),
+            } => f.ticks_skipped.add([series(job), why], *count),
             Event::BatchEnded {
                 job, outcome, took, ..
             } => {
+                let job = series(job);
                 f.batches.add([job, outcome], 1);
                 f.batch_duration.took([job], *took);
             }
@@ -218,9 +246,9 @@ impl Metrics {
                 job,
                 outcome,
                 count,
-            } => f.notifications.add([job, outcome], *count),
-            Event::EngineDied { job, .. } => f.engine_deaths.add([job], 1),
-            Event::Backlog { job, items } => f.notification_backlog.set([job], *items),
+            } => f.notifications.add([series(job), outcome], *count),
+            Event::EngineDied { job, .. } => f.engine_deaths.add([series(job)], 1),
+            Event::Backlog { job, items } => f.notification_backlog.set([series(job)], *items),
             Event::HeldItems {
                 job,
                 retry,
@@ -238,7 +266,7 @@ impl Metrics {
                     f.notification_items.set([job, state], *items);
                 }
             }
-            Event::Definitions { job, count } => f.job_definitions.set([job], *count),
+            Event::Definitions { job, count } => f.job_definitions.set([series(job)], *count),
             Event::Reloaded { ok, at } => {
                 f.config_reload_successful.set((*ok).into());
                 if *ok {
@@ -271,25 +299,43 @@ impl Metrics {
     pub(crate) fn render(&self, exposition: Exposition) -> String {
         let Inner { families, asks, .. } = &*self.0;
         self.ask_terms();
-        asks.overdue.ask(|jobs| families.tick_overdue.only(jobs));
-        asks.ahead.ask(|jobs| families.clock_ahead.only(jobs));
-        asks.paused.ask(|jobs| families.job_paused.only(jobs));
+        let longest = |jobs: &[(String, Duration)]| self.gathered(jobs, Duration::max);
+        asks.overdue
+            .ask(|jobs| families.tick_overdue.only(&longest(jobs)));
+        asks.ahead
+            .ask(|jobs| families.clock_ahead.only(&longest(jobs)));
+        asks.paused.ask(|jobs| {
+            families
+                .job_paused
+                .only(&self.gathered(jobs, |a, b| a && b))
+        });
         exposition.render(&families.registry)
     }
 
     fn ask_terms(&self) {
         let f = &self.0.families;
         self.0.asks.terms.ask(|held| {
+            let mut terms: BTreeMap<&str, Vec<&HeldTerm>> = BTreeMap::new();
+            for term in held {
+                terms.entry(self.series(&term.job)).or_default().push(term);
+            }
+            let sharded = self.sharded().clone();
             let mut jobs = self.jobs();
-            jobs.extend(held.iter().map(|term| term.job.clone()));
-            for job in jobs.iter() {
-                let term = held.iter().find(|term| &term.job == job);
-                f.leader.set([job], term.is_some());
-                if let Some(term) = term {
-                    let left = term.remaining.as_secs_f64();
-                    f.lease_remaining.of([job]).set(left);
-                    f.lease_margin.set([job], term.margin);
-                    f.fencing_token.set([job], term.token.0);
+            let led = terms.keys().filter(|job| !sharded.contains(**job));
+            jobs.extend(led.map(|job| (*job).to_owned()));
+            for job in jobs.iter().chain(&sharded) {
+                let terms = terms.get(job.as_str()).map_or(&[][..], Vec::as_slice);
+                match sharded.contains(job) {
+                    true => f.shards_led.set([job], terms.len()),
+                    false => f.leader.set([job], !terms.is_empty()),
+                }
+                let remaining = terms.iter().map(|term| term.remaining).min();
+                let margin = terms.iter().map(|term| term.margin).min();
+                if let Some((remaining, margin)) = remaining.zip(margin) {
+                    f.lease_remaining.of([job]).set(remaining.as_secs_f64());
+                    f.lease_margin.set([job], margin);
+                    let token = terms.iter().map(|term| term.token.0).max();
+                    f.fencing_token.set([job], token.unwrap_or_default());
                 } else {
                     // Absent, not zero: an alert on a small remainder must not fire for every standby, and a margin of zero
                     // means that the next node is one too many.
@@ -298,6 +344,36 @@ impl Metrics {
                 }
             }
         });
+    }
+
+    /// The job in whose series something is counted: of a shard the one that it is a part of.
+    fn series<'a>(&self, name: &'a str) -> &'a str {
+        match shard_of(name) {
+            // A lock of the program may have a dot in its name, too.
+            Some((whole, _)) if self.sharded().contains(whole) => whole,
+            _ => name,
+        }
+    }
+
+    /// One value for each series.
+    fn gathered<T: Copy>(&self, jobs: &[(String, T)], add: impl Fn(T, T) -> T) -> Vec<(String, T)> {
+        let mut all: BTreeMap<&str, T> = BTreeMap::new();
+        for (job, value) in jobs {
+            let known = all.entry(self.series(job));
+            known
+                .and_modify(|known| *known = add(*known, *value))
+                .or_insert(*value);
+        }
+        all.into_iter()
+            .map(|(job, value)| (job.to_owned(), value))
+            .collect()
+    }
+
+    fn sharded(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.0
+            .sharded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

@@ -15,7 +15,7 @@ use crate::{
     batch::BatchJob,
     clock::Moment,
     human::Span,
-    job::{Checkpoints, Job, JobError, Outcome, Run, RunFacts, RunSetup},
+    job::{Checkpoints, Job, JobError, Outcome, Run, RunFacts, RunSetup, shard::shard_of},
     lock::Locks,
     node::{Node, memory::MemoryNode},
     sim_clock::SimTime,
@@ -95,6 +95,8 @@ impl OneRun {
             attempt: 1,
             replica: "r1".to_owned(),
             batch,
+            shard: 0,
+            shards: 1,
             params: Value::Object(serde_json::Map::new()),
             checkpoint: None,
         };
@@ -109,9 +111,11 @@ impl OneRun {
         }
     }
 
-    /// The job's name; `job` unless set.
+    /// The job's name; `job` unless set. `job.3` is the last one of four shards.
     pub fn name(mut self, job: &str) -> Self {
         job.clone_into(&mut self.facts.job);
+        let shard = shard_of(job).map_or(0, |(_, number)| number);
+        (self.facts.shard, self.facts.shards) = (shard, shard + 1);
         self
     }
 

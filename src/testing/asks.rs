@@ -6,6 +6,7 @@ use super::{Fleet, Replica};
 use crate::{
     fleet::{Fleet as Client, FleetError},
     intent::{Trigger, TriggerParams, TriggerState},
+    job::shard::is_of,
 };
 
 /// How long an answer waits for those whom it concerns.
@@ -14,14 +15,20 @@ const HEARD: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Fleet {
-    /// Asks for one run of the job now. [`Fleet::triggered`] says what became of it.
+    /// Asks for one run of the job now, of one with shards for one of each. [`Fleet::triggered`] says what became of it.
     ///
     /// # Panics
     /// When no majority of the lock nodes takes it.
     pub async fn trigger(&self, job: &str) -> Trigger {
         self.book().did(format!("trigger({job:?})"));
         let client = self.client();
-        let trigger = done(client.ask_for_run(job, TriggerParams::default()).await);
+        let all = self.zones().into_iter().map(|(name, _)| name);
+        let shards: Vec<String> = all.filter(|name| name != job && is_of(name, job)).collect();
+        let given = TriggerParams::default();
+        let trigger = done(match shards.is_empty() {
+            true => client.ask_for_run(job, given).await,
+            false => client.ask_for_all(job, shards, given).await,
+        });
         self.look();
         trigger
     }

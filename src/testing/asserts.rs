@@ -10,11 +10,14 @@ use super::{
     report::{self, written},
     sim::at,
 };
-use crate::status::{RunRecord, runs::RUNNING};
+use crate::{
+    job::shard::is_of,
+    status::{RunRecord, runs::RUNNING},
+};
 
 impl Fleet {
     /// All runs of the job so far, in the order of their starts, with what they left to read: one record per attempt. Of
-    /// jobs that run everywhere those of all replicas. Unlike the history of a fleet it knows the true time, and runs whose
+    /// jobs that run everywhere those of all replicas, of jobs with shards those of all shards. Unlike the history of a fleet it knows the true time, and runs whose
     /// process has died at once: they are `interrupted`.
     ///
     /// # Panics
@@ -24,7 +27,7 @@ impl Fleet {
     pub fn runs(&self, job: &str) -> Vec<RunRecord> {
         self.zone(job);
         let pages = self.book().read();
-        let of_job = pages.runs.iter().filter(|run| run.job == job);
+        let of_job = pages.runs.iter().filter(|run| is_of(&run.job, job));
         of_job.cloned().collect()
     }
 
@@ -45,7 +48,7 @@ impl Fleet {
     #[must_use]
     pub fn is_running(&self, job: &str) -> bool {
         let pages = self.book().read();
-        let mut runs = pages.runs.iter().filter(|run| run.job == job);
+        let mut runs = pages.runs.iter().filter(|run| is_of(&run.job, job));
         let mut batches = pages.batches.iter().filter(|batch| batch.job == job);
         runs.any(|run| run.outcome == RUNNING) || batches.any(|batch| batch.outcome == RUNNING)
     }
@@ -84,12 +87,12 @@ impl Fleet {
     #[track_caller]
     pub fn assert_once_per_tick(&self, job: &str) {
         let (runs, zone) = (self.runs(job), self.zone(job));
-        let mut done: BTreeMap<Timestamp, u32> = BTreeMap::new();
+        let mut done: BTreeMap<(Timestamp, &str), u32> = BTreeMap::new();
         for run in runs.iter().filter(|run| run.outcome == "done") {
-            *done.entry(run.tick).or_default() += 1;
+            *done.entry((run.tick, &run.job)).or_default() += 1;
         }
         self.assert_rules(job);
-        if let Some((tick, times)) = done.into_iter().find(|(_, times)| *times > 1) {
+        if let Some(((tick, _), times)) = done.into_iter().find(|(_, times)| *times > 1) {
             let (tick, runs) = (written(tick, &zone), report::runs(job, &runs, &zone));
             panic!("{job} was run to its end {times} times for the tick {tick}\n{runs}");
         }
@@ -118,7 +121,11 @@ impl Fleet {
     #[track_caller]
     fn assert_rules(&self, job: &str) {
         let pages = self.book().read();
-        let found = pages.violations.iter().find(|(of, _)| of == job).cloned();
+        let found = pages
+            .violations
+            .iter()
+            .find(|(of, _)| is_of(of, job))
+            .cloned();
         drop(pages);
         if let Some((_, what)) = found {
             panic!("{job}: {what}");
@@ -128,7 +135,7 @@ impl Fleet {
     #[track_caller]
     fn zone(&self, job: &str) -> TimeZone {
         let zones = self.zones();
-        match zones.iter().find(|(name, _)| name == job) {
+        match zones.iter().find(|(name, _)| is_of(name, job)) {
             Some((_, zone)) => zone.clone(),
             None => {
                 let names: Vec<&str> = zones.iter().map(|(name, _)| name.as_str()).collect();

@@ -8,7 +8,7 @@ use super::Replica;
 use crate::{
     batch::BatchJob,
     human::Span,
-    job::{Coordination, Job, Spec},
+    job::{Coordination, Job, Spec, shard::names_of},
     worker::ready::{Body, Ready},
 };
 
@@ -134,7 +134,7 @@ impl Sim {
         self
     }
 
-    /// Adds a job. `make` makes it anew whenever a replica starts, as its process would: what a job keeps in memory is
+    /// Adds a job, with all its shards. `make` makes it anew whenever a replica starts, as its process would: what a job keeps in memory is
     /// gone after [`Fleet::kill`](super::Fleet::kill); what stands for the world outside, the closure shares between them.
     ///
     /// # Panics
@@ -176,11 +176,13 @@ impl Sim {
         if let Err(error) = spec.schedule_of(name) {
             panic!("job {name:?} has no schedule: {error}");
         }
-        self.jobs.push(Recruit {
-            name: name.to_owned(),
-            spec,
-            make,
+        // Each shard is a job.
+        let recruits = names_of(name, &spec).into_iter().map(|name| Recruit {
+            name,
+            spec: spec.clone(),
+            make: make.clone(),
         });
+        self.jobs.extend(recruits);
         self
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Result},
     fleet::{Fleet, FleetError, TriggerState, Until, view::shared::SharedView},
     human::Brief,
+    job::shard::is_of,
     scheduler::Context,
     secret::Secret,
     status::{FleetStatus, LockStatus, Role, RunRecord},
@@ -62,7 +63,7 @@ impl AdminSource for Source {
             .seen
             .fleet(&self.ctx.locks, me, pauses, remembered)
             .await;
-        fleet.unwrap_or_default()
+        fleet.unwrap_or_default().gathered()
     }
 
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {
@@ -71,9 +72,16 @@ impl AdminSource for Source {
     }
 
     async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
-        let found = self.client().runs(job, limit).await;
-        let mut found = found.map_err(|error| error.to_string())?;
         let fleet = self.fleet().await;
+        let shards = fleet.job(job).map_or(&[][..], |job| &job.by_shard);
+        let found = match shards.len() {
+            0 => self.client().runs(job, limit).await,
+            _ => {
+                let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
+                self.client().runs_of_few(job, &names, limit).await
+            }
+        };
+        let mut found = found.map_err(|error| error.to_string())?;
         let known = !found.is_empty() || fleet.job(job).is_some();
         RunRecord::add_progress(&mut found, &fleet);
         Ok(known.then_some(found))
@@ -104,7 +112,12 @@ impl AdminSource for Source {
     }
 
     fn leads(&self, job: &str) -> Option<bool> {
-        self.ctx.local_status.is_leading(job)
+        let status = &self.ctx.local_status;
+        // Of a job with shards: any of them.
+        let shards = || status.names().into_iter().filter(|name| is_of(name, job));
+        status
+            .is_leading(job)
+            .or_else(|| shards().filter_map(|name| status.is_leading(&name)).max())
     }
 
     fn leads_any(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::{
     job::Hooks,
     lock::Locks,
     run::Gate,
-    scheduler::{Author, Context, History, Intents, LocalStatus, Peers, Recall},
+    scheduler::{Author, Context, History, Intents, LocalStatus, Peers, Recall, StartOrder},
     spawn::Spawn,
 };
 
@@ -59,6 +59,7 @@ impl Setup {
             recall: Recall::default(),
             hooks: self.hooks,
             place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover),
+            start_order: StartOrder::default(),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,
             locks,

@@ -58,7 +58,7 @@ pub(super) async fn run(
     let all = all
         .iter()
         .map(|(name, spec)| worker.registry.ready(name, spec));
-    let jobs = all.collect::<Result<Vec<Ready>>>()?;
+    let jobs = all.collect::<Result<Vec<Vec<Ready>>>>()?.concat();
 
     let stop = CancellationToken::new();
     // Whichever way this ends: observers must not outlive it.
@@ -150,7 +150,7 @@ pub(super) async fn run(
             signal = next(&mut signals, &mut reload) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
                 Some(Signal::Dump) => match view::fleet(&locks).await {
-                    Ok(fleet) => event_log::dump(&fleet),
+                    Ok(fleet) => event_log::dump(&fleet.gathered()),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
                 Some(Signal::Hangup) if drain.is_cancelled() => {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::{
     batch::{BatchJob, engine::BatchEngine},
     due::Policy,
-    job::{Coordination, Job, Spec},
+    job::{Coordination, Job, Spec, shard::names_of},
     schedule::{Schedule, ScheduleError},
     scheduler::{Context, Engine, NextDefinition},
     status::{JobPresence, Standing},
@@ -44,6 +44,30 @@ impl Body {
 // === impl Ready ===
 
 impl Ready {
+    /// A configured job, or all its shards: they share its work and its definition.
+    pub(crate) fn all(
+        name: &str,
+        body: Body,
+        spec: &Arc<Spec>,
+    ) -> Result<Vec<Self>, ScheduleError> {
+        let written = spec.parse_schedule()?;
+        let jitter = spec.jitter.unwrap_or_default();
+        let own = written.depends_on_name() || !jitter.is_zero();
+        let shared = Arc::new(written);
+        let ready = |name: String| Self {
+            body: body.clone(),
+            schedule: match own {
+                true => Arc::new(Schedule::clone(&shared).of_job(&name, jitter)),
+                false => shared.clone(),
+            },
+            policy: spec.policy(),
+            spec: spec.clone(),
+            name,
+        };
+        Ok(names_of(name, spec).into_iter().map(ready).collect())
+    }
+
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn new(name: &str, body: Body, spec: Arc<Spec>) -> Result<Self, ScheduleError> {
         Ok(Self {
             name: name.to_owned(),

@@ -171,14 +171,15 @@ impl Registry {
         })
     }
 
-    /// A configured job, ready to run. What fails here is a defect of the check before it, and nothing has started.
-    pub(super) fn ready(&self, name: &str, spec: &Arc<Spec>) -> Result<Ready, Error> {
+    /// A configured job, or its shards, ready to run. What fails here is a defect of the check before it, and nothing has
+    /// started.
+    pub(super) fn ready(&self, name: &str, spec: &Arc<Spec>) -> Result<Vec<Ready>, Error> {
         let failed = |why| Error::Job {
             name: name.to_owned(),
             why,
         };
         let body = self.body(name, spec).map_err(failed)?;
-        Ready::new(name, body, spec.clone()).map_err(|error| failed(error.to_string()))
+        Ready::all(name, body, spec).map_err(|error| failed(error.to_string()))
     }
 }
 

@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use super::{ready::Ready, replica::Replica};
-use crate::config::{Backend, Loaded, LockSettings, TelemetrySettings, shown_store_file};
+use crate::{
+    config::{Backend, Loaded, LockSettings, TelemetrySettings, shown_store_file},
+    job::shard::{shard_of, whole},
+};
 
 /// So many jobs are shown with their next tick; the command `jobs` shows the others.
 const SHOWN: usize = 10;
@@ -77,12 +80,14 @@ pub(super) fn show_replica(replica: &Replica) {
     show_jobs(jobs, ctx.locks.wall());
 }
 
-/// Shows the jobs with their next ticks: a line each, and one for all beyond the first ten.
+/// Shows the jobs with their next ticks: a line each, also for one with shards, and one for all beyond the first ten.
 fn show_jobs(jobs: &[Ready], now: Timestamp) {
-    let enabled = || jobs.iter().filter(|job| job.spec.enabled);
+    let first = |job: &&Ready| shard_of(&job.name).is_none_or(|(_, number)| number == 0);
+    let enabled = || jobs.iter().filter(|job| job.spec.enabled).filter(first);
     for job in enabled().take(SHOWN) {
         let (schedule, next) = (job.schedule.to_string(), next(job, now));
-        tracing::info!(job = job.name, schedule, next, "job");
+        let shards = job.spec.shards;
+        tracing::info!(job = whole(&job.name), shards, schedule, next, "job");
     }
     let more = enabled().count().saturating_sub(SHOWN);
     if more > 0 {

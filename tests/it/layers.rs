@@ -37,7 +37,7 @@ const LAYERS: check::Layers = &[
         &["event", "fleet", "job", "run", "schedule", "scheduler"],
     ),
     // Around the worker: they read events and status, and decide nothing.
-    ("telemetry", &["event", "fleet", "terminal"]),
+    ("telemetry", &["event", "fleet", "job", "terminal"]),
     ("admin", &["fleet", "network", "telemetry"]),
     // Configuration is composed of the settings of those below; only the worker and the commands read it.
     (
@@ -91,6 +91,7 @@ const LAYERS: check::Layers = &[
             "config",
             "error",
             "fleet",
+            "job",
             "ledger",
             "network",
             "schedule",

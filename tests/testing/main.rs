@@ -9,8 +9,11 @@
 
 mod alone;
 mod batches;
+#[cfg(feature = "sqlite")]
+mod customers;
 mod failing;
 mod guide;
+mod shards;
 mod speed;
 mod stock;
 

@@ -6,7 +6,8 @@
 //! # Environment
 //! That of the worker, without its own `WATCHKEEPER_*` variables, which may hold secrets; or nothing, with
 //! `inherit_env = false`. On top come `env` and, of the run, `WATCHKEEPER_JOB`, `_TICK` (RFC 3339, UTC), `_ATTEMPT`,
-//! `_TOKEN` (the fencing token), `_RUN_ID`, `_REPLICA`, and `_KEY` (the lock, where there is one).
+//! `_TOKEN` (the fencing token), `_RUN_ID`, `_REPLICA`, `_SHARD` (from 0) and `_SHARDS` (1 without shards), and `_KEY` (the lock,
+//! where there is one).
 //!
 //! # Outcomes
 //! | the command | the run |
@@ -274,6 +275,8 @@ fn facts(run: &Run) -> impl Iterator<Item = (OsString, OsString)> {
         ("WATCHKEEPER_TOKEN", Some(run.token().0.to_string())),
         ("WATCHKEEPER_RUN_ID", Some(run.id().to_owned())),
         ("WATCHKEEPER_REPLICA", Some(run.facts().replica.clone())),
+        ("WATCHKEEPER_SHARD", Some(run.facts().shard.to_string())),
+        ("WATCHKEEPER_SHARDS", Some(run.facts().shards.to_string())),
         ("WATCHKEEPER_KEY", key),
     ];
     let some = |(name, value): (&str, Option<String>)| Some((name.into(), value?.into()));

@@ -160,6 +160,8 @@ mod tests {
             attempt: 2,
             replica: "a".to_owned(),
             batch: None,
+            shard: 0,
+            shards: 1,
             params: Value::Null,
             checkpoint: None,
         };

@@ -128,6 +128,8 @@ pub(crate) fn run() -> Run {
         attempt: 1,
         replica: "a".to_owned(),
         batch: None,
+        shard: 0,
+        shards: 1,
         params: Value::Null,
         checkpoint: None,
     };

@@ -193,6 +193,8 @@ const RULES: &[&str] = &[
     "admin.hosts = [\"https://example.org\"]",
     "J jitter = \"1h\"\nschedule = \"@every 1h\"",
     "J misfire_limit = 0",
+    "J shards = 10001",
+    "J shards = 4\ncoordination = \"everywhere\"",
     "J timeout = \"0s\"",
     "J retry = 0",
     "J retry = { backoff = \"2m\" }",

@@ -103,6 +103,23 @@ fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
             ));
         }
     }
+    let shards = fleet.jobs.iter().filter(|job| job.coordination == "leader");
+    for (job, all) in shards.filter_map(|job| Some((job, job.shards?))) {
+        if !job.leader_known {
+            found.push(Finding::warning(
+                &job.name,
+                "it is not known who leads all of its shards: too few lock nodes answer",
+                "see the findings about the nodes; look again when a majority of them answers",
+            ));
+        } else if job.shards_led < all && candidates {
+            found.push(Finding::error(
+                &job.name,
+                format!("nobody leads {} of its {all} shards", all - job.shards_led),
+                "look again in one ttl, which a takeover needs; then see which (watchkeeper status --shards) and the \
+                 replicas' logs",
+            ));
+        }
+    }
     for job in fleet.jobs.iter().filter(|job| job.wants_leader()) {
         if !job.leader_known {
             found.push(Finding::warning(
@@ -306,6 +323,12 @@ mod tests {
                 Severity::Warning,
                 "not known who leads it",
                 "majority",
+            ),
+            (
+                |f| (f.jobs[0].shards, f.jobs[0].shards_led) = (Some(64), 61),
+                Severity::Error,
+                "nobody leads 3 of its 64 shards",
+                "status --shards",
             ),
             (
                 |f| f.jobs[0].leader = None,

@@ -200,6 +200,11 @@ impl Of<'_> {
             backlog: Some(5),
             held: Some(Self::held()),
             running: vec![self.run(false), self.run(true)],
+            shards: None,
+            shards_led: 0,
+            shards_failing: 0,
+            shards_paused: 0,
+            by_shard: Vec::new(),
         }
     }
 

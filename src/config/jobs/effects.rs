@@ -94,6 +94,13 @@ impl Effects<'_> {
         }
         let a_lock_of_its_own =
             matches!(spec.coordination, Coordination::Leader | Coordination::Tick);
+        if spec.priority != default.priority && !a_lock_of_its_own {
+            found.warn(
+                &["priority", "coordination"],
+                "it has no effect: its runs wait for no lock node, and begin when they are due",
+                leave_out("priority"),
+            );
+        }
         if spec.definition != default.definition && (!a_lock_of_its_own || self.failover) {
             found.warn(
                 &["definition"],

@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     finding::Findings,
     human::Span,
-    job::{Coordination, Spec, Unstoppable},
+    job::{Coordination, Spec, Unstoppable, shard::MOST_SHARDS},
     ledger::MAX_WAITING,
     schedule::{Schedule, ScheduleError},
     secret::redact,
@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         at.schedule(&schedule, &mut here);
         let schedule = schedule.ok();
         at.coordination(work, &mut here);
+        at.shards(&mut here);
         places::check(spec, schedule.as_ref(), &mut here);
         at.times(&mut here);
         at.ends(&mut here);
@@ -244,6 +245,38 @@ impl At<'_> {
                 "write misfire = \"skip\" to start none",
             );
         }
+    }
+
+    /// How many jobs are made of it.
+    fn shards(&self, found: &mut Findings) {
+        let Some(shards) = self.spec.shards else {
+            return;
+        };
+        if shards == 0 {
+            found.error(
+                &["shards"],
+                "there would be no job at all",
+                "write 1 to 10000, leave shards out for one job, or write enabled = false",
+            );
+        } else if shards > MOST_SHARDS {
+            found.error(
+                &["shards"],
+                format!(
+                    "{shards} is not from 1 to {MOST_SHARDS}: each shard has a lock and a leader"
+                ),
+                "keep what is done in a table, and let some hundred shards claim their parts of it",
+            );
+        }
+        let why = match self.spec.coordination {
+            Coordination::Batch => "batches are shared out among all replicas without shards",
+            Coordination::Everywhere => "each replica would do every part of the work",
+            Coordination::Leader | Coordination::Tick => return,
+        };
+        found.error(
+            &["shards", "coordination"],
+            why,
+            "leave shards out, or write coordination = \"leader\" or \"tick\"",
+        );
     }
 
     fn times(&self, found: &mut Findings) {

@@ -12,7 +12,7 @@ pub(super) fn check(
     now: Timestamp,
     found: &mut Findings,
 ) {
-    let schedule = schedule.with_jitter(name, spec.jitter.unwrap_or_default());
+    let schedule = schedule.of_job(name, spec.jitter.unwrap_or_default());
     if !spec.enabled || !schedule.has_ticks() || schedule.next_after(now).is_some() {
         return;
     }

@@ -799,6 +799,71 @@ fn a_kind_says_what_is_wrong_with_its_parameters() {
 }
 
 #[test]
+fn a_number_of_shards_that_cannot_be_names_key_and_remedy() {
+    let job = |lines: &str| {
+        let file = format!("[jobs.a]\n{lines}");
+        Setup::file(&file).code("a", Spec::cron("@daily")).problem()
+    };
+    for (lines, problem, remedy) in [
+        (
+            "shards = 0",
+            "shards: there would be no job",
+            "leave shards out",
+        ),
+        (
+            "shards = 10001",
+            "shards: 10001 is not from 1 to 10000",
+            "some hundred shards",
+        ),
+        (
+            "shards = 9223372036854775807",
+            "shards: 9223372036854775807 is not from 1 to 10000",
+            "some hundred shards",
+        ),
+        (
+            "shards = 4\ncoordination = \"everywhere\"",
+            "shards: each replica would do every part",
+            "coordination = \"leader\"",
+        ),
+    ] {
+        let line = job(lines);
+        assert!(line.contains(&format!("jobs.a.{problem}")), "{line}");
+        assert!(line.contains(remedy), "{line}");
+    }
+    for lines in [
+        "shards = -1",
+        "shards = 1.5",
+        "shards = \"four\"",
+        "shards = [4]",
+        "shards = true",
+    ] {
+        let line = job(lines);
+        assert!(line.contains("jobs.a.shards"), "{lines}: {line}");
+    }
+    for lines in [
+        "shards = 1",
+        "shards = 10000",
+        "shards = 64\ncoordination = \"tick\"",
+    ] {
+        let file = format!("[jobs.a]\n{lines}");
+        let setup = Setup::file(&file).code("a", Spec::cron("@daily"));
+        assert_eq!(setup.lines(), [""; 0], "{lines}");
+    }
+    let by_env = Setup::file("")
+        .code("a", Spec::cron("@daily"))
+        .env("JOBS__A__SHARDS", "7");
+    assert_eq!(by_env.loaded().config.jobs["a"].shards, Some(7));
+}
+
+#[test]
+fn no_job_can_have_the_name_of_a_shard() {
+    // So no clash is possible: neither from a file nor from code.
+    let setup = Setup::file("").code("a", Spec::cron("@daily").shards(2));
+    let line = setup.code("a.0", Spec::cron("@daily")).problem();
+    assert!(line.contains("this is no name for a job"), "{line}");
+}
+
+#[test]
 fn overlap_and_concurrency_that_cannot_hold_name_key_and_remedy() {
     let job = |lines: &str| {
         let file = format!("[jobs.a]\n{lines}");

@@ -313,7 +313,7 @@ proptest! {
             body: String::new(),
             schedule: Schedule::parse(expr, None, Some("Europe/Berlin"))
                 .unwrap()
-                .with_jitter("job", Duration::from_millis(jitter)),
+                .of_job("job", Duration::from_millis(jitter)),
             policy: Policy { misfire, interrupted, overlap, concurrency, attempts },
             // Shortly before the clocks go back in Berlin.
             true_ms: 1_792_889_900_000,

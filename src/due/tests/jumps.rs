@@ -143,7 +143,7 @@ proptest! {
             body: String::new(),
             schedule: Schedule::parse(expr, None, None)
                 .unwrap()
-                .with_jitter("job", Duration::from_millis(jitter)),
+                .of_job("job", Duration::from_millis(jitter)),
             policy: Policy { misfire, interrupted, overlap, concurrency, attempts: 2 },
             true_ms: 1_792_889_900_000,
             clock: 0,

@@ -1,6 +1,6 @@
 //! Why nothing was asked of a fleet, or nothing is known of it.
 
-use super::super::intent::TooMany;
+use super::super::intent::{MOST_TRIGGERS, TooMany};
 use crate::lock::LockError;
 
 /// Why nothing was asked for, or nothing can be said.
@@ -71,6 +71,10 @@ impl FleetError {
             TooMany::OfJob(count) => format!(
                 "{job} has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \
                  `watchkeeper triggers withdraw ID`, or all with `watchkeeper triggers withdraw {job} --all`"
+            ),
+            TooMany::AtOnce(count) => format!(
+                "{job} has {count} shards, and a fleet takes {MOST_TRIGGERS} outstanding triggers at most: trigger single \
+                 shards, {job}.0 and so on"
             ),
             TooMany::OfFleet(count) => format!(
                 "the fleet has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \

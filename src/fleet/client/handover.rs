@@ -61,14 +61,19 @@ impl Fleet {
     ///
     /// # Errors
     /// [`FleetError`]: nothing is known to have been written then. [`FleetError::NotPossible`] where nothing leads the job, or
-    /// the named replica cannot.
+    /// the named replica cannot, and for all shards of a job at once.
     pub async fn resign(
         &self,
         job: &str,
         to: Option<&str>,
         patience: Duration,
     ) -> Result<ResignAnswer, FleetError> {
-        self.led(job).await?;
+        let fleet = self.led(job).await?;
+        if let [first, ..] = &self.shards_of(job, &fleet)[..] {
+            return Err(FleetError::NotPossible(format!(
+                "{job} has a leader for each of its shards: name one of them, such as {first}, or drain a replica"
+            )));
+        }
         self.hand_over(job, to, patience).await
     }
 

@@ -9,6 +9,10 @@ use super::{
     Fleet,
     error::FleetError,
 };
+use crate::{
+    job::shard::{is_of, shard_of},
+    node::Doc,
+};
 
 /// Bytes of a reason.
 const MOST_REASON: usize = 1024;
@@ -35,7 +39,8 @@ pub struct PauseAnswer {
 
 impl Fleet {
     /// Pauses the job: no tick of it starts on any replica until it is resumed. Waits until every replica that has the job
-    /// says so, for `patience` at most.
+    /// says so, for `patience` at most. A job with shards is paused with all of them, also those that it gets later; one shard
+    /// is paused by its own name.
     ///
     /// # Errors
     /// [`FleetError`]: nothing is known to have been written then. What is written is never said to have failed.
@@ -49,10 +54,11 @@ impl Fleet {
         self.set_paused(job, true, reason, patience).await
     }
 
-    /// Ends a pause; the job goes on with its next tick. Waits as [`Fleet::pause`] does.
+    /// Ends a pause; the job goes on with its next tick. Waits as [`Fleet::pause`] does. The pauses of single shards end with that
+    /// of their job.
     ///
     /// # Errors
-    /// As [`Fleet::pause`].
+    /// As [`Fleet::pause`]. [`FleetError::NotPossible`] for one shard of a job that is paused as a whole.
     pub async fn resume(&self, job: &str, patience: Duration) -> Result<PauseAnswer, FleetError> {
         self.known(job).await?;
         self.set_paused(job, false, "", patience).await
@@ -73,11 +79,12 @@ impl Fleet {
             )));
         }
         let read = self.read(&intent::pause_document(job)).await?;
-        let last = read.as_ref().and_then(|doc| match Intent::from_doc(doc)? {
-            Intent::Pause(pause) => Some(pause),
-            _ => None,
-        });
-        let was_paused = last.as_ref().is_some_and(|pause| pause.paused);
+        let last = read.as_ref().and_then(pause_in);
+        let mut was_paused = last.as_ref().is_some_and(|pause| pause.paused);
+        if !paused {
+            self.refuse_paused_with_all(job).await?;
+            was_paused |= self.resume_shards(job).await?;
+        }
         let mut reason = reason.to_owned();
         let changed = was_paused != paused;
         if !changed && reason.is_empty() {
@@ -115,14 +122,65 @@ impl Fleet {
                 let told = presences
                     .iter()
                     .flat_map(|p| p.jobs.iter().map(move |j| (p, j)));
-                let said = told.filter(|(_, j)| j.name == job && (j.paused == paused) == of);
+                let said = told.filter(|(_, j)| is_of(&j.name, job) && (j.paused == paused) == of);
                 said.map(|(p, _)| p.name.clone()).collect::<BTreeSet<_>>()
             };
-            answer.heard_by = names(true).into_iter().collect();
-            answer.unheard_by = names(false).into_iter().collect();
+            // Who has heard of it for one shard alone has not.
+            let (heard, unheard) = (names(true), names(false));
+            answer.heard_by = heard.difference(&unheard).cloned().collect();
+            answer.unheard_by = unheard.into_iter().collect();
             if answer.unheard_by.is_empty() || !self.again(until).await {
                 return Ok(answer);
             }
         }
+    }
+
+    /// Refuses to resume a shard of a job that is paused as a whole: it would stay paused.
+    async fn refuse_paused_with_all(&self, job: &str) -> Result<(), FleetError> {
+        let Some((whole, _)) = shard_of(job) else {
+            return Ok(());
+        };
+        let read = self.read(&intent::pause_document(whole)).await?;
+        match read.as_ref().and_then(pause_in) {
+            Some(pause) if pause.paused => Err(FleetError::NotPossible(format!(
+                "{whole} is paused with all its shards: resume {whole}, and pause the others by their own names"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the pauses of single shards of the job; whether there were any.
+    async fn resume_shards(&self, job: &str) -> Result<bool, FleetError> {
+        let first = intent::pause_document("");
+        let names = self.names().await?.into_iter().map(|doc| doc.name);
+        let of_shard = |name: &String| {
+            let of = name.strip_prefix(&first).and_then(shard_of);
+            of.is_some_and(|(whole, _)| whole == job)
+        };
+        let names: Vec<String> = names.filter(of_shard).collect();
+        let read = self.patiently(|| self.locks.docs_of(&names)).await?;
+        let mut any = false;
+        for doc in read {
+            let Some(pause) = pause_in(&doc).filter(|pause| pause.paused) else {
+                continue;
+            };
+            any = true;
+            let over = Pause {
+                paused: false,
+                reason: String::new(),
+                by: self.by.clone(),
+                at: self.locks.wall(),
+                ..pause
+            };
+            self.write_after(Some(doc), &Intent::Pause(over)).await?;
+        }
+        Ok(any)
+    }
+}
+
+fn pause_in(doc: &Doc) -> Option<Pause> {
+    match Intent::from_doc(doc)? {
+        Intent::Pause(pause) => Some(pause),
+        _ => None,
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{super::status::FleetStatus, error::FleetError};
-use crate::job::Spec;
+use crate::job::{
+    Spec,
+    shard::{is_of, whole},
+};
 
 /// Refuses a job that neither a replica nor the configuration knows; it is most likely a misspelt one.
 pub(crate) fn refuse_unknown<'a>(
@@ -11,12 +14,17 @@ pub(crate) fn refuse_unknown<'a>(
     fleet: &'a FleetStatus,
     configured: impl IntoIterator<Item = &'a String>,
 ) -> Result<(), FleetError> {
-    let running = fleet.jobs.iter().map(|job| &job.name);
-    let known: BTreeSet<&String> = running.chain(configured).collect();
-    if known.iter().any(|name| *name == job) {
+    let running = fleet.jobs.iter().map(|job| job.name.as_str());
+    if running.clone().any(|name| is_of(name, job)) || fleet.job(job).is_some() {
         return Ok(());
     }
-    let known: Vec<&str> = known.into_iter().map(String::as_str).collect();
+    let configured = configured.into_iter().map(String::as_str);
+    let known: BTreeSet<&str> = running.map(whole).chain(configured).collect();
+    // Which shards there are no replica says, and the configuration of another may have more.
+    if known.contains(job) {
+        return Ok(());
+    }
+    let known: Vec<&str> = known.into_iter().collect();
     let known = match known.is_empty() {
         true => "no job is configured, and no replica runs one".to_owned(),
         false => format!("known jobs: {}", known.join(", ")),
@@ -33,11 +41,13 @@ pub(super) fn refuse_disabled(
     fleet: &FleetStatus,
     spec: Option<&Spec>,
 ) -> Result<(), FleetError> {
-    if spec.is_none_or(|spec| spec.enabled) || fleet.job(job).is_some() {
+    let runs = fleet.jobs.iter().any(|known| is_of(&known.name, job));
+    if spec.is_none_or(|spec| spec.enabled) || runs {
         return Ok(());
     }
     Err(FleetError::NotPossible(format!(
-        "{job} is disabled (jobs.{job}.enabled = false) and no replica runs it: enable it first"
+        "{job} is disabled (jobs.{}.enabled = false) and no replica runs it: enable it first",
+        whole(job)
     )))
 }
 

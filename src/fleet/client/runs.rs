@@ -6,29 +6,40 @@ use super::{
     super::{
         explain::{self, Explanation, Told},
         history::RunRecord,
-        intent::{self, Intent},
-        status::JobStatus,
+        intent::{self, Intent, Pause},
+        status::{FleetStatus, JobStatus},
         view,
     },
     Fleet,
     error::FleetError,
-    refusals::refuse_unknown,
 };
-use crate::lock::{LockError, Locks};
+use crate::{
+    job::shard::whole,
+    lock::{LockError, Locks},
+};
+
+/// Shards that are asked about one by one, and so many at a time.
+const FEW: usize = 100;
+const AT_ONCE: usize = 8;
 
 /// Everything that a history keeps.
 const ALL: usize = 1000;
 
 impl Fleet {
-    /// The last `limit` runs of the job, newest last, with what each left to read and how far those in flight are.
+    /// The last `limit` runs of the job, newest last, with what each left to read and how far those in flight are; of a job
+    /// with shards those of all of them.
     ///
     /// # Errors
-    /// [`FleetError::UnknownJob`] where nothing is known of the job; else while too few nodes answer.
+    /// [`FleetError::UnknownJob`] where nothing is known of the job; [`FleetError::NotPossible`] for more than a hundred shards
+    /// at once; else while too few nodes answer.
     pub async fn history(&self, job: &str, limit: usize) -> Result<Vec<RunRecord>, FleetError> {
         let fleet = self.documents().await?;
-        let mut runs = self.runs(job, limit).await?;
+        let mut runs = match self.few_shards_of(job, &fleet)? {
+            shards if shards.is_empty() => self.runs(job, limit).await?,
+            shards => self.runs_of_all(&shards, limit).await?,
+        };
         if runs.is_empty() {
-            refuse_unknown(job, &fleet, self.jobs.keys())?;
+            self.refuse_unknown(job, &fleet)?;
         }
         RunRecord::add_progress(&mut runs, &fleet);
         Ok(runs)
@@ -39,30 +50,95 @@ impl Fleet {
         self.patiently(|| last(&self.locks, job, limit)).await
     }
 
+    /// The last runs of all these shards together.
+    async fn runs_of_all(
+        &self,
+        shards: &[String],
+        limit: usize,
+    ) -> Result<Vec<RunRecord>, FleetError> {
+        let mut runs = Vec::new();
+        for some in shards.chunks(AT_ONCE) {
+            let read = some.iter().map(|shard| self.runs(shard, limit));
+            for found in futures_util::future::join_all(read).await {
+                runs.extend(found?);
+            }
+        }
+        runs.sort_by(|a, b| (a.order(), &a.job).cmp(&(b.order(), &b.job)));
+        runs.drain(..runs.len().saturating_sub(limit));
+        Ok(runs)
+    }
+
+    /// The shards of the job, where they are so few that each may be asked about; none for a job without.
+    fn few_shards_of(&self, job: &str, fleet: &FleetStatus) -> Result<Vec<String>, FleetError> {
+        let shards = self.shards_of(job, fleet);
+        refuse_many(job, shards.len())?;
+        Ok(shards)
+    }
+
+    /// The last runs of all these shards of the job.
+    #[cfg(feature = "admin")]
+    pub(crate) async fn runs_of_few(
+        &self,
+        job: &str,
+        shards: &[String],
+        limit: usize,
+    ) -> Result<Vec<RunRecord>, FleetError> {
+        refuse_many(job, shards.len())?;
+        self.runs_of_all(shards, limit).await
+    }
+
     /// Why the job ran at a moment, or why it did not: of the tick at `at`, or the latest one before it; of now by default.
+    /// Shards of which the same is to be said are told together.
     ///
     /// # Errors
-    /// [`FleetError::UnknownJob`], and while too few nodes answer.
+    /// [`FleetError::UnknownJob`], and while too few nodes answer. As [`Fleet::history`] for a job with many shards.
     pub async fn explain(
         &self,
         job: &str,
         at: Option<Timestamp>,
     ) -> Result<Explanation, FleetError> {
+        let fleet = self.documents().await?;
+        let shards = self.few_shards_of(job, &fleet)?;
+        if shards.is_empty() {
+            return self.explain_one(job, at).await;
+        }
+        let mut told = Vec::with_capacity(shards.len());
+        for some in shards.chunks(AT_ONCE) {
+            let asked = some.iter().map(|shard| self.explain_one(shard, at));
+            for explained in futures_util::future::join_all(asked).await {
+                told.push(explained?);
+            }
+        }
+        Ok(explain::together(job, told))
+    }
+
+    async fn explain_one(
+        &self,
+        job: &str,
+        at: Option<Timestamp>,
+    ) -> Result<Explanation, FleetError> {
         let told = self.told_of(job).await?;
-        let spec = self.jobs.get(job).map(|spec| &**spec);
+        let spec = self.spec(job);
         explain::answer(job, spec, told, at, self.locks.wall()).map_err(FleetError::Unreadable)
+    }
+
+    async fn pause_of(&self, job: &str) -> Result<Option<Pause>, FleetError> {
+        let asked = self.locks.doc(&intent::pause_document(job)).await?;
+        Ok(match asked.as_ref().and_then(Intent::from_doc) {
+            Some(Intent::Pause(pause)) => Some(pause),
+            _ => None,
+        })
     }
 
     async fn told_of(&self, job: &str) -> Result<Told, FleetError> {
         let fleet = self.patiently(|| view::fleet_of(&self.locks, job)).await?;
-        refuse_unknown(job, &fleet, self.jobs.keys())?;
+        self.refuse_unknown(job, &fleet)?;
         let seen = self.locks.look(vec![format!("job/{job}")]).await?;
         // Of the latest writing that any node shows: the truth, or what the next leader makes it.
         let newest = seen.first().map(|seen| seen.record().body);
-        let asked = self.locks.doc(&intent::pause_document(job)).await?;
-        let pause = match asked.as_ref().and_then(Intent::from_doc) {
-            Some(Intent::Pause(pause)) => Some(pause),
-            _ => None,
+        let pause = match self.pause_of(whole(job)).await? {
+            Some(all) if all.paused || whole(job) == job => Some(all),
+            _ => self.pause_of(job).await?,
         };
         let running = fleet.job(job);
         Ok(Told {
@@ -78,6 +154,15 @@ impl Fleet {
             pause,
             disagreement: running.map(JobStatus::disagreement).unwrap_or_default(),
         })
+    }
+}
+
+fn refuse_many(job: &str, shards: usize) -> Result<(), FleetError> {
+    match shards {
+        0..=FEW => Ok(()),
+        many => Err(FleetError::NotPossible(format!(
+            "{job} has {many} shards, and each would be asked about: name one of them, {job}.0 and so on"
+        ))),
     }
 }
 

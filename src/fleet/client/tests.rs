@@ -295,3 +295,154 @@ async fn a_lock_is_listed_with_its_holder_and_can_be_ended_by_force() {
     let lock = client.lock("job/report").await.unwrap();
     assert!(breakable(&lock, None).is_err(), "{lock:?}");
 }
+
+/// A replica that runs three shards.
+fn sharded() -> Presence {
+    let shard = |n: usize| JobPresence {
+        name: format!("mail.{n}"),
+        coordination: "leader".to_owned(),
+        schedule: "@hourly".to_owned(),
+        ..JobPresence::default()
+    };
+    Presence {
+        jobs: (0..3).map(shard).collect(),
+        ..replica()
+    }
+}
+
+#[tokio::test]
+async fn a_job_with_shards_is_commanded_by_its_name_and_a_shard_by_its_own() {
+    let store = Store::new();
+    store.tell(&sharded()).await;
+    let (client, at_once) = (store.hasty(), Duration::ZERO);
+    let client = Fleet {
+        last: crate::clock::Moment::NEVER,
+        ..client
+    };
+    let seen = client.status().await.unwrap();
+    assert_eq!(seen.jobs.len(), 1);
+    assert_eq!(seen.job("mail").unwrap().shards, Some(3));
+    assert_eq!(seen.job("mail.2").unwrap().name, "mail.2");
+
+    let error = client.pause("mail.3", "", at_once).await.unwrap_err();
+    assert!(error.to_string().ends_with("known jobs: mail"), "{error}");
+    assert!(
+        client
+            .pause("mail.1", "one", at_once)
+            .await
+            .unwrap()
+            .changed
+    );
+    assert!(client.pause("mail", "all", at_once).await.unwrap().changed);
+    let seen = client.status().await.unwrap();
+    assert!(seen.job("mail").unwrap().paused);
+    assert_eq!(
+        seen.job("mail.1").unwrap().paused_why.as_deref(),
+        Some("all")
+    );
+    let error = client.resume("mail.1", at_once).await.unwrap_err();
+    assert!(error.to_string().contains("resume mail"), "{error}");
+    assert!(client.resume("mail", at_once).await.unwrap().changed);
+    let seen = client.status().await.unwrap();
+    assert_eq!(
+        seen.job("mail").unwrap().shards_paused,
+        0,
+        "also the one that was paused alone"
+    );
+    assert!(!client.resume("mail", at_once).await.unwrap().changed);
+
+    let error = client.resign("mail", None, at_once).await.unwrap_err();
+    assert!(error.to_string().contains("such as mail.0"), "{error}");
+    assert!(client.history("mail", 10).await.unwrap().is_empty());
+    let told = client.explain("mail", None).await.unwrap();
+    assert_eq!(told.sentences[0], "mail has 3 shards.");
+    assert!(
+        told.sentences[1].starts_with("3 of 3 (mail.0, mail.1, mail.2): "),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_trigger_starts_every_shard_once_and_is_withdrawn_from_all() {
+    let store = Store::new();
+    store.tell(&sharded()).await;
+    let client = store.client();
+    let asked = client
+        .trigger("mail", TriggerParams::default())
+        .await
+        .unwrap();
+    assert_eq!(asked.job, "mail");
+    let waiting = client.triggers(Some("mail")).await.unwrap();
+    let names: Vec<&str> = waiting.iter().map(|trigger| trigger.job.as_str()).collect();
+    assert_eq!(names, ["mail.0", "mail.1", "mail.2"]);
+    assert!(waiting.iter().all(|trigger| trigger.id == asked.id));
+    assert_eq!(client.triggers(Some("mail.1")).await.unwrap().len(), 1);
+    // It is as far as the last of them.
+    let all = client.outstanding(Some("mail")).await.unwrap();
+    for (n, mut trigger) in all.into_iter().enumerate() {
+        let known = client
+            .follow(asked.clone(), TriggerState::Ended, Duration::ZERO)
+            .await;
+        assert_eq!(known.state, TriggerState::Asked, "{n} of three have ended");
+        trigger.state = TriggerState::Ended;
+        trigger.outcome = if n == 1 { "failed" } else { "done" }.to_owned();
+        client
+            .write(trigger.revision(), &Intent::Trigger(trigger))
+            .await
+            .unwrap();
+    }
+    let known = client
+        .follow(asked.clone(), TriggerState::Ended, Duration::ZERO)
+        .await;
+    assert_eq!(
+        (known.state, known.outcome.as_str()),
+        (TriggerState::Ended, "failed")
+    );
+    assert_eq!(known.detail, "1 of 3 shards, first mail.1");
+
+    let second = client
+        .trigger("mail", TriggerParams::default())
+        .await
+        .unwrap();
+    let gone = client
+        .withdraw(&second.id, Duration::ZERO)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (gone.job.as_str(), gone.state),
+        ("mail", TriggerState::Withdrawing)
+    );
+    assert!(
+        client
+            .withdraw("none", Duration::ZERO)
+            .await
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[tokio::test]
+async fn what_would_be_asked_of_too_many_shards_is_refused() {
+    let store = Store::new();
+    let mut many = sharded();
+    many.jobs = (0..1_001)
+        .map(|n| JobPresence {
+            name: format!("mail.{n}"),
+            coordination: "leader".to_owned(),
+            ..JobPresence::default()
+        })
+        .collect();
+    store.tell(&many).await;
+    let client = store.client();
+    let given = TriggerParams::default();
+    let error = client.trigger("mail", given.clone()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("mail has 1001 shards"),
+        "{error}"
+    );
+    let error = client.history("mail", 10).await.unwrap_err();
+    assert!(error.to_string().contains("name one of them"), "{error}");
+    assert!(client.explain("mail", None).await.is_err());
+    assert!(client.trigger("mail.1000", given).await.is_ok());
+}

@@ -9,12 +9,18 @@ use super::{
     super::{
         intent::{self, Intent, Outstanding, Trigger, TriggerState},
         status::FleetStatus,
-        view,
     },
     Fleet,
     error::FleetError,
 };
-use crate::ledger::{ids::sortable_id, params::TriggerParams};
+use crate::{
+    job::shard::{is_of, shard_of},
+    ledger::{ids::sortable_id, params::TriggerParams},
+    node::Doc,
+};
+
+/// Documents that are written at a time.
+const AT_ONCE: usize = 64;
 
 /// A trigger that is not done with, as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,13 +45,63 @@ pub struct WaitingTrigger {
 
 impl Fleet {
     /// Asks for one run of the job, as soon as nothing else of it runs, with these parameters laid over its own. Returns when
-    /// the trigger is written; [`Fleet::follow`] says what becomes of it.
+    /// the trigger is written; [`Fleet::follow`] says what becomes of it. Of a job with shards each shard runs once, under one
+    /// trigger, which is as far as the last of them.
     ///
     /// # Errors
     /// [`FleetError`]: nothing is known to have been written then. [`FleetError::Doubtful`] when that is not known.
     pub async fn trigger(&self, job: &str, params: TriggerParams) -> Result<Trigger, FleetError> {
-        self.led(job).await?;
-        self.ask_for_run(job, params).await
+        let fleet = self.led(job).await?;
+        match self.shards_of(job, &fleet) {
+            shards if shards.is_empty() => self.ask_for_run(job, params).await,
+            shards => self.ask_for_all(job, shards, params).await,
+        }
+    }
+
+    /// One trigger for all these shards of the job: a document each, with one id.
+    pub(crate) async fn ask_for_all(
+        &self,
+        job: &str,
+        shards: Vec<String>,
+        given: TriggerParams,
+    ) -> Result<Trigger, FleetError> {
+        let read = self.names().await?;
+        let names = read.iter().map(|doc| (doc.name.as_str(), doc.rev));
+        let outstanding = Outstanding::of(names);
+        outstanding
+            .room_for(&shards)
+            .map_err(|many| FleetError::too_many(job, &many))?;
+        let whole = self.new_trigger(job, given);
+        for shards in shards.chunks(AT_ONCE) {
+            let writes = shards.iter().map(|shard| async {
+                let mut trigger = whole.clone();
+                trigger.job.clone_from(shard);
+                self.write(trigger.revision(), &Intent::Trigger(trigger))
+                    .await
+            });
+            let written = futures_util::future::join_all(writes).await;
+            // Of some it is known that they are written.
+            written
+                .into_iter()
+                .collect::<Result<(), _>>()
+                .map_err(|error| {
+                    let (id, why) = (whole.id.clone(), error.to_string());
+                    FleetError::Doubtful { id, why }
+                })?;
+        }
+        Ok(whole)
+    }
+
+    fn new_trigger(&self, job: &str, given: TriggerParams) -> Trigger {
+        Trigger {
+            job: job.to_owned(),
+            id: sortable_id(self.locks.wall(), &self.chance),
+            by: self.by.clone(),
+            given,
+            asked: self.locks.wall(),
+            state: TriggerState::Asked,
+            ..Trigger::default()
+        }
     }
 
     /// The same for a job of which it is not asked whether there is one.
@@ -59,15 +115,7 @@ impl Fleet {
         Outstanding::of(names)
             .room(job)
             .map_err(|many| FleetError::too_many(job, &many))?;
-        let trigger = Trigger {
-            job: job.to_owned(),
-            id: sortable_id(self.locks.wall(), &self.chance),
-            by: self.by.clone(),
-            given,
-            asked: self.locks.wall(),
-            state: TriggerState::Asked,
-            ..Trigger::default()
-        };
+        let trigger = self.new_trigger(job, given);
         let rev = trigger.revision();
         let written = self.write(rev, &Intent::Trigger(trigger.clone())).await;
         written.map_err(|error| match error.passes() {
@@ -95,11 +143,9 @@ impl Fleet {
         patience: Duration,
     ) -> Trigger {
         let until = self.patience(patience);
-        let name = intent::trigger_document(&trigger.job, &trigger.id);
         let mut known = trigger;
         loop {
-            if let Ok(Some(doc)) = self.locks.doc(&name).await
-                && let Some(Intent::Trigger(read)) = Intent::from_doc(&doc)
+            if let Some(read) = self.read_trigger(&known).await
                 && read.state > known.state
             {
                 known = read;
@@ -110,6 +156,25 @@ impl Fleet {
         }
     }
 
+    /// What is written of it now; of a trigger of all shards what is written of them together.
+    async fn read_trigger(&self, known: &Trigger) -> Option<Trigger> {
+        let name = intent::trigger_document(&known.job, &known.id);
+        if let Ok(Some(doc)) = self.locks.doc(&name).await {
+            return trigger_in(&doc);
+        }
+        let names = self.names_now().await.ok()?;
+        let of_shard = |name: &str| {
+            let (job, id) = intent::trigger_of(name)?;
+            let (whole, _) = shard_of(job)?;
+            (id == known.id && whole == known.job).then_some(())
+        };
+        let names = names.into_iter().map(|doc| doc.name);
+        let names: Vec<String> = names.filter(|name| of_shard(name).is_some()).collect();
+        let docs = self.locks.docs_of(&names).await.ok()?;
+        let shards: Vec<Trigger> = docs.iter().filter_map(trigger_in).collect();
+        (shards.len() == names.len()).then(|| together(known, shards))?
+    }
+
     /// The triggers that are not done with, of one job or of all, in the order in which they were asked for, and what each
     /// waits for.
     ///
@@ -117,14 +182,14 @@ impl Fleet {
     /// [`FleetError`] while too few nodes answer.
     pub async fn triggers(&self, job: Option<&str>) -> Result<Vec<WaitingTrigger>, FleetError> {
         let found = self.outstanding(job).await?;
-        let fleet = self.patiently(|| view::fleet(&self.locks)).await?;
+        let fleet = self.each().await?;
         Ok(self.waiting(found, &fleet))
     }
 
     /// What these wait for in a fleet that looks like this.
     pub(crate) fn waiting(&self, found: Vec<Trigger>, fleet: &FleetStatus) -> Vec<WaitingTrigger> {
         let shown = found.into_iter().map(|trigger| {
-            let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+            let enabled = self.spec(&trigger.job).map(|spec| spec.enabled);
             WaitingTrigger::of(trigger, fleet, enabled)
         });
         shown.collect()
@@ -135,7 +200,7 @@ impl Fleet {
         let names = self.names().await?;
         let open = names.into_iter().filter(|doc| {
             let of = intent::trigger_of(&doc.name).map(|(of, _)| of);
-            of.is_some_and(|of| job.is_none_or(|job| job == of))
+            of.is_some_and(|of| job.is_none_or(|job| is_of(of, job)))
                 && doc.rev < TriggerState::Ended as u64
         });
         let open: Vec<String> = open.map(|doc| doc.name).collect();
@@ -155,7 +220,7 @@ impl Fleet {
     /// Wishes that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
     /// most; answers with what is known then. Whether it has started the ledger of its job knows: a leader that has written
     /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
-    /// when no trigger of this id is outstanding.
+    /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them.
     ///
     /// # Errors
     /// [`FleetError`] while too few nodes answer.
@@ -166,7 +231,17 @@ impl Fleet {
     ) -> Result<Option<Trigger>, FleetError> {
         let mut found = self.outstanding(None).await?;
         found.retain(|trigger| trigger.id == id);
-        Ok(self.withdraw_these(found, patience).await?.pop())
+        let mut found = self.withdraw_these(found, patience).await?;
+        match (found.len(), found.first().and_then(|t| shard_of(&t.job))) {
+            (2.., Some((job, _))) => {
+                let whole = Trigger {
+                    job: job.to_owned(),
+                    ..found[0].clone()
+                };
+                Ok(together(&whole, found))
+            }
+            _ => Ok(found.pop()),
+        }
     }
 
     /// The same for every trigger of the job that has not started.
@@ -230,6 +305,45 @@ impl Fleet {
             }
         }
     }
+}
+
+fn trigger_in(doc: &Doc) -> Option<Trigger> {
+    match Intent::from_doc(doc)? {
+        Intent::Trigger(trigger) => Some(trigger),
+        _ => None,
+    }
+}
+
+/// One trigger of all these shards: as far as the last of them; when all have ended, as the first that has not ended well.
+fn together(whole: &Trigger, shards: Vec<Trigger>) -> Option<Trigger> {
+    let well = |trigger: &Trigger| matches!(trigger.outcome.as_str(), "done" | "skipped");
+    let state = shards.iter().map(|trigger| trigger.state).min()?;
+    let furthest = shards.iter().filter(|trigger| trigger.state == state);
+    let shown = furthest.min_by_key(|trigger| well(trigger))?;
+    let bad = shards.iter().filter(|trigger| !well(trigger)).count();
+    let detail = match state {
+        TriggerState::Ended if bad > 0 => {
+            let detail = match shown.detail.as_str() {
+                "" => String::new(),
+                detail => format!(": {detail}"),
+            };
+            format!(
+                "{bad} of {} shards, first {}{detail}",
+                shards.len(),
+                shown.job
+            )
+        }
+        _ => shown.detail.clone(),
+    };
+    Some(Trigger {
+        state,
+        replica: shown.replica.clone(),
+        run_id: shown.run_id.clone(),
+        outcome: shown.outcome.clone(),
+        withdrawn_by: shown.withdrawn_by.clone(),
+        detail,
+        ..whole.clone()
+    })
 }
 
 // === impl WaitingTrigger ===

@@ -88,7 +88,7 @@ fn a_run_says_who_ran_it_and_how_it_ended() {
 fn a_run_that_jitter_delayed_is_not_called_late() {
     let minutes = |n: u64| std::time::Duration::from_secs(60 * n);
     let mut case = Case::new();
-    case.schedule = case.schedule.with_jitter("report", minutes(50));
+    case.schedule = case.schedule.of_job("report", minutes(50));
     let starts = case.schedule.starts(at("07:00"));
     assert!(
         at("07:01") < starts,

@@ -30,6 +30,8 @@ pub(crate) enum TooMany {
     OfJob(usize),
     /// So has the fleet.
     OfFleet(usize),
+    /// It has room, but not for as many more.
+    AtOnce(usize),
 }
 
 const WITHDRAWN: u64 = TriggerState::Withdrawing as u64;
@@ -54,9 +56,23 @@ impl<'a> Outstanding<'a> {
         Self { jobs }
     }
 
+    /// Whether one may be asked for of each of these jobs.
+    pub(crate) fn room_for(&self, jobs: &[String]) -> Result<(), TooMany> {
+        let all = jobs.iter().try_fold(0, |_, job| self.count(job))?;
+        match all + jobs.len() > MOST_TRIGGERS {
+            true => Err(TooMany::AtOnce(jobs.len())),
+            false => Ok(()),
+        }
+    }
+
     /// Whether another one may be asked for. Those that are withdrawn count for nothing, lest a job without a leader could not
     /// be freed of them; but not without an end.
     pub(crate) fn room(&self, job: &str) -> Result<(), TooMany> {
+        self.count(job).map(|_| ())
+    }
+
+    /// How many there are in the fleet, where there is room for one of this job.
+    fn count(&self, job: &str) -> Result<usize, TooMany> {
         let counts = |of: &OfJob<'_>| {
             let (all, withdrawn) = (of.open.len(), of.withdrawn());
             (all - withdrawn) + withdrawn / 10
@@ -68,7 +84,7 @@ impl<'a> Outstanding<'a> {
         let all = self.jobs.values().map(counts).sum();
         match all >= MOST_TRIGGERS {
             true => Err(TooMany::OfFleet(all)),
-            false => Ok(()),
+            false => Ok(all),
         }
     }
 

@@ -226,6 +226,7 @@ fn job<'a>(
         held: freshest_backlog.and_then(|(_, j)| j.held),
         trouble: trouble(reports),
         running: running(reports, term),
+        ..JobStatus::default()
     }
 }
 

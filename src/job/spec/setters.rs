@@ -44,6 +44,12 @@ keys! {
     /// Days of the zone's calendar without ticks: `["2026-12-25", "12-24", "Sat-Sun"]`.
     except(days: impl IntoIterator<Item = impl Into<String>>) = days.into_iter().map(Into::into).collect();
 
+    /// Makes as many jobs of this one, 1 to 10,000, named `NAME.0`, `NAME.1` and so on, each with a lock, a ledger and a leader of
+    /// its own: parts of one work that are spread over the fleet. A run knows its part by
+    /// [`RunFacts::shard`](crate::job::RunFacts::shard) and [`RunFacts::shards`](crate::job::RunFacts::shards). People see and command
+    /// all of them by the name of the job, or one by its own.
+    shards(shards: usize) = Some(shards);
+
     /// Delays each start by less than this, so that jobs due at the same instant do not all start at it. The delay is a
     /// function of the job's name and the tick, the same on every replica, and shorter than the time to the next tick; the
     /// tick keeps its instant in the ledger and in [`Run::tick`](crate::Run::tick).
@@ -51,6 +57,10 @@ keys! {
 
     /// How a numeric weekday is read.
     dialect(dialect: Dialect) = Some(dialect);
+
+    /// Which of the runs that are due together on one replica starts first, where the lock nodes cannot take the starts of all of them at
+    /// once: the one with the larger number; 0 unless set. Of equals the one goes first that has waited longest, the last time counted in.
+    priority(priority: i32) = priority;
 
     /// Which replicas do the work.
     coordination(coordination: Coordination) = coordination;

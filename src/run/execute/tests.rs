@@ -89,6 +89,8 @@ fn run(clock: &Clock) -> Run {
         attempt: 1,
         replica: String::new(),
         batch: None,
+        shard: 0,
+        shards: 1,
         params: serde_json::Value::Null,
         checkpoint: None,
     };

@@ -64,6 +64,8 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
         "0 0 29 2 *",
         "@every 7m",
         "@every 1700ms",
+        "@every 7m offset 3m 1ms",
+        "@every 1m offset auto",
         "@weekly",
     ]);
     let zones = [
@@ -72,7 +74,8 @@ fn any_schedule() -> impl Strategy<Value = Schedule> {
         "Australia/Lord_Howe",
         "UTC",
     ];
-    (expr, prop::sample::select(zones.to_vec())).prop_map(|(expr, zone)| schedule(expr, zone))
+    (expr, prop::sample::select(zones.to_vec()))
+        .prop_map(|(expr, zone)| schedule_of("report", expr, zone))
 }
 
 /// An instant near one of the changes of 2026, in milliseconds.
@@ -140,7 +143,7 @@ proptest! {
         job in "[a-z]{1,8}",
         jitter in 1..2_000_000u64,
     ) {
-        let s = s.with_jitter(&job, Duration::from_millis(jitter));
+        let s = s.of_job(&job, Duration::from_millis(jitter));
         let ticks = s.between(t, Timestamp::MAX, 20);
         for pair in ticks.windows(2) {
             prop_assert!(pair[0] <= s.starts(pair[0]) && s.starts(pair[0]) < pair[1]);
@@ -149,7 +152,7 @@ proptest! {
             prop_assert!(s.due_upto(s.starts(pair[0])) >= pair[0]);
             prop_assert!(s.due_upto(before(s.starts(pair[0])).unwrap()) < pair[0]);
         }
-        let again = s.clone().with_jitter(&job, Duration::from_millis(jitter));
+        let again = s.clone().of_job(&job, Duration::from_millis(jitter));
         prop_assert_eq!(ticks.iter().map(|t| again.delay(*t)).collect::<Vec<_>>(),
             ticks.iter().map(|t| s.delay(*t)).collect::<Vec<_>>());
     }
@@ -163,7 +166,7 @@ proptest! {
         // One replica asks for each tick in turn; another, with the same definition, is asked other things in between.
         let ticks = s.between(t, Timestamp::MAX, 12);
         prop_assert!(ticks.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", ticks);
-        let other = schedule(&s.to_string(), s.zone().unwrap_or("UTC"));
+        let other = schedule_of("report", &s.to_string(), s.zone().unwrap_or("UTC"));
         for pair in ticks.windows(2) {
             for hop in &hops {
                 let asked = Timestamp::from_millisecond(pair[0].as_millisecond() + hop).unwrap();

@@ -252,7 +252,7 @@ fn the_latest_tick_is_found_among_excluded_days() {
 #[test]
 fn a_delay_is_the_same_everywhere_and_differs_from_job_to_job() {
     let delay = |job: &str, tick: &str| {
-        let s = schedule("@daily", "UTC").with_jitter(job, Duration::from_secs(30));
+        let s = schedule("@daily", "UTC").of_job(job, Duration::from_secs(30));
         s.delay(at(tick))
     };
     let (one, other) = ("2026-11-22T00:00:00Z", "2026-11-23T00:00:00Z");
@@ -274,7 +274,7 @@ const WRITTEN: (u128, u128, u128) = (28_546, 18_538, 21_615);
 
 #[test]
 fn a_tick_is_not_due_before_its_delay_has_passed() {
-    let s = schedule("@daily", "UTC").with_jitter("report", Duration::from_secs(3600));
+    let s = schedule("@daily", "UTC").of_job("report", Duration::from_secs(3600));
     let tick = at("2026-11-22T00:00:00Z");
     let starts = s.starts(tick);
     assert!(starts > tick);

@@ -39,6 +39,8 @@ fn run(clock: &Clock) -> Run {
         attempt: 1,
         replica: "a-1".to_owned(),
         batch: None,
+        shard: 0,
+        shards: 1,
         params: serde_json::Value::Null,
         checkpoint: None,
     };

@@ -33,6 +33,8 @@ pub(super) struct Families {
     pub(super) node_up: Series<1, Gauge>,
     pub(super) node_damaged: Series<1, Gauge>,
     pub(super) leader: Series<1, Gauge>,
+    pub(super) shards: Series<1, Gauge>,
+    pub(super) shards_led: Series<1, Gauge>,
     pub(super) leadership_changes: Series<2, Counter>,
     pub(super) leaderless: Series<1, Histogram>,
     pub(super) lease_remaining: Series<1, Seconds>,
@@ -122,7 +124,17 @@ impl Families {
             leader: r.count(
                 "watchkeeper_leader",
                 ["job"],
-                "Whether this replica leads the job",
+                "Whether this replica leads the job; not for jobs with shards",
+            ),
+            shards: r.count(
+                "watchkeeper_shards",
+                ["job"],
+                "Shards that the job has by this replica's configuration; for jobs with shards that are led",
+            ),
+            shards_led: r.count(
+                "watchkeeper_shards_led",
+                ["job"],
+                "Shards of the job that this replica leads",
             ),
             leadership_changes: r.count(
                 "watchkeeper_leadership_changes",

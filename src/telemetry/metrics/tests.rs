@@ -447,3 +447,66 @@ async fn events_that_were_missed_are_counted() {
         "watchkeeper_job_runs_total{job=\"report\",outcome=\"done\"} 4096",
     );
 }
+
+#[test]
+fn shards_are_counted_in_the_series_of_their_job() {
+    let metrics = Metrics::new("1");
+    for n in 0..1_000 {
+        metrics.declare_job(&format!("mail.{n}"), true);
+        metrics.expect_success(&format!("mail.{n}"));
+    }
+    for job in ["mail.3", "mail.4", "mail.3"] {
+        metrics.on(
+            &Event::Leading {
+                job: job.to_owned(),
+                token: Token(7),
+                leaderless: None,
+            },
+            wall(),
+        );
+    }
+    // A lock of the program is none of them.
+    for resource in ["order.7", "mail.4"] {
+        metrics.on(
+            &Event::Acquire {
+                resource: resource.to_owned(),
+                outcome: "acquired",
+                took: Duration::from_millis(1),
+            },
+            wall(),
+        );
+    }
+    let term = |job: &str, token, secs, margin| HeldTerm {
+        job: job.to_owned(),
+        token: Token(token),
+        remaining: Duration::from_secs(secs),
+        margin,
+    };
+    metrics
+        .asks()
+        .terms
+        .of(move || vec![term("mail.3", 7, 5, 1), term("mail.4", 9, 4, 0)]);
+    metrics.asks().overdue.of(|| {
+        let late = |n: u64| (format!("mail.{n}"), Duration::from_secs(n));
+        vec![late(1), late(3), late(2)]
+    });
+    metrics
+        .asks()
+        .paused
+        .of(|| vec![("mail.1".into(), true), ("mail.2".into(), false)]);
+    let text = metrics.render(Exposition::Prometheus);
+    for line in [
+        "watchkeeper_shards{job=\"mail\"} 1000",
+        "watchkeeper_shards_led{job=\"mail\"} 2",
+        "watchkeeper_fencing_token{job=\"mail\"} 9",
+        "watchkeeper_job_paused{job=\"mail\"} 0",
+        "resource=\"order.7\"",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(
+        !text.contains("mail.") && !text.contains("watchkeeper_leader{"),
+        "{text}"
+    );
+    assert!(text.lines().count() < 200, "{}", text.lines().count());
+}

@@ -11,7 +11,7 @@
 mod plan;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -28,7 +28,10 @@ use crate::{
     config::{Config, Problems, Severity},
     error::Error,
     event::Event,
-    job::Spec,
+    job::{
+        Spec,
+        shard::{names_of, spec_of},
+    },
     scheduler::Context,
     status::ReloadStatus,
     telemetry::metrics::Metrics,
@@ -67,10 +70,11 @@ impl Jobs {
         jobs.clone()
     }
 
+    /// Also by the name of a shard.
     #[cfg(feature = "admin")]
     pub(super) fn get(&self, job: &str) -> Option<Spec> {
         let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        jobs.get(job).map(|spec| Spec::clone(spec))
+        spec_of(&jobs, job).cloned()
     }
 
     fn set(&self, jobs: Specs) {
@@ -175,12 +179,12 @@ impl Reloader {
             })
             .collect();
         let begin = reload.added.iter().chain(&reload.changed);
-        let begin: Result<Vec<Ready>, Error> = begin
+        let begin: Result<Vec<Vec<Ready>>, Error> = begin
             .filter_map(|name| Some(self.worker.registry.ready(name, jobs.get(name)?)))
             .collect();
         let changes = JobChanges {
-            begin: begin?,
-            end: reload.removed.clone(),
+            begin: begin?.concat(),
+            end: ended(&reload, &known, &jobs),
         };
         Ok((jobs, reload, changes))
     }
@@ -221,6 +225,22 @@ impl Reloader {
             );
         }
     }
+}
+
+/// The jobs that end: those that are removed with all their shards, and of those that are changed the shards that there are no
+/// more.
+fn ended(reload: &Reload, was: &Specs, is: &Specs) -> Vec<String> {
+    let names = |jobs: &Specs, name: &String| {
+        let spec = jobs.get(name).filter(|spec| spec.enabled);
+        spec.map_or_else(Vec::new, |spec| names_of(name, spec))
+    };
+    let touched = reload.removed.iter().chain(&reload.changed);
+    let gone = touched.flat_map(|name| {
+        let stay: BTreeSet<String> = names(is, name).into_iter().collect();
+        let all = names(was, name).into_iter();
+        all.filter(move |name| !stay.contains(name))
+    });
+    gone.collect()
 }
 
 /// Writes every fault to the log, and says the first one and how many there are.
@@ -284,6 +304,44 @@ mod tests {
         }
         // A replica that only shows and commands the fleet has none.
         assert!(read("worker.candidate = false").is_ok());
+    }
+
+    #[test]
+    fn a_reload_ends_the_shards_that_there_are_no_more() {
+        let sharded = |shards| {
+            let spec = Spec::every(Duration::from_secs(60));
+            Arc::new(Spec { shards, ..spec })
+        };
+        let jobs = |all: &[(&str, Option<usize>)]| -> Specs {
+            let jobs = all.iter();
+            jobs.map(|(name, n)| ((*name).to_owned(), sharded(*n)))
+                .collect()
+        };
+        let was = jobs(&[
+            ("less", Some(4)),
+            ("more", Some(1)),
+            ("one", Some(2)),
+            ("many", None),
+            ("gone", Some(2)),
+        ]);
+        let is = jobs(&[
+            ("less", Some(2)),
+            ("more", Some(3)),
+            ("one", None),
+            ("many", Some(2)),
+        ]);
+        let reload = Reload {
+            removed: vec!["gone".to_owned()],
+            changed: ["less", "more", "one", "many"].map(str::to_owned).to_vec(),
+            ..Reload::default()
+        };
+        let ends = ended(&reload, &was, &is);
+        assert_eq!(
+            ends,
+            [
+                "gone.0", "gone.1", "less.2", "less.3", "one.0", "one.1", "many"
+            ]
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Calls a web service once per tick, from configuration alone.
 //!
 //! # The request
-//! `${job}`, `${tick}`, `${attempt}`, `${token}`, `${run_id}` and `${replica}` may stand in path and query of the address,
+//! `${job}`, `${tick}`, `${attempt}`, `${token}`, `${run_id}`, `${replica}`, `${shard}` and `${shards}` may stand in path and query of the address,
 //! in values of headers and in the body; `$${` stands for `${`. In addresses they are percent-encoded. In a body of JSON
 //! they are escaped for a text in quotes, in any other they stand as they are. A body that begins with `{` or `[` is
 //! JSON unless a `Content-Type` says otherwise.

@@ -24,11 +24,15 @@ pub(super) enum Fact {
     RunId,
     /// The replica that runs it.
     Replica,
+    /// Which shard of the job it is, from 0.
+    Shard,
+    /// How many shards the job has; 1 without shards.
+    Shards,
 }
 
 /// The facts of one run, as texts.
 #[derive(Clone, Debug)]
-pub(super) struct Facts([String; 6]);
+pub(super) struct Facts([String; 8]);
 
 /// Where a text goes, and what a fact must not do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +54,15 @@ enum Part {
 }
 
 /// Each fact, the name of its place, and the header it is sent as.
-pub(super) const FACTS: [(Fact, &str, &str); 6] = [
+pub(super) const FACTS: [(Fact, &str, &str); 8] = [
     (Fact::Job, "job", "watchkeeper-job"),
     (Fact::Tick, "tick", "watchkeeper-tick"),
     (Fact::Attempt, "attempt", "watchkeeper-attempt"),
     (Fact::Token, "token", "watchkeeper-token"),
     (Fact::RunId, "run_id", "watchkeeper-run-id"),
     (Fact::Replica, "replica", "watchkeeper-replica"),
+    (Fact::Shard, "shard", "watchkeeper-shard"),
+    (Fact::Shards, "shards", "watchkeeper-shards"),
 ];
 
 // === impl Template ===
@@ -136,12 +142,24 @@ impl Facts {
             run.token().to_string(),
             run.id().to_owned(),
             run.facts().replica.clone(),
+            run.facts().shard.to_string(),
+            run.facts().shards.to_string(),
         ])
     }
 
     /// Some that could be, to look at a template before there is a run.
     pub(super) fn sample() -> Self {
-        Self(["job", "2026-01-02T03:04:05Z", "1", "1", "run", "replica"].map(str::to_owned))
+        let facts = [
+            "job",
+            "2026-01-02T03:04:05Z",
+            "1",
+            "1",
+            "run",
+            "replica",
+            "0",
+            "1",
+        ];
+        Self(facts.map(str::to_owned))
     }
 
     /// One of them.
@@ -166,7 +184,7 @@ mod tests {
         let text = Template::parse(&names).unwrap();
         assert_eq!(
             text.fill(&Facts::sample(), Place::Text),
-            "job 2026-01-02T03:04:05Z 1 1 run replica"
+            "job 2026-01-02T03:04:05Z 1 1 run replica 0 1"
         );
     }
 

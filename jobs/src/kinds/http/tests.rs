@@ -163,6 +163,8 @@ fn facts(attempt: u32, tick: &str) -> RunFacts {
         attempt,
         replica: "host-1-ü".to_owned(),
         batch: None,
+        shard: 0,
+        shards: 1,
         params: Value::Null,
         checkpoint: None,
     }
