@@ -2,6 +2,8 @@
 //! and again.
 //!
 //! # Invariants
+//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not
+//!   know.   (what_is_not_known_is_watched)
 //! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
@@ -13,14 +15,18 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 use super::{
-    LocalStatus,
+    Intents, LocalStatus,
     definitions::Definitions,
-    spread::{self, Peer},
+    spread::{self, Attention, Peer},
 };
 use crate::{
     clock::Moment,
-    fleet::presence::{FRESH, INTERVAL, Presence},
+    fleet::presence::{FRESH, INTERVAL, LIFETIME, Presence},
+    latest,
+    status::Standing,
 };
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
@@ -35,15 +41,32 @@ pub(crate) struct Peers {
     /// What they tell of their jobs.
     pub(super) definitions: Definitions,
     view: Arc<Mutex<View>>,
+    /// Counts the changes of what is known of who leads and who stands by.
+    news: Arc<latest::Sender<u64>>,
+    /// Counts how often others were found to have gone.
+    gone: Arc<latest::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
 struct View {
     others: Vec<Peer>,
+    /// When the others were last heard of; `None` before the first time, and when that is too long ago.
+    read: Option<Moment>,
+    /// What they tell of the jobs whose locks are taken for each tick.
+    by_tick: BTreeMap<String, ByTick>,
     /// By id: the newest revision, and when it was first seen.
     heard: BTreeMap<String, (u64, Moment)>,
     /// Since when the shares are what they are.
     calm: Option<(Vec<Peer>, Moment)>,
+}
+
+/// What the others tell of a job whose lock is taken for each tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct ByTick {
+    /// The last tick that any of them knows to be decided.
+    pub(super) last: Option<Timestamp>,
+    /// One of them says that it holds the lock.
+    pub(super) held: bool,
 }
 
 // === impl Peers ===
@@ -57,6 +80,8 @@ impl Peers {
             failover,
             definitions: Definitions::default(),
             view: Arc::default(),
+            news: Arc::default(),
+            gone: Arc::default(),
         }
     }
 
@@ -67,8 +92,13 @@ impl Peers {
         }
     }
 
-    /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], local_status: &LocalStatus, now: Moment) {
+    /// Takes note of what the others tell; says whether it is news who leads what and who stands by.
+    pub(super) fn saw(
+        &self,
+        presences: &[Presence],
+        local_status: &LocalStatus,
+        now: Moment,
+    ) -> bool {
         let mut view = self.view();
         let mut heard = BTreeMap::new();
         for presence in presences.iter().filter(|p| p.id != self.replica) {
@@ -82,8 +112,13 @@ impl Peers {
         };
         let alive = presences.iter().filter(alive);
         self.definitions.saw(alive.clone());
-        view.others = alive.map(|p| Peer::of(p, self.failover)).collect();
-        view.others.sort_by(|a, b| a.id.cmp(&b.id));
+        view.by_tick = by_tick(alive.clone());
+        let mut others: Vec<Peer> = alive.map(|p| Peer::of(p, self.failover)).collect();
+        others.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_news = view.read.is_none() || view.others != others;
+        let lives = |was: &Peer| others.iter().any(|other| other.id == was.id);
+        let have_gone = !view.others.iter().all(lives);
+        (view.others, view.read) = (others, Some(now));
         view.heard = heard;
         let mut shares = view.others.clone();
         shares.push(self.me(local_status));
@@ -92,6 +127,78 @@ impl Peers {
         if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
             view.calm = Some((shares, now));
         }
+        drop(view);
+        if is_news {
+            self.news.send_modify(|news| *news += 1);
+        }
+        if have_gone {
+            self.gone.send_modify(|gone| *gone += 1);
+        }
+        is_news
+    }
+
+    /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
+    pub(super) fn saw_nothing(&self, now: Moment) -> bool {
+        let mut view = self.view();
+        let known = view.knows(now);
+        let was = view.read.is_some();
+        if known || !was {
+            return false;
+        }
+        view.read = None;
+        drop(view);
+        self.news.send_modify(|news| *news += 1);
+        true
+    }
+
+    /// What this replica does about the lock of `job`, or of the whole replica, when another one holds it.
+    pub(crate) fn attention(&self, job: &str, now: Moment) -> Attention {
+        let view = self.view();
+        match view.knows(now) {
+            true => spread::attention(job, (&self.replica, self.priority), &view.others),
+            false => Attention::Watches,
+        }
+    }
+
+    /// The place of this replica among those that stand by for the work of this instant; `None` when it does not know them.
+    pub(crate) fn turn(&self, job: &str, at: Timestamp, now: Moment) -> Option<usize> {
+        let view = self.view();
+        let known = view.knows(now) && !view.others.is_empty();
+        known.then(|| spread::turn(job, at, &self.replica, &view.others))
+    }
+
+    /// What living replicas tell of a job whose lock is taken for each tick; nothing when they were not heard of lately.
+    pub(super) fn by_tick(&self, job: &str, now: Moment) -> ByTick {
+        let view = self.view();
+        let told = view.by_tick.get(job).filter(|_| view.knows(now));
+        told.copied().unwrap_or_default()
+    }
+
+    /// Completes when another replica has gone since `seen`. Cancel-safe when that was read before.
+    pub(super) async fn any_gone(&self, seen: u64) {
+        let mut gone = self.gone.subscribe();
+        let _ = gone.wait_for(|now| *now != seen).await;
+    }
+
+    /// How often others were found to have gone.
+    pub(super) fn gone(&self) -> u64 {
+        *self.gone.borrow()
+    }
+
+    /// Whether this replica was named to lead the job next.
+    pub(super) fn is_called(&self, job: &str, intents: &Intents) -> bool {
+        let asked = intents.resign(job);
+        asked.is_some_and(|asked| asked.to.as_ref() == Some(&self.replica))
+    }
+
+    /// Completes when anything is news since `seen`. Cancel-safe when that was read before.
+    pub(super) async fn changed(&self, seen: u64) {
+        let mut news = self.news.subscribe();
+        let _ = news.wait_for(|now| *now != seen).await;
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        *self.news.borrow()
     }
 
     /// How long until the next look: sooner when a peer would count as gone before that.
@@ -147,6 +254,7 @@ impl Peers {
             priority: self.priority,
             leads: local_status.led(),
             stands_by: std::collections::BTreeSet::new(),
+            is_active: false,
         }
     }
 
@@ -156,10 +264,30 @@ impl Peers {
     }
 }
 
+fn by_tick<'a>(alive: impl Iterator<Item = &'a Presence>) -> BTreeMap<String, ByTick> {
+    let mut all: BTreeMap<String, ByTick> = BTreeMap::new();
+    for job in alive.flat_map(|presence| &presence.jobs) {
+        if spread::is_by_tick(job) {
+            let told = all.entry(job.name.clone()).or_default();
+            told.last = told.last.max(job.last_tick);
+            told.held |= job.standing == Standing::Leading;
+        }
+    }
+    all
+}
+
+// === impl View ===
+
+impl View {
+    fn knows(&self, now: Moment) -> bool {
+        self.read.is_some_and(|at| now.since(at) < LIFETIME)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{JobPresence, Role, Standing};
+    use crate::status::{JobPresence, Role};
 
     #[test]
     fn only_another_replica_that_could_take_over_stands_by() {
@@ -199,6 +327,52 @@ mod tests {
             ..standby()
         };
         assert!(!has_standby("a", 0, ill, "job"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_watched() {
+        let place = Peers::new("me", 0, true, false);
+        let local_status = LocalStatus::default();
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let watches = |now| place.attention("job", at(now)) == Attention::Watches;
+        let presence = |id: &str, standing| Presence {
+            id: id.to_owned(),
+            priority: 1,
+            jobs: vec![JobPresence {
+                name: "job".to_owned(),
+                standing,
+                ..JobPresence::default()
+            }],
+            ..Presence::default()
+        };
+        let fleet: Vec<Presence> = ["b", "c", "d"]
+            .map(|id| presence(id, Standing::Standby))
+            .into_iter()
+            .chain([presence("a", Standing::Leading)])
+            .collect();
+        assert!(watches(100), "no other is known");
+        assert!(place.saw(&[], &local_status, at(100)));
+        assert!(watches(100), "there is no other");
+        assert!(place.saw(&fleet, &local_status, at(102)));
+        assert!(!place.saw(&fleet, &local_status, at(104)));
+        assert!(!watches(104));
+        // The documents cannot be read: for a while what is known counts.
+        assert!(!place.saw_nothing(at(106)));
+        assert!(!watches(110));
+        assert!(watches(111), "also where nobody has said so");
+        assert!(place.saw_nothing(at(111)));
+        assert!(!place.saw_nothing(at(113)));
+        // They can, but they are those of before.
+        assert!(place.saw(&fleet, &local_status, at(114)));
+        assert!(watches(114));
+        let mut again = fleet.clone();
+        again.iter_mut().for_each(|presence| presence.rev += 1);
+        assert!(place.saw(&again, &local_status, at(116)));
+        assert!(!watches(116));
+        again[0].rev += 1;
+        again[0].draining = true;
+        assert!(place.saw(&again, &local_status, at(117)));
+        assert!(watches(117), "one of three goes");
     }
 
     #[test]

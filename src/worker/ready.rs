@@ -10,7 +10,7 @@ use crate::{
     due::Policy,
     job::{Coordination, Job, Spec},
     schedule::{Schedule, ScheduleError},
-    scheduler::{Context, Engine, NextDefinition},
+    scheduler::{Context, Engine, NextDefinition, Vacancy},
     status::{JobPresence, Standing},
 };
 
@@ -99,6 +99,7 @@ pub(super) fn run_job(
         loaded,
         successor,
         ahead: std::sync::Mutex::default(),
+        vacancy: Vacancy::default(),
         ctx,
     });
     match coordination {
