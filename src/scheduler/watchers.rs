@@ -105,14 +105,19 @@ impl Watcher<'_> {
         })
     }
 
+    /// By its rank, and where that lets it rest, by what the nodes have shown.
     fn attention(&self) -> Attention {
-        let (place, now) = (&self.ctx.place, self.ctx.clock.now());
-        if place.is_called(self.of, &self.ctx.intents) {
-            return Attention::Watches;
-        }
-        match place.attention(self.of, now) {
+        match self.ranked() {
             Attention::Rests if self.vacancy.is_vacant() => Attention::Helps,
             attention => attention,
+        }
+    }
+
+    fn ranked(&self) -> Attention {
+        let (place, now) = (&self.ctx.place, self.ctx.clock.now());
+        match place.is_called(self.of, &self.ctx.intents) {
+            true => Attention::Watches,
+            false => place.attention(self.of, now),
         }
     }
 
@@ -160,11 +165,13 @@ impl Watcher<'_> {
             if mutants::RESTS_FOR_EVER.get() && attention == Attention::Rests {
                 std::future::pending::<()>().await;
             }
+            // What makes no difference wakes nothing: those that are to bid together go on in the order of their looks.
+            let ranked = self.ranked();
             tokio::select! {
                 biased;
                 () = place.changed(seen) => {}
                 () = intents.changed(&mut asked) => {}
-                _ = vacancy.changed() => {}
+                _ = vacancy.changed(), if ranked == Attention::Rests => {}
                 () = clock.sleep(AGAIN), if attention == Attention::Rests => {}
             }
         }
