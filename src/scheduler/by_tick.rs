@@ -17,23 +17,25 @@
 //! - B5 An unfit replica leaves its ticks to others, and waits until it is fit.
 //!   (an_unfit_replica_leaves_its_ticks_to_others_and_waits)
 //! - B6 The candidates for a tick look one after another: three at the tick or a little later, one a second later, and the others
-//!   only when they were not told by then that the tick is decided.   (ticks_cost_no_more_in_a_larger_fleet,
+//!   only when none of these has given a sign of life since.   (ticks_cost_no_more_in_a_larger_fleet,
 //!   a_tick_whose_first_replicas_have_died_is_found_by_another)
 //! # When things fail
-//! A replica that has not heard of the others looks at the tick. All look when a replica has gone: it may have left a run.
+//! A replica that has not heard of the others looks at the tick. All look when a replica has gone: it may have left a run. And
+//! no tick is left to others for longer than ten minutes: those that came first may live and not reach the nodes.
 //! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Context, ahead, engine::Engine, term::LOOK_AGAIN};
+use super::{Context, ahead, engine::Engine, peers::Place, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
     due::{self, Decision, Facts, WhySkipped},
     election::Elector,
+    fleet::presence::LIFETIME,
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
     node::Token,
@@ -58,8 +60,11 @@ const APART: Duration = Duration::from_millis(20);
 /// The next one comes so much later, when the first ones have not come.
 const NEXT: Duration = Duration::from_secs(1);
 
-/// By then the others were told what has become of the tick.
-const TOLD: Duration = Duration::from_secs(5);
+/// What is there still has given a sign of life since the tick.
+const HEARD: Duration = LIFETIME;
+
+/// A tick that others were to look at is looked at after this.
+const AT_LAST: Duration = Duration::from_secs(600);
 
 /// How long a ledger that cannot be read is left alone.
 const UNREADABLE: Duration = Duration::from_secs(10);
@@ -95,7 +100,7 @@ fn waits(turn: usize) -> Duration {
     match turn {
         0..FIRST => APART * u32::try_from(turn).unwrap_or_default(),
         FIRST => NEXT,
-        _ => TOLD,
+        _ => HEARD,
     }
 }
 
@@ -272,36 +277,42 @@ impl Engine {
             chance,
             ..
         } = &self.ctx;
-        let mut later = BTreeSet::new();
-        // What is no tick of the schedule is not told of.
+        let mut later: BTreeMap<Moment, Place> = BTreeMap::new();
+        let mut at_last = Moment::NEVER;
+        // What is no tick of the schedule is no other replica's turn.
         let is_tick = until.is_some() && until == self.next_start();
         loop {
-            let next = later.first().map_or(Moment::NEVER, |(at, _)| *at);
+            let next = later.keys().next().copied().unwrap_or(Moment::NEVER);
+            let next = next.min(at_last);
             tokio::select! {
                 biased;
                 () = clock.sleep_until(next), if next < Moment::NEVER => {
-                    let told = place.by_tick(&self.name, clock.now()).last;
-                    match later.pop_first() {
-                        Some((_, tick)) if self.is_decided(tick, told) => {}
-                        _ => return false,
+                    let Some((_, left)) = later.pop_first().filter(|_| next < at_last) else {
+                        return false;
+                    };
+                    let came = place.any_stands_by(&left.first, &self.name, clock.now());
+                    if left.turn == FIRST || !came {
+                        return false;
                     }
+                    at_last = at_last.min(next + AT_LAST);
                 }
                 () = self.asleep(until, stale) => {
                     let tick = until.filter(|at| is_tick && *at <= locks.wall());
-                    let turn = tick.and_then(|at| Some((at, place.turn(&self.name, at, clock.now())?)));
-                    match turn {
+                    let now = clock.now();
+                    let found = tick.and_then(|at| place.turn(&self.name, at, FIRST + 1, now));
+                    match found {
                         // Replicas that do not know each other.
                         None => {
                             let spread = spread(locks.timing().node_timeout);
                             clock.sleep(chance.up_to(spread)).await;
                             return true;
                         }
-                        Some((_, turn)) if turn < FIRST => {
-                            clock.sleep(waits(turn)).await;
+                        Some(found) if found.turn < FIRST => {
+                            clock.sleep(waits(found.turn)).await;
                             return true;
                         }
-                        Some((tick, turn)) => {
-                            later.insert((clock.now() + waits(turn), tick));
+                        Some(found) => {
+                            later.insert(now + waits(found.turn), found);
                             until = self.next_start();
                         }
                     }
@@ -310,16 +321,10 @@ impl Engine {
         }
     }
 
-    /// Whether `last` is the last tick until then, or comes after it.
-    fn is_decided(&self, tick: Timestamp, last: Option<Timestamp>) -> bool {
-        let next = last.map(|last| self.schedule.next_after(last));
-        next.is_some_and(|next| next.is_none_or(|next| next > tick))
-    }
-
     /// Whether another replica that lives says that it holds the lock, as it seems to do.
     fn is_told_held(&self, seen: &LockState) -> bool {
-        let told = self.ctx.place.by_tick(&self.name, self.ctx.clock.now());
-        told.held && seen.shows_life()
+        let now = self.ctx.clock.now();
+        seen.shows_life() && self.ctx.place.is_told_held(&self.name, now)
     }
 
     /// When the next run would start by the schedule.
@@ -458,7 +463,7 @@ mod tests {
         let all: Vec<Duration> = (0..10).map(waits).collect();
         assert!(all[..FIRST].iter().all(|wait| *wait * 2 <= TOLERANCE));
         assert_eq!(all[FIRST], NEXT);
-        assert!(all[FIRST + 1..].iter().all(|wait| *wait == TOLD));
+        assert!(all[FIRST + 1..].iter().all(|wait| *wait == HEARD));
     }
 
     fn shows(rev: u64) -> Result<View, NodeError> {

@@ -10,7 +10,7 @@
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -52,21 +52,20 @@ struct View {
     others: Vec<Peer>,
     /// When the others were last heard of; `None` before the first time, and when that is too long ago.
     read: Option<Moment>,
-    /// What they tell of the jobs whose locks are taken for each tick.
-    by_tick: BTreeMap<String, ByTick>,
+    /// The jobs whose locks are taken for each tick, and held by one of them now.
+    held: BTreeSet<String>,
     /// By id: the newest revision, and when it was first seen.
     heard: BTreeMap<String, (u64, Moment)>,
     /// Since when the shares are what they are.
     calm: Option<(Vec<Peer>, Moment)>,
 }
 
-/// What the others tell of a job whose lock is taken for each tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct ByTick {
-    /// The last tick that any of them knows to be decided.
-    pub(super) last: Option<Timestamp>,
-    /// One of them says that it holds the lock.
-    pub(super) held: bool,
+/// The place of this replica among those that stand by for the work of a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) turn: usize,
+    /// The ids of those that are to come first.
+    pub(super) first: Vec<String>,
 }
 
 // === impl Peers ===
@@ -112,7 +111,7 @@ impl Peers {
         };
         let alive = presences.iter().filter(alive);
         self.definitions.saw(alive.clone());
-        view.by_tick = by_tick(alive.clone());
+        view.held = held(alive.clone());
         let mut others: Vec<Peer> = alive.map(|p| Peer::of(p, self.failover)).collect();
         others.sort_by(|a, b| a.id.cmp(&b.id));
         let is_news = view.read.is_none() || view.others != others;
@@ -160,18 +159,40 @@ impl Peers {
         }
     }
 
-    /// The place of this replica among those that stand by for the work of this instant; `None` when it does not know them.
-    pub(crate) fn turn(&self, job: &str, at: Timestamp, now: Moment) -> Option<usize> {
+    /// The place of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
+    /// when it does not know them.
+    pub(crate) fn turn(
+        &self,
+        job: &str,
+        at: Timestamp,
+        first: usize,
+        now: Moment,
+    ) -> Option<Place> {
         let view = self.view();
-        let known = view.knows(now) && !view.others.is_empty();
-        known.then(|| spread::turn(job, at, &self.replica, &view.others))
+        if !view.knows(now) || view.others.is_empty() {
+            return None;
+        }
+        let before = spread::turn(job, at, &self.replica, &view.others);
+        let turn = before.len();
+        let first = before.into_iter().take(first).map(str::to_owned);
+        Some(Place {
+            turn,
+            first: first.collect(),
+        })
     }
 
-    /// What living replicas tell of a job whose lock is taken for each tick; nothing when they were not heard of lately.
-    pub(super) fn by_tick(&self, job: &str, now: Moment) -> ByTick {
+    /// Whether any of these replicas lives and stands by for the job, or another one holds its lock for a tick, by what was
+    /// heard lately.
+    pub(super) fn any_stands_by(&self, ids: &[String], job: &str, now: Moment) -> bool {
         let view = self.view();
-        let told = view.by_tick.get(job).filter(|_| view.knows(now));
-        told.copied().unwrap_or_default()
+        let stands_by = |peer: &Peer| ids.contains(&peer.id) && peer.stands_by.contains(job);
+        view.knows(now) && (view.held.contains(job) || view.others.iter().any(stands_by))
+    }
+
+    /// Whether a living replica tells that it holds the lock of a job for a tick.
+    pub(super) fn is_told_held(&self, job: &str, now: Moment) -> bool {
+        let view = self.view();
+        view.knows(now) && view.held.contains(job)
     }
 
     /// Completes when another replica has gone since `seen`. Cancel-safe when that was read before.
@@ -253,7 +274,7 @@ impl Peers {
             id: self.replica.clone(),
             priority: self.priority,
             leads: local_status.led(),
-            stands_by: std::collections::BTreeSet::new(),
+            stands_by: BTreeSet::new(),
             is_active: false,
         }
     }
@@ -264,16 +285,10 @@ impl Peers {
     }
 }
 
-fn by_tick<'a>(alive: impl Iterator<Item = &'a Presence>) -> BTreeMap<String, ByTick> {
-    let mut all: BTreeMap<String, ByTick> = BTreeMap::new();
-    for job in alive.flat_map(|presence| &presence.jobs) {
-        if spread::is_by_tick(job) {
-            let told = all.entry(job.name.clone()).or_default();
-            told.last = told.last.max(job.last_tick);
-            told.held |= job.standing == Standing::Leading;
-        }
-    }
-    all
+fn held<'a>(alive: impl Iterator<Item = &'a Presence>) -> BTreeSet<String> {
+    let jobs = alive.flat_map(|presence| &presence.jobs);
+    let held = jobs.filter(|job| spread::is_by_tick(job) && job.standing == Standing::Leading);
+    held.map(|job| job.name.clone()).collect()
 }
 
 // === impl View ===

@@ -190,15 +190,18 @@ fn rivals<'a>(job: &str, me: &Peer, others: &'a [Peer]) -> Vec<&'a Peer> {
     rivals
 }
 
-/// Which place `me` has among those that stand by for the work of this instant: the first looks at once. Another one each time,
-/// so that ticks spread over the replicas.
-pub(crate) fn turn(job: &str, at: Timestamp, me: &str, others: &[Peer]) -> usize {
+/// The ids of those that stand by for the work of this instant and come before `me`, in their order. It is another one each
+/// time, so that ticks spread over the replicas.
+pub(crate) fn turn<'a>(job: &str, at: Timestamp, me: &str, others: &'a [Peer]) -> Vec<&'a str> {
     let salt = i128::from(liking(job, "")) ^ at.as_nanosecond();
     let mine = (mixed(me, salt), me);
     let stand_by = others.iter().filter(|o| o.stands_by.contains(job));
-    stand_by
-        .filter(|o| (mixed(&o.id, salt), &*o.id) < mine)
-        .count()
+    let mut before: Vec<(u64, &str)> = stand_by
+        .map(|o| (mixed(&o.id, salt), &*o.id))
+        .filter(|place| *place < mine)
+        .collect();
+    before.sort_unstable();
+    before.into_iter().map(|(_, id)| id).collect()
 }
 
 /// How long `me` waits before a bid for `job` that looks free: longer with more terms than others that watch it.

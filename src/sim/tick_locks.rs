@@ -346,13 +346,16 @@ async fn ticks_cost_no_more_in_a_larger_fleet() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_whose_first_replicas_have_died_is_found_by_another() {
-    for (dead, late) in [(3, SECOND), (4, SECOND * 5)] {
+    for (dead, late) in [(3, SECOND), (4, SECOND * 7)] {
         let (fleet, starts) = (Cluster::new(3), Starts::default());
         let members = fleet_of(&fleet, 8, (&starts, ms(20)), &every(10));
         until(&fleet, 38).await;
         let tick = fleet.clock().wall().as_second() / 10 * 10 + 10;
         let tick = Timestamp::from_second(tick).unwrap();
-        let turn = |m: &&Member| m.ctx.place.turn("job", tick, m.ctx.clock.now()).unwrap();
+        let turn = |m: &&Member| {
+            let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+            place.unwrap().turn
+        };
         let mut order: Vec<&Member> = members.iter().collect();
         order.sort_by_key(turn);
         let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_millis(100);
@@ -377,7 +380,10 @@ async fn a_run_that_all_who_watched_it_have_left_goes_on_elsewhere() {
     fleet.sleep(SECOND * 20).await;
     let tick = fleet.clock().wall().as_second() / 600 * 600 + 600;
     let tick = Timestamp::from_second(tick).unwrap();
-    let turn = |m: &&Member| m.ctx.place.turn("job", tick, m.ctx.clock.now()).unwrap();
+    let turn = |m: &&Member| {
+        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+        place.unwrap().turn
+    };
     let mut order: Vec<&Member> = members.iter().collect();
     let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_secs(1);
     fleet.sleep(Duration::try_from(before).unwrap()).await;
