@@ -7,7 +7,7 @@
 //! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
-//!   One that is told to wait in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
+//! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 //!
