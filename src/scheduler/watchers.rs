@@ -59,17 +59,6 @@ pub(crate) struct Watcher<'a> {
 #[derive(Clone, Default)]
 pub(crate) struct Vacancy(Arc<latest::Sender<bool>>);
 
-/// Rules that tests switch off, to show that the simulation notices.
-#[cfg(test)]
-pub(crate) mod mutants {
-    use std::cell::Cell;
-
-    thread_local! {
-        /// F6 off: what rests does so for ever.
-        pub(crate) static RESTS_FOR_EVER: Cell<bool> = const { Cell::new(false) };
-    }
-}
-
 // === impl Watcher ===
 impl Watcher<'_> {
     /// Keeps the lock on the list of what this replica may need, at the pace that its part asks for, and tells `to` of all that
@@ -196,4 +185,15 @@ impl Vacancy {
 fn rarely(replica: &str) -> Duration {
     let parts = u32::try_from(liking(replica, "rarely") % 256).unwrap_or(0);
     RARELY - RARELY / 1024 * parts
+}
+
+/// Rules that tests switch off, to show that the simulation notices.
+#[cfg(test)]
+pub(crate) mod mutants {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// F6 off: what rests does so for ever.
+        pub(crate) static RESTS_FOR_EVER: Cell<bool> = const { Cell::new(false) };
+    }
 }

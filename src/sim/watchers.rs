@@ -54,10 +54,7 @@ fn attention(member: &Member, of: &str) -> Attention {
 }
 
 /// The replica that leads the job, those that watch it, and the others.
-fn parts<'a>(
-    members: &'a [Member],
-    failover: bool,
-) -> (&'a Member, Vec<&'a Member>, Vec<&'a Member>) {
+fn parts(members: &[Member], failover: bool) -> (&Member, Vec<&Member>, Vec<&Member>) {
     let of = if failover { WHOLE_REPLICA } else { "job-0" };
     let leader = members
         .iter()
