@@ -50,11 +50,20 @@ pub(crate) async fn balance(
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         // Nothing new when too few nodes answer: those heard of last count as gone soon.
-        if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
-            let presences = Presence::from_docs(&docs);
-            ctx.local_status.heard(&presences);
-            ctx.place
-                .saw(&presences, &ctx.local_status, ctx.clock.now());
+        let read = ctx.locks.docs(PRESENCE_PREFIX).await;
+        let news = match &read {
+            Ok(docs) => {
+                let presences = Presence::from_docs(docs);
+                ctx.local_status.heard(&presences);
+                let now = ctx.clock.now();
+                ctx.place.saw(&presences, &ctx.local_status, now)
+            }
+            Err(_) => ctx.place.saw_nothing(ctx.clock.now()),
+        };
+        if news {
+            ctx.locks.watch_anew();
+        }
+        if read.is_ok() {
             ctx.place.definitions.tell(&ctx.local_status, &ctx.events);
             if !ctx.place.failover {
                 one(&ctx, &min_terms, &log).await;

@@ -16,20 +16,26 @@
 //!   ends before that.   (a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload)
 //! - B5 An unfit replica leaves its ticks to others, and waits until it is fit.
 //!   (an_unfit_replica_leaves_its_ticks_to_others_and_waits)
+//! - B6 The candidates for a tick look one after another: three at the tick or a little later, one a second later, and the others
+//!   only when none of these has given a sign of life since.   (ticks_cost_no_more_in_a_larger_fleet,
+//!   a_tick_whose_first_replicas_have_died_is_found_by_another)
 //! # When things fail
+//! A replica that has not heard of the others looks at the tick. All look when a replica has gone: it may have left a run. And
+//! no tick is left to others for longer than ten minutes: those that came first may live and not reach the nodes.
 //! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{ahead, engine::Engine, term::LOOK_AGAIN};
+use super::{Context, ahead, engine::Engine, peers::Place, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
     due::{self, Decision, Facts, WhySkipped},
     election::Elector,
+    fleet::presence::LIFETIME,
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
     node::Token,
@@ -44,6 +50,22 @@ const NEAR: Duration = Duration::from_secs(1);
 /// however patient the store's clients are.
 const SPREAD: Duration = Duration::from_millis(50);
 
+/// So many candidates look at a tick at once, one after another, and watch the run of it; one more a second later, for when
+/// these have died together.
+const FIRST: usize = 3;
+
+/// The time between two of them.
+const APART: Duration = Duration::from_millis(20);
+
+/// The next one comes so much later, when the first ones have not come.
+const NEXT: Duration = Duration::from_secs(1);
+
+/// What is there still has given a sign of life since the tick.
+const HEARD: Duration = LIFETIME;
+
+/// A tick that others were to look at is looked at after this.
+const AT_LAST: Duration = Duration::from_secs(600);
+
 /// How long a ledger that cannot be read is left alone.
 const UNREADABLE: Duration = Duration::from_secs(10);
 
@@ -54,8 +76,12 @@ enum Next {
     Bid,
     /// Another replica holds the lock, or too few nodes answer.
     Watch,
-    /// All is decided, until then.
-    Sleep(Option<Timestamp>),
+    /// All is decided, until then. While anything is `open`, such as a retry, a replica that has seen it stays with it; else it
+    /// looks when it is its turn.
+    Sleep {
+        until: Option<Timestamp>,
+        open: bool,
+    },
 }
 
 /// When the job's lock was last taken, as far as this replica knows: its record is kept for a time after that.
@@ -67,6 +93,15 @@ struct Taken {
     after: Option<Moment>,
     /// Old enough to be taken for the record's sake.
     limit: Duration,
+}
+
+/// How long the candidate in this place waits from the tick on before it looks.
+fn waits(turn: usize) -> Duration {
+    match turn {
+        0..FIRST => APART * u32::try_from(turn).unwrap_or_default(),
+        FIRST => NEXT,
+        _ => HEARD,
+    }
 }
 
 /// Ticks spread over the replicas by it, as soon as a store answers; none of them is late for it.
@@ -162,6 +197,8 @@ impl Engine {
         let mut seen_intents = ctx.intents.seen();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         let mut one_first = false;
+        // Whether this replica is one of those that look at the tick first. At the beginning it may have come for a run.
+        let mut first = true;
         loop {
             // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
             // keep the runtime from the heartbeat that makes a stalled replica fit again.
@@ -169,10 +206,15 @@ impl Engine {
                 let _watching = self.keep_watching();
                 locks.fitness().fit().await;
             }
-            let asked = clock.now();
+            let (asked, gone) = (clock.now(), ctx.place.gone());
             let next = match elector.look().await {
                 Ok(seen) => {
-                    let next = self.next(&seen, taken, asked);
+                    let mut next = self.next(&seen, taken, asked);
+                    if next == Next::Watch && !first && self.is_told_held(&seen) {
+                        // The first ones watch its run, and all look when a replica has gone.
+                        let until = self.next_start();
+                        next = Next::Sleep { until, open: false };
+                    }
                     if next == Next::Watch {
                         one_first = false;
                         elector.watch(&seen, &mut releases).await;
@@ -205,20 +247,91 @@ impl Engine {
                     one_first = true;
                     clock.sleep(backoff.next(chance)).await;
                 }
-                Next::Sleep(until) => {
+                Next::Sleep { until, open } => {
                     backoff.reset();
                     one_first = false;
-                    tokio::select! {
+                    first = tokio::select! {
                         biased;
-                        () = ctx.intents.changed(&mut seen_intents) => {}
-                        () = ctx.recall.nodes_are_back() => {}
-                        () = self.asleep(until, taken.stale_at()) => {}
+                        () = ctx.intents.changed(&mut seen_intents) => false,
+                        () = ctx.recall.nodes_are_back() => false,
+                        () = ctx.place.any_gone(gone) => false,
+                        () = self.asleep(until, taken.stale_at()), if open => false,
+                        first = self.in_turn(until, taken.stale_at()), if !open => first,
+                    };
+                    if !first {
+                        // Ticks spread over the replicas, and most of them see that another one was quicker.
+                        clock.sleep(chance.up_to(spread(timing.node_timeout))).await;
                     }
-                    // Ticks spread over the replicas, and most of them see that another one was quicker.
-                    clock.sleep(chance.up_to(spread(timing.node_timeout))).await;
                 }
             }
         }
+    }
+
+    /// Waits until it is this replica's turn to look at a tick, from the one at `until` on, or until `stale`; says whether it
+    /// is one of the first to look.
+    async fn in_turn(&self, mut until: Option<Timestamp>, stale: Moment) -> bool {
+        let Context {
+            place,
+            locks,
+            clock,
+            chance,
+            ..
+        } = &self.ctx;
+        let mut later: BTreeMap<Moment, Place> = BTreeMap::new();
+        let mut at_last = Moment::NEVER;
+        // What is no tick of the schedule is no other replica's turn.
+        let is_tick = until.is_some() && until == self.next_start();
+        loop {
+            let next = later.keys().next().copied().unwrap_or(Moment::NEVER);
+            let next = next.min(at_last);
+            tokio::select! {
+                biased;
+                () = clock.sleep_until(next), if next < Moment::NEVER => {
+                    let Some((_, left)) = later.pop_first().filter(|_| next < at_last) else {
+                        return false;
+                    };
+                    let came = place.any_stands_by(&left.first, &self.name, clock.now());
+                    if left.turn == FIRST || !came {
+                        return false;
+                    }
+                    at_last = at_last.min(next + AT_LAST);
+                }
+                () = self.asleep(until, stale) => {
+                    let tick = until.filter(|at| is_tick && *at <= locks.wall());
+                    let now = clock.now();
+                    let found = tick.and_then(|at| place.turn(&self.name, at, FIRST + 1, now));
+                    match found {
+                        // Replicas that do not know each other.
+                        None => {
+                            let spread = spread(locks.timing().node_timeout);
+                            clock.sleep(chance.up_to(spread)).await;
+                            return true;
+                        }
+                        Some(found) if found.turn < FIRST => {
+                            clock.sleep(waits(found.turn)).await;
+                            return true;
+                        }
+                        Some(found) => {
+                            later.insert(now + waits(found.turn), found);
+                            until = self.next_start();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether another replica that lives says that it holds the lock, as it seems to do.
+    fn is_told_held(&self, seen: &LockState) -> bool {
+        let now = self.ctx.clock.now();
+        seen.shows_life() && self.ctx.place.is_told_held(&self.name, now)
+    }
+
+    /// When the next run would start by the schedule.
+    fn next_start(&self) -> Option<Timestamp> {
+        let due = self.schedule.due_upto(self.ctx.locks.wall());
+        let tick = self.schedule.next_after(due)?;
+        Some(self.schedule.starts(tick))
     }
 
     /// What the nodes show, judged as a leader would judge it.
@@ -256,12 +369,16 @@ impl Engine {
         });
         match plan {
             Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,
-            Ok(plan) => match self.look_ahead(plan.ahead) {
-                ahead::Next::TakeBack(_) => Next::Bid,
-                ahead::Next::Level => Next::Sleep(plan.wake),
-                ahead::Next::Say => Next::Sleep(now.checked_add(ahead::STANDS).ok()),
-                ahead::Next::Wait(left) => Next::Sleep(now.checked_add(left).ok()),
-            },
+            Ok(plan) => {
+                let open = !ledger.open().is_empty();
+                let until = match self.look_ahead(plan.ahead) {
+                    ahead::Next::TakeBack(_) => return Next::Bid,
+                    ahead::Next::Level => plan.wake,
+                    ahead::Next::Say => now.checked_add(ahead::STANDS).ok(),
+                    ahead::Next::Wait(left) => now.checked_add(left).ok(),
+                };
+                Next::Sleep { until, open }
+            }
             Err(_) => Next::Bid,
         }
     }
@@ -275,7 +392,8 @@ impl Engine {
 
     fn unreadable(&self, error: &LedgerError, now: Timestamp) -> Next {
         tracing::error!(job = self.name, %error, "cannot read the ledger: leaving the job to others");
-        Next::Sleep(now.checked_add(UNREADABLE).ok())
+        let until = now.checked_add(UNREADABLE).ok();
+        Next::Sleep { until, open: true }
     }
 
     /// Sleeps until `until` by the wall clock, or until `stale`; no longer when that clock is set back.
@@ -338,6 +456,14 @@ mod tests {
         for patience in [50, 500, 1000, 5000].map(Duration::from_millis) {
             assert!(spread(patience) * 10 <= TOLERANCE, "{patience:?}");
         }
+    }
+
+    #[test]
+    fn three_candidates_look_at_a_tick_before_its_tolerance_is_half_over() {
+        let all: Vec<Duration> = (0..10).map(waits).collect();
+        assert!(all[..FIRST].iter().all(|wait| *wait * 2 <= TOLERANCE));
+        assert_eq!(all[FIRST], NEXT);
+        assert!(all[FIRST + 1..].iter().all(|wait| *wait == HEARD));
     }
 
     fn shows(rev: u64) -> Result<View, NodeError> {

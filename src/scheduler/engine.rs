@@ -10,6 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Context, NextDefinition,
     ahead::{self, Ahead, STANDS},
+    spread::WHOLE_REPLICA,
+    watchers::{Vacancy, Watcher},
 };
 use crate::{
     due::{Policy, Ticks, WhySkipped, WithoutSpans},
@@ -38,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) successor: NextDefinition,
     /// Whether its ledger is ahead of the clock.
     pub(crate) ahead: Mutex<Ahead>,
+    /// Whether its lock has shown no living holder.
+    pub(crate) vacancy: Vacancy,
     pub(crate) ctx: Context,
 }
 
@@ -47,12 +51,25 @@ impl Engine {
         format!("job/{}", self.name)
     }
 
+    /// This replica's part in watching the job's lock. In failover mode whoever is to be the active one needs them all.
+    pub(super) fn watcher(&self) -> Watcher<'_> {
+        Watcher {
+            ctx: &self.ctx,
+            of: match self.ctx.place.failover {
+                true => WHOLE_REPLICA,
+                false => &self.name,
+            },
+            vacancy: &self.vacancy,
+        }
+    }
+
     /// Watches the job's lock, so that its holder is known to be over in time should this replica need it.
     /// What it sees of the ledger is remembered, too: a spare replica of a failover fleet never looks at it otherwise.
     pub(super) fn keep_watching(&self) -> Watching {
         let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
-        let watching = self.ctx.locks.keep_watching(&self.key(), self.spec.ttl);
-        watching.showing(move |seen| recall.saw(&job, seen))
+        let shows = move |seen: &_| recall.saw(&job, seen);
+        self.watcher()
+            .keep_watching(&self.key(), self.spec.ttl, shows)
     }
 
     pub(super) fn elector(&self) -> Elector {

@@ -12,14 +12,23 @@ use super::{
     term::{TermEnd, TermLoop},
 };
 use crate::{
-    election::Elected,
+    election::{Elected, Elector},
     event::Event,
+    intent::Resign,
     job::Job,
     lease::{LeaseView, Loss, StopPolicy, Unstoppable},
+    lock::LockError,
     run::Pass,
     status::Standing,
     term::Term,
 };
+
+/// How it ended that a replica stood for election.
+enum Stood {
+    Elected(Result<Elected, LockError>),
+    /// It lets the replica go first that is to lead next.
+    Back(Resign),
+}
 
 impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
@@ -42,21 +51,21 @@ impl Engine {
                 continue;
             }
             // Boxed, here and below: a leader needs no room for a campaign.
-            let campaign = Box::pin(elector.campaign_timed());
-            let elected = tokio::select! {
+            let stand = Box::pin(self.stand(elector, stood_back.as_ref()));
+            let stood = tokio::select! {
                 biased;
                 () = pass.over() => continue,
-                asked = self.stands_back(stood_back.as_ref()) => {
+                () = self.outvoted() => continue,
+                stood = stand => stood,
+            };
+            let elected = match stood {
+                Stood::Elected(Ok(elected)) => elected,
+                Stood::Back(asked) => {
                     Box::pin(self.stand_back(&asked, &pass)).await;
                     stood_back = Some(asked);
                     continue;
                 }
-                () = self.outvoted() => continue,
-                elected = campaign => elected,
-            };
-            let elected = match elected {
-                Ok(elected) => elected,
-                Err(error) => {
+                Stood::Elected(Err(error)) => {
                     tracing::error!(job = self.name, %error, "cannot stand for election");
                     ctx.clock.sleep(Duration::from_secs(1)).await;
                     continue;
@@ -69,6 +78,36 @@ impl Engine {
             }
         }
         ctx.local_status.stands(&self.name, Standing::Off);
+    }
+
+    /// Campaigns while this replica does not rest, unless it is to stand back: one that rests lets others go first as it is.
+    async fn stand(&self, elector: Elector, done: Option<&Resign>) -> Stood {
+        let campaign = async {
+            match self.ctx.place.failover {
+                // The replica lock decides, and it was campaigned for.
+                true => elector.campaign_timed().await,
+                false => {
+                    let watcher = self.watcher();
+                    watcher.campaign(&watcher.candidate(elector)).await
+                }
+            }
+        };
+        let stands_back = async {
+            let watcher = self.watcher();
+            loop {
+                watcher.rests_no_more().await;
+                tokio::select! {
+                    biased;
+                    asked = self.stands_back(done) => return asked,
+                    () = watcher.rests() => {}
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            asked = stands_back => Stood::Back(asked),
+            elected = campaign => Stood::Elected(elected),
+        }
     }
 
     /// A leader that has just shown to be unfit, has led for long, or was told to go.

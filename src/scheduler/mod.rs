@@ -9,7 +9,7 @@
 //! - Work goes first, then the lease: a term is resigned after its runs have ended.   (a_term_is_resigned_after_its_run,
 //!   a_term_is_resigned_after_all_its_runs)
 //! - The lock of every job that this replica may come to lead is watched, whatever keeps it from being a candidate now: a closed
-//!   gate, unfitness, another definition.   (a_failover_standby_takes_over_within_one_ttl_and_a_third,
+//!   gate, unfitness, another definition; unless it rests, because better candidates watch.   (a_failover_standby_takes_over_within_one_ttl_and_a_third,
 //!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
 //! - D3 Never more than `concurrency` runs of a job at a time, whichever replica leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
@@ -18,7 +18,8 @@
 //! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), wishes
 //! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
 //! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
-//! `intents`, `history`, `recall`. `balance` moves terms between replicas by the rules of `spread`.
+//! `intents`, `history`, `recall`. `balance` moves terms between replicas by the rules of `spread`; who of them watches a lock that
+//! another one holds is said in `watchers`.
 //!
 //! # When things fail
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
@@ -56,6 +57,7 @@ mod take_back;
 mod term;
 mod term_loop;
 mod triggers;
+mod watchers;
 
 pub(crate) use balance::{HandoverLog, balance};
 pub(crate) use context::Context;
@@ -66,5 +68,10 @@ pub(crate) use local_status::LocalStatus;
 pub(crate) use next_definition::{Definition, NextDefinition};
 pub(crate) use peers::Peers;
 pub(crate) use recall::Recall;
+#[cfg(test)]
+pub(crate) use spread::Attention;
 pub(crate) use spread::WHOLE_REPLICA;
 pub(crate) use start_order::StartOrder;
+#[cfg(test)]
+pub(crate) use watchers::mutants;
+pub(crate) use watchers::{Vacancy, Watcher};

@@ -2,25 +2,31 @@
 //! and again.
 //!
 //! # Invariants
+//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not
+//!   know.   (what_is_not_known_is_watched)
 //! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 use super::{
-    LocalStatus,
+    Intents, LocalStatus,
     definitions::Definitions,
-    spread::{self, Peer},
+    spread::{self, Attention, Peer},
 };
 use crate::{
     clock::Moment,
-    fleet::presence::{FRESH, INTERVAL, Presence},
+    fleet::presence::{FRESH, INTERVAL, LIFETIME, Presence},
+    latest,
+    status::Standing,
 };
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
@@ -35,15 +41,31 @@ pub(crate) struct Peers {
     /// What they tell of their jobs.
     pub(super) definitions: Definitions,
     view: Arc<Mutex<View>>,
+    /// Counts the changes of what is known of who leads and who stands by.
+    news: Arc<latest::Sender<u64>>,
+    /// Counts how often others were found to have gone.
+    gone: Arc<latest::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
 struct View {
     others: Vec<Peer>,
+    /// When the others were last heard of; `None` before the first time, and when that is too long ago.
+    read: Option<Moment>,
+    /// The jobs whose locks are taken for each tick, and held by one of them now.
+    held: BTreeSet<String>,
     /// By id: the newest revision, and when it was first seen.
     heard: BTreeMap<String, (u64, Moment)>,
     /// Since when the shares are what they are.
     calm: Option<(Vec<Peer>, Moment)>,
+}
+
+/// The place of this replica among those that stand by for the work of a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) turn: usize,
+    /// The ids of those that are to come first.
+    pub(super) first: Vec<String>,
 }
 
 // === impl Peers ===
@@ -57,6 +79,8 @@ impl Peers {
             failover,
             definitions: Definitions::default(),
             view: Arc::default(),
+            news: Arc::default(),
+            gone: Arc::default(),
         }
     }
 
@@ -67,8 +91,13 @@ impl Peers {
         }
     }
 
-    /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], local_status: &LocalStatus, now: Moment) {
+    /// Takes note of what the others tell; says whether it is news who leads what and who stands by.
+    pub(super) fn saw(
+        &self,
+        presences: &[Presence],
+        local_status: &LocalStatus,
+        now: Moment,
+    ) -> bool {
         let mut view = self.view();
         let mut heard = BTreeMap::new();
         for presence in presences.iter().filter(|p| p.id != self.replica) {
@@ -82,8 +111,13 @@ impl Peers {
         };
         let alive = presences.iter().filter(alive);
         self.definitions.saw(alive.clone());
-        view.others = alive.map(|p| Peer::of(p, self.failover)).collect();
-        view.others.sort_by(|a, b| a.id.cmp(&b.id));
+        view.held = held(alive.clone());
+        let mut others: Vec<Peer> = alive.map(|p| Peer::of(p, self.failover)).collect();
+        others.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_news = view.read.is_none() || view.others != others;
+        let lives = |was: &Peer| others.iter().any(|other| other.id == was.id);
+        let have_gone = !view.others.iter().all(lives);
+        (view.others, view.read) = (others, Some(now));
         view.heard = heard;
         let mut shares = view.others.clone();
         shares.push(self.me(local_status));
@@ -92,6 +126,100 @@ impl Peers {
         if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
             view.calm = Some((shares, now));
         }
+        drop(view);
+        if is_news {
+            self.news.send_modify(|news| *news += 1);
+        }
+        if have_gone {
+            self.gone.send_modify(|gone| *gone += 1);
+        }
+        is_news
+    }
+
+    /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
+    pub(super) fn saw_nothing(&self, now: Moment) -> bool {
+        let mut view = self.view();
+        let known = view.knows(now);
+        let was = view.read.is_some();
+        if known || !was {
+            return false;
+        }
+        view.read = None;
+        drop(view);
+        self.news.send_modify(|news| *news += 1);
+        true
+    }
+
+    /// What this replica does about the lock of `job`, or of the whole replica, when another one holds it.
+    pub(crate) fn attention(&self, job: &str, now: Moment) -> Attention {
+        let view = self.view();
+        match view.knows(now) {
+            true => spread::attention(job, (&self.replica, self.priority), &view.others),
+            false => Attention::Watches,
+        }
+    }
+
+    /// The place of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
+    /// when it does not know them.
+    pub(crate) fn turn(
+        &self,
+        job: &str,
+        at: Timestamp,
+        first: usize,
+        now: Moment,
+    ) -> Option<Place> {
+        let view = self.view();
+        if !view.knows(now) || view.others.is_empty() {
+            return None;
+        }
+        let before = spread::turn(job, at, &self.replica, &view.others);
+        let turn = before.len();
+        let first = before.into_iter().take(first).map(str::to_owned);
+        Some(Place {
+            turn,
+            first: first.collect(),
+        })
+    }
+
+    /// Whether any of these replicas lives and stands by for the job, or another one holds its lock for a tick, by what was
+    /// heard lately.
+    pub(super) fn any_stands_by(&self, ids: &[String], job: &str, now: Moment) -> bool {
+        let view = self.view();
+        let stands_by = |peer: &Peer| ids.contains(&peer.id) && peer.stands_by.contains(job);
+        view.knows(now) && (view.held.contains(job) || view.others.iter().any(stands_by))
+    }
+
+    /// Whether a living replica tells that it holds the lock of a job for a tick.
+    pub(super) fn is_told_held(&self, job: &str, now: Moment) -> bool {
+        let view = self.view();
+        view.knows(now) && view.held.contains(job)
+    }
+
+    /// Completes when another replica has gone since `seen`. Cancel-safe when that was read before.
+    pub(super) async fn any_gone(&self, seen: u64) {
+        let mut gone = self.gone.subscribe();
+        let _ = gone.wait_for(|now| *now != seen).await;
+    }
+
+    /// How often others were found to have gone.
+    pub(super) fn gone(&self) -> u64 {
+        *self.gone.borrow()
+    }
+
+    /// Whether this replica was named to lead the job next.
+    pub(super) fn is_called(&self, job: &str, intents: &Intents) -> bool {
+        let asked = intents.resign(job);
+        asked.is_some_and(|asked| asked.to.as_ref() == Some(&self.replica))
+    }
+
+    /// Completes when anything is news since `seen`. Cancel-safe when that was read before.
+    pub(super) async fn changed(&self, seen: u64) {
+        let mut news = self.news.subscribe();
+        let _ = news.wait_for(|now| *now != seen).await;
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        *self.news.borrow()
     }
 
     /// How long until the next look: sooner when a peer would count as gone before that.
@@ -146,7 +274,8 @@ impl Peers {
             id: self.replica.clone(),
             priority: self.priority,
             leads: local_status.led(),
-            stands_by: std::collections::BTreeSet::new(),
+            stands_by: BTreeSet::new(),
+            is_active: false,
         }
     }
 
@@ -156,10 +285,24 @@ impl Peers {
     }
 }
 
+fn held<'a>(alive: impl Iterator<Item = &'a Presence>) -> BTreeSet<String> {
+    let jobs = alive.flat_map(|presence| &presence.jobs);
+    let held = jobs.filter(|job| spread::is_by_tick(job) && job.standing == Standing::Leading);
+    held.map(|job| job.name.clone()).collect()
+}
+
+// === impl View ===
+
+impl View {
+    fn knows(&self, now: Moment) -> bool {
+        self.read.is_some_and(|at| now.since(at) < LIFETIME)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{JobPresence, Role, Standing};
+    use crate::status::{JobPresence, Role};
 
     #[test]
     fn only_another_replica_that_could_take_over_stands_by() {
@@ -199,6 +342,52 @@ mod tests {
             ..standby()
         };
         assert!(!has_standby("a", 0, ill, "job"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_watched() {
+        let place = Peers::new("me", 0, true, false);
+        let local_status = LocalStatus::default();
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let watches = |now| place.attention("job", at(now)) == Attention::Watches;
+        let presence = |id: &str, standing| Presence {
+            id: id.to_owned(),
+            priority: 1,
+            jobs: vec![JobPresence {
+                name: "job".to_owned(),
+                standing,
+                ..JobPresence::default()
+            }],
+            ..Presence::default()
+        };
+        let fleet: Vec<Presence> = ["b", "c", "d"]
+            .map(|id| presence(id, Standing::Standby))
+            .into_iter()
+            .chain([presence("a", Standing::Leading)])
+            .collect();
+        assert!(watches(100), "no other is known");
+        assert!(place.saw(&[], &local_status, at(100)));
+        assert!(watches(100), "there is no other");
+        assert!(place.saw(&fleet, &local_status, at(102)));
+        assert!(!place.saw(&fleet, &local_status, at(104)));
+        assert!(!watches(104));
+        // The documents cannot be read: for a while what is known counts.
+        assert!(!place.saw_nothing(at(106)));
+        assert!(!watches(110));
+        assert!(watches(111), "also where nobody has said so");
+        assert!(place.saw_nothing(at(111)));
+        assert!(!place.saw_nothing(at(113)));
+        // They can, but they are those of before.
+        assert!(place.saw(&fleet, &local_status, at(114)));
+        assert!(watches(114));
+        let mut again = fleet.clone();
+        again.iter_mut().for_each(|presence| presence.rev += 1);
+        assert!(place.saw(&again, &local_status, at(116)));
+        assert!(!watches(116));
+        again[0].rev += 1;
+        again[0].draining = true;
+        assert!(place.saw(&again, &local_status, at(117)));
+        assert!(watches(117), "one of three goes");
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //!   (from_any_start_terms_come_to_rest)
 //! - F4 A term goes to a larger priority or to a smaller share, never the other way.
 //!   (a_term_never_goes_to_a_smaller_priority)
+//! - F5 Among candidates of one priority each watches about as many jobs as another one.
+//!   (a_fleets_candidates_share_what_is_to_be_watched)
 //! # When things fail
 //! What is told is some seconds old. A wrong guess costs a wait that is short beside the ttl, or a term that moves once
 //! more, after its minimum term.
@@ -20,8 +22,10 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 use crate::{
-    hash::liking,
+    hash::{liking, mixed},
     status::{JobPresence, Presence, Role, Standing},
 };
 
@@ -34,6 +38,20 @@ const CONTINUOUS: &str = "continuous";
 /// How many terms more than a peer make a replica give one away. With one it would come back at once.
 const TOO_MANY: usize = 2;
 
+/// So many candidates watch the lock of a job that is led. The others rest.
+pub(crate) const WATCHERS: usize = 3;
+
+/// What a candidate does about a lock that another replica holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attention {
+    /// It watches, and tells the nodes that it waits.
+    Watches,
+    /// It watches, because no replica is known to lead; there are better ones, which tell the nodes.
+    Helps,
+    /// It looks rarely: better ones watch.
+    Rests,
+}
+
 /// One replica, as far as elections go.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Peer {
@@ -43,6 +61,8 @@ pub(crate) struct Peer {
     pub(crate) leads: BTreeMap<String, bool>,
     /// The jobs that it would take over now.
     pub(crate) stands_by: BTreeSet<String>,
+    /// It is the active one of a failover fleet.
+    pub(crate) is_active: bool,
 }
 
 /// A term of this replica.
@@ -102,9 +122,14 @@ impl Peer {
         Self {
             id: presence.id.clone(),
             priority: presence.priority,
+            is_active: failover && of_mode && presence.role == Role::Leader,
             leads,
             stands_by,
         }
+    }
+
+    fn leads(&self, what: &str) -> bool {
+        self.leads.contains_key(what) || (self.is_active && what == WHOLE_REPLICA)
     }
 }
 
@@ -126,9 +151,63 @@ fn for_priority(ttl: Duration) -> Duration {
     ttl / 10
 }
 
-/// How long `me` waits before a bid for `job` that looks free: longer with more terms than others that stand by for it.
+/// What the candidate `me` of this priority does about the lock of `job`, when these are the others that live.
+pub(crate) fn attention(job: &str, (me, priority): (&str, i32), others: &[Peer]) -> Attention {
+    let mine = rank(job, me, priority);
+    let stand_by = others.iter().filter(|o| o.stands_by.contains(job));
+    let better = stand_by.filter(|o| rank(job, &o.id, o.priority) < mine);
+    if better.take(WATCHERS).count() < WATCHERS {
+        return Attention::Watches;
+    }
+    match others.iter().any(|o| o.leads(job)) {
+        true => Attention::Rests,
+        false => Attention::Helps,
+    }
+}
+
+/// Smaller is better, and the same on every replica.
+fn rank<'a>(job: &str, id: &'a str, priority: i32) -> (Reverse<i32>, u64, &'a str) {
+    (Reverse(priority), liking(id, job), id)
+}
+
+/// The candidates that watch the job's lock beside `me`.
+fn rivals<'a>(job: &str, me: &Peer, others: &'a [Peer]) -> Vec<&'a Peer> {
+    let mut rivals: Vec<&Peer> = others
+        .iter()
+        .filter(|o| o.stands_by.contains(job))
+        .collect();
+    rivals.sort_by_cached_key(|o| rank(job, &o.id, o.priority));
+    let mine = rank(job, &me.id, me.priority);
+    let watches = |place: usize| match rivals.get(place) {
+        Some(rival) => mine < rank(job, &rival.id, rival.priority),
+        None => true,
+    };
+    let places = match watches(WATCHERS - 1) {
+        true => WATCHERS - 1,
+        false => WATCHERS,
+    };
+    rivals.truncate(places);
+    rivals
+}
+
+/// The ids of those that stand by for the work of this instant and come before `me`, in their order. It is another one each
+/// time, so that ticks spread over the replicas.
+pub(crate) fn turn<'a>(job: &str, at: Timestamp, me: &str, others: &'a [Peer]) -> Vec<&'a str> {
+    let salt = i128::from(liking(job, "")) ^ at.as_nanosecond();
+    let mine = (mixed(me, salt), me);
+    let stand_by = others.iter().filter(|o| o.stands_by.contains(job));
+    let mut before: Vec<(u64, &str)> = stand_by
+        .map(|o| (mixed(&o.id, salt), &*o.id))
+        .filter(|place| *place < mine)
+        .collect();
+    before.sort_unstable();
+    before.into_iter().map(|(_, id)| id).collect()
+}
+
+/// How long `me` waits before a bid for `job` that looks free: longer with more terms than others that watch it.
 pub(crate) fn bid_after(job: &str, me: &Peer, others: &[Peer], ttl: Duration) -> Duration {
-    let rivals = || others.iter().filter(|o| o.stands_by.contains(job));
+    let rivals = rivals(job, me, others);
+    let rivals = || rivals.iter().copied();
     let first = match rivals().any(|rival| rival.priority > me.priority) {
         true => for_priority(ttl),
         false => Duration::ZERO,

@@ -10,9 +10,10 @@ use std::{
 };
 
 use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    acts::{Act, Starts, ms, quick, until},
+    acts::{Act, Starts, ms, quick, slow, until},
     overlaps::{Going, ledger, work},
     world::TTL,
 };
@@ -24,7 +25,7 @@ use crate::{
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
-    testing::{cluster::Cluster, members::Member},
+    testing::{cluster::Cluster, counts::Counters, members::Member},
     worker::ready::Body,
 };
 
@@ -300,4 +301,100 @@ async fn a_record_is_kept_through_the_time_between_two_rare_ticks() {
     }
     let ticks: BTreeSet<_> = starts.ticks().into_iter().collect();
     assert_eq!(ticks.len(), 2, "none was a first sight");
+}
+
+/// So many replicas that tell of themselves, with a job that takes so long.
+fn fleet_of(
+    fleet: &Cluster,
+    replicas: usize,
+    (starts, takes): (&Starts, Duration),
+    spec: &Spec,
+) -> Vec<Member> {
+    let join = |n: usize| {
+        let member = fleet.join(&format!("r{n}"), slow(starts, takes), spec.clone());
+        member.publish();
+        member
+    };
+    (0..replicas).map(join).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_cost_no_more_in_a_larger_fleet() {
+    let (five_to_twenty, five_to_ten): (&[usize], &[usize]) = (&[5, 10, 20], &[5, 10]);
+    for (takes, sizes) in [(ms(20), five_to_twenty), (SECOND * 8, five_to_ten)] {
+        let mut reads = Vec::new();
+        for &replicas in sizes {
+            let (fleet, starts) = (Cluster::new(3), Starts::default());
+            let members = fleet_of(&fleet, replicas, (&starts, takes), &every(10));
+            until(&fleet, 18).await;
+            let counters = Counters::of(&fleet);
+            until(&fleet, 78).await;
+            let counts = counters.now();
+            println!("{replicas} replicas, six ticks of {takes:?}: {counts:?}");
+            reads.push(counts.reads);
+            starts.assert_once();
+            assert_eq!(starts.ticks().len(), 7);
+            let have_run = members.iter().filter(|m| ran(m) > 0).count();
+            assert!(have_run >= 3, "{have_run} of {replicas} have run something");
+        }
+        for pair in reads.windows(2) {
+            let exponent = (pair[1] as f64 / pair[0] as f64).log2();
+            assert!(exponent <= 0.2, "{reads:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_whose_first_replicas_have_died_is_found_by_another() {
+    for (dead, late) in [(3, SECOND), (4, SECOND * 7)] {
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
+        let members = fleet_of(&fleet, 8, (&starts, ms(20)), &every(10));
+        until(&fleet, 38).await;
+        let tick = fleet.clock().wall().as_second() / 10 * 10 + 10;
+        let tick = Timestamp::from_second(tick).unwrap();
+        let turn = |m: &&Member| {
+            let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+            place.unwrap().turn
+        };
+        let mut order: Vec<&Member> = members.iter().collect();
+        order.sort_by_key(turn);
+        let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_millis(100);
+        fleet.sleep(Duration::try_from(before).unwrap()).await;
+        for member in &order[..dead] {
+            member.tasks.crash();
+        }
+        let started = starts.len();
+        fleet.sleep(late + ms(300)).await;
+        assert_eq!(starts.len(), started + 1, "{dead} have died");
+        starts.assert_once();
+        fleet.sleep(SECOND * 30).await;
+        assert_eq!(starts.len(), started + 4);
+    }
+}
+
+/// Those that watched the run have died with its replica, long before the next tick.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_all_who_watched_it_have_left_goes_on_elsewhere() {
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
+    let members = fleet_of(&fleet, 8, (&starts, SECOND * 300), &every(600));
+    fleet.sleep(SECOND * 20).await;
+    let tick = fleet.clock().wall().as_second() / 600 * 600 + 600;
+    let tick = Timestamp::from_second(tick).unwrap();
+    let turn = |m: &&Member| {
+        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+        place.unwrap().turn
+    };
+    let mut order: Vec<&Member> = members.iter().collect();
+    let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_secs(1);
+    fleet.sleep(Duration::try_from(before).unwrap()).await;
+    order.sort_by_key(turn);
+    fleet.sleep(SECOND * 15).await;
+    assert_eq!(starts.len(), 1);
+    assert!(order[0].leads(), "the first one in turn");
+    for member in &order[..4] {
+        member.tasks.crash();
+    }
+    fleet.sleep(SECOND * 10).await;
+    assert_eq!(starts.len(), 2, "its second attempt");
+    starts.assert_once();
 }

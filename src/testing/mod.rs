@@ -78,6 +78,8 @@ mod asks;
 mod asserts;
 mod book;
 pub(crate) mod cluster;
+#[cfg(test)]
+pub(crate) mod counts;
 mod fleet;
 #[cfg(test)]
 pub(crate) mod members;

@@ -134,7 +134,7 @@ impl Process {
     }
 
     /// Cuts its connections to all nodes, or mends them.
-    pub(super) fn cut(&self, cut: bool) {
+    pub(crate) fn cut(&self, cut: bool) {
         for link in &self.links {
             match cut {
                 true => link.cut(Cut::Hang),

@@ -1,4 +1,5 @@
-//! Failover mode: one replica of the fleet is the active one, by a lock of its own.
+//! Failover mode: one replica of the fleet is the active one, by a lock of its own. The first standbys watch that lock, and with
+//! it the locks of all jobs; the others rest.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -6,20 +7,28 @@ use crate::{
     election::Elector,
     event::Event,
     lease::LeaseView,
-    scheduler::{Context, WHOLE_REPLICA},
+    scheduler::{Context, Vacancy, WHOLE_REPLICA, Watcher},
 };
 
 /// Opens the gate while this replica holds the replica lock. The engines watch their jobs' locks all the while,
 /// so that they have them as soon as it is open.
 pub(super) async fn hold_the_gate(ctx: Context) {
+    let vacancy = Vacancy::default();
+    let watcher = Watcher {
+        ctx: &ctx,
+        of: WHOLE_REPLICA,
+        vacancy: &vacancy,
+    };
+    let _watching = watcher.keep_watching(WHOLE_REPLICA, None, |_| {});
     let elector = Elector::for_key(&ctx.locks, WHOLE_REPLICA.to_owned())
         .hesitating(ctx.hesitation(WHOLE_REPLICA, None));
+    let elector = watcher.candidate(elector);
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         let elected = tokio::select! {
             biased;
             () = drain.cancelled() => return,
-            elected = elector.campaign_timed() => elected,
+            elected = watcher.campaign(&elector) => elected,
         };
         let Ok(elected) = elected else {
             ctx.clock.sleep(Duration::from_secs(1)).await;

@@ -10,7 +10,7 @@ use crate::{
     due::Policy,
     job::{Coordination, Job, Spec, shard::names_of},
     schedule::{Schedule, ScheduleError},
-    scheduler::{Context, Engine, NextDefinition},
+    scheduler::{Context, Engine, NextDefinition, Vacancy},
     status::{JobPresence, Standing},
 };
 
@@ -123,6 +123,7 @@ pub(super) fn run_job(
         loaded,
         successor,
         ahead: std::sync::Mutex::default(),
+        vacancy: Vacancy::default(),
         ctx,
     });
     match coordination {

@@ -230,6 +230,12 @@ impl Locks {
         handle.watchlist.watch(key, ttl, handle.clock.now())
     }
 
+    /// What is watched at a pace of its own may have another one now.
+    #[doc(hidden)]
+    pub fn watch_anew(&self) {
+        self.0.watchlist.anew(self.0.clock.now());
+    }
+
     /// Ends `owner`'s lease of the lock by force. In its next round its holder is refused by a majority and stops
     /// with [`crate::lease::Loss::Taken`]. The lock is free when the holder has released it, or for a client that has watched
     /// it for the ttl of that lease. With `now` it is also released in the holder's name when nothing of the lease can act any

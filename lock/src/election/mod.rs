@@ -7,6 +7,7 @@
 //! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
+//! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 //!
@@ -57,7 +58,13 @@ pub struct Elector {
     claim: Claim,
     hesitation: Option<Hesitation>,
     shows: Option<Shows>,
+    tells: Option<Tells>,
+    looks_first: bool,
 }
+
+/// Whether the nodes are told that this candidate waits.
+#[derive(Clone)]
+struct Tells(Arc<dyn Fn() -> bool + Send + Sync>);
 
 /// Told of what the nodes show.
 #[derive(Clone)]
@@ -105,6 +112,8 @@ impl Elector {
             claim,
             hesitation: None,
             shows: None,
+            tells: None,
+            looks_first: false,
         }
     }
 
@@ -126,6 +135,20 @@ impl Elector {
     #[doc(hidden)]
     pub fn showing(mut self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         self.shows = Some(Shows(Arc::new(to)));
+        self
+    }
+
+    /// The nodes are told that this candidate waits only while `tells` says so: others wait that are to be woken.
+    #[doc(hidden)]
+    pub fn telling(mut self, tells: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.tells = Some(Tells(Arc::new(tells)));
+        self
+    }
+
+    /// Looks before the first bid: another candidate leads, most likely.
+    #[doc(hidden)]
+    pub fn looking_first(mut self, looks: bool) -> Self {
+        self.looks_first = looks;
         self
     }
 
@@ -160,24 +183,26 @@ impl Elector {
         let mut backoff = Backoff::new(timing.node_timeout / 5, self.own_ttl() / 10);
         // The very first bid goes blind: one round trip when the lock is free.
         let mut next = Next::Bid;
+        let mut looks_first = self.looks_first;
         let mut one_first = false;
         let mut hesitated = false;
         loop {
             if locks.fitness().unfit().is_some() {
                 locks.fitness().fit().await;
             }
+            let bids = next == Next::Bid && !std::mem::take(&mut looks_first);
             let pause = match &self.hesitation {
-                Some(hesitation) if next == Next::Bid && !hesitated => (hesitation.0)(),
+                Some(hesitation) if bids && !hesitated => (hesitation.0)(),
                 _ => Duration::ZERO,
             };
-            hesitated |= next == Next::Bid;
+            hesitated |= bids;
             if !pause.is_zero() {
                 // Then it is looked at again: the candidate that was to go first may have it.
                 clock.sleep(pause).await;
-            } else if next == Next::Bid {
+            } else if bids {
                 let mode = AttemptMode {
                     one_first,
-                    ..Self::waiting()
+                    ..self.waiting()
                 };
                 if let Some(elected) = Box::pin(self.bid_once(mode)).await? {
                     return Ok(elected);
@@ -220,22 +245,27 @@ impl Elector {
     pub async fn bid(&self, one_first: bool) -> Result<Option<Term>, LockError> {
         let mode = AttemptMode {
             one_first,
-            ..Self::waiting()
+            ..self.waiting()
         };
         let elected = self.bid_once(mode).await?;
         Ok(elected.map(|elected| elected.term))
     }
 
-    fn waiting() -> AttemptMode {
+    fn waiting(&self) -> AttemptMode {
         AttemptMode {
-            waits: WAITS,
+            waits: if self.tells() { WAITS } else { Duration::ZERO },
             ..AttemptMode::default()
         }
     }
 
+    fn tells(&self) -> bool {
+        self.tells.as_ref().is_none_or(|Tells(tells)| tells())
+    }
+
     async fn bid_once(&self, mode: AttemptMode) -> Result<Option<Elected>, LockError> {
+        let waits = mode.waits;
         let (bid, seen, position) = self.locks.attempt(&self.claim, mode).await?;
-        if position.told {
+        if position.told && !waits.is_zero() {
             self.locks.told(&self.claim.key, WAITS / 2);
         }
         let Claimed::Acquired(lease) = bid else {
@@ -264,10 +294,10 @@ impl Elector {
         };
         let mut at = clock.now() + pause;
         let held = seen.held_on();
-        if seen.are_enough(&held) && !self.locks.has_told(&self.claim.key) {
+        if seen.are_enough(&held) && self.tells() && !self.locks.has_told(&self.claim.key) {
             let mode = AttemptMode {
                 only: Some(held),
-                ..Self::waiting()
+                ..self.waiting()
             };
             // Released since it was seen, and won although its caller has not said that it bids now: it is given back.
             if matches!(Box::pin(self.bid_once(mode)).await, Ok(Some(_))) {
@@ -308,6 +338,12 @@ impl Hesitation {
     }
 }
 
+impl fmt::Debug for Tells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tells")
+    }
+}
+
 impl fmt::Debug for Shows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shows")
@@ -325,7 +361,7 @@ mod tests {
     use super::*;
     use crate::{
         chance::Chance,
-        node::{Expiry, Node, memory::MemoryNode, rules::Row},
+        node::{Expiry, Node, Op, memory::MemoryNode, rules::Row},
         sim_clock::SimTime,
         spawn::Spawn,
     };
@@ -381,5 +417,49 @@ mod tests {
             assert!(took < Duration::from_millis(100), "{took:?}");
             next.unwrap().resign().await;
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_standby_tells_the_nodes_nothing() {
+        let time = SimTime::new();
+        let node = MemoryNode::new("one", time.clock());
+        let candidate = |seed| {
+            let locks = Locks::over(vec![Arc::new(node.clone())])
+                .clock(time.clock())
+                .chance(Chance::seeded(seed))
+                .keeper_here(Spawn::system())
+                .start()
+                .unwrap();
+            Elector::new(&locks, "x").ttl(TTL)
+        };
+        let bids = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let term = candidate(1).campaign().await.unwrap();
+        let count = bids.clone();
+        node.observe(move |executed| {
+            let bid = |op: &&Op| matches!(op, Op::Acquire { .. });
+            let these = executed.call.ops.iter().filter(bid).count();
+            count.fetch_add(these, std::sync::atomic::Ordering::SeqCst);
+        });
+        let silent = candidate(2).telling(|| false).looking_first(true);
+        let watches = async {
+            time.clock().sleep(TTL * 3).await;
+            assert_eq!(bids.load(std::sync::atomic::Ordering::SeqCst), 0);
+            let now = node.time();
+            let told = node.inspect(|state| match state.row("elect/x") {
+                Some(Row::Record(entry)) => entry.waits > now,
+                _ => false,
+            });
+            assert!(!told);
+            let resigned = time.elapsed();
+            term.resign().await;
+            resigned
+        };
+        let standby = async {
+            let next = silent.campaign().await;
+            (next, time.elapsed())
+        };
+        let ((next, elected), resigned) = tokio::join!(standby, watches);
+        // Nothing wakes it: it comes with its next look.
+        assert!(elected - resigned <= TTL / 2 + TTL / 20);
+        next.unwrap().resign().await;
     }
 }

@@ -151,6 +151,12 @@ impl LockState {
         keyless >= majority(self.nodes.len()) && !self.looks_free()
     }
 
+    /// Whether a majority shows a holder that may be alive: its keys have not run out, and it was not watched standing still.
+    #[must_use]
+    pub fn shows_life(&self) -> bool {
+        self.holder().is_some() && !self.looks_free() && !self.is_orphaned()
+    }
+
     /// What the process that looked goes by: the lives of the keys, or what it has watched.
     #[must_use]
     pub fn expiry(&self) -> Expiry {
@@ -350,6 +356,16 @@ mod tests {
         );
         assert_eq!((s.holder().as_deref(), s.looks_free()), (Some("a"), false));
         assert_eq!((s.free_in(), s.is_orphaned()), (Some(ms(400)), true));
+        assert!(!s.shows_life());
+        let renewed = judged(vec![record(Some("a"), Some(700)); 3], [Some(909); 3]);
+        assert!(renewed.shows_life());
+        assert!(
+            !judged(
+                vec![down(), down(), record(Some("a"), Some(700))],
+                [None; 3]
+            )
+            .shows_life()
+        );
 
         let living = vec![record(Some("a"), Some(700)); 3];
         let s = judged(living, [Some(0), Some(0), Some(500)]);

@@ -15,6 +15,8 @@
 //! - W3 What is due soon goes along with any look, and what is free with the rest: so all that one process watches of another
 //!   costs one call per renewal and node.   (what_is_free_is_looked_at_with_the_rest,
 //!   a_failover_standby_asks_no_more_than_a_candidate)
+//! - W4 What others watch may be looked at rarely, at a pace that its lister names, while it is free or shows a living holder.
+//!   Anything else is looked at as closely as ever.   (what_others_watch_is_looked_at_rarely_while_its_holder_lives)
 //! # Not promised  Nothing here makes a lock takable: the nodes compare, as for every other watcher (O1, O2).
 
 use std::{
@@ -44,6 +46,9 @@ pub(crate) struct Watchlist {
 
 /// Told of what the nodes show of a lock.
 type Shows = Arc<dyn Fn(&LockState) + Send + Sync>;
+
+/// How long a lock that is free, or whose holder lives, is left alone; `None` for as long as the next sign of life takes.
+type Pace = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// Keeps a lock on the list as long as it lives.
 #[doc(hidden)]
@@ -75,6 +80,9 @@ struct Entry {
     last: Option<Holder>,
     /// Told of every state that was seen.
     shows: Option<Shows>,
+    pace: Option<Pace>,
+    /// It is left alone for as long as its pace said.
+    rarely: bool,
 }
 
 /// A holder, as it was seen.
@@ -96,6 +104,11 @@ impl Watchlist {
         self.change(|listed| listed.add(&key, ttl, now));
         let list = self.clone();
         Watching { list, key }
+    }
+
+    /// The pace of some locks may be another now: what is to be looked at all the time again is looked at soon.
+    pub(crate) fn anew(&self, now: Moment) {
+        self.change(|listed| listed.anew(now));
     }
 
     /// What is due, or nearly: to be looked at with whatever else is.
@@ -174,6 +187,16 @@ impl Watching {
         }
         self
     }
+
+    /// Looks at the lock as rarely as `pace` says while it is free, or shows a living holder. Asked with every look, and when
+    /// the list is told that it may have changed.
+    #[doc(hidden)]
+    pub fn at_pace(self, pace: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
+        if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
+            entry.pace = Some(Arc::new(pace));
+        }
+        self
+    }
 }
 
 impl Drop for Watching {
@@ -199,6 +222,8 @@ impl Listed {
             held_here: None,
             last: None,
             shows: None,
+            pace: None,
+            rarely: false,
         };
         self.by_key.insert(key.clone(), entry);
         self.look_at(key, behind(now, ttl));
@@ -243,7 +268,8 @@ impl Listed {
         if !self.by_key.values().any(soon) {
             return Vec::new();
         }
-        let wanted = |entry: &Entry| soon(entry) || (entry.free && entry.held_here.is_none());
+        let idle = |entry: &Entry| entry.free && entry.held_here.is_none() && !entry.rarely;
+        let wanted = |entry: &Entry| soon(entry) || idle(entry);
         let due = self.by_key.iter().filter(|(_, entry)| wanted(entry));
         let due: Vec<(Arc<str>, Duration)> = due.map(|(k, entry)| (k.clone(), entry.ttl)).collect();
         for (key, ttl) in &due {
@@ -285,14 +311,36 @@ impl Listed {
             }
         }
         entry.free = seen.looks_free();
-        let due = if entry.free {
-            now + entry.ttl / 2
-        } else {
-            let poll = entry.ttl / 2;
-            let pause = seen.look_in().map_or(poll, |look| look.min(poll));
-            behind(now + pause, entry.ttl)
+        let left_alone = match entry.free || seen.shows_life() {
+            true => entry.left_alone(),
+            false => None,
+        };
+        entry.rarely = left_alone.is_some();
+        let due = match left_alone {
+            Some(pause) => together(now + pause, pause),
+            None if entry.free => now + entry.ttl / 2,
+            None => {
+                let poll = entry.ttl / 2;
+                let pause = seen.look_in().map_or(poll, |look| look.min(poll));
+                behind(now + pause, entry.ttl)
+            }
         };
         self.look_at(&seen.key, due);
+    }
+
+    fn anew(&mut self, now: Moment) {
+        let closer = |entry: &Entry| entry.rarely && entry.left_alone().is_none();
+        let all = self.by_key.iter_mut();
+        let closer: Vec<_> = all
+            .filter(|(_, entry)| closer(entry))
+            .map(|(key, entry)| {
+                entry.rarely = false;
+                (key.clone(), entry.ttl)
+            })
+            .collect();
+        for (key, ttl) in closer {
+            self.look_at(&key, behind(now, ttl));
+        }
     }
 
     fn heard(&mut self, key: &str, owner: &str, now: Moment) {
@@ -329,6 +377,14 @@ impl Listed {
 /// A little later than a candidate looks that wants to look at `at`: its look serves the list, too.
 fn behind(at: Moment, ttl: Duration) -> Moment {
     together(at, ttl) + ttl / 40
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn left_alone(&self) -> Option<Duration> {
+        self.pace.as_ref().and_then(|pace| pace())
+    }
 }
 
 // === impl Holder ===
@@ -489,6 +545,43 @@ mod tests {
         assert_eq!(vacant(&listed, "a"), Some(at(10_500)));
         listed.taken("a", "me");
         assert_eq!(vacant(&listed, "a"), None);
+    }
+
+    #[test]
+    fn what_others_watch_is_looked_at_rarely_while_its_holder_lives() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let list = Arc::new(Watchlist::default());
+        let others = Arc::new(AtomicBool::new(true));
+        let watch = others.clone();
+        let pause = Duration::from_secs(600);
+        let pace = move || watch.load(Ordering::SeqCst).then_some(pause);
+        let _one = list.watch("a", TTL, at(1)).at_pace(pace);
+        let next = || list.listed().next();
+        assert_eq!(next(), at(200), "once, to begin with");
+        list.saw(&[held("a", "x", 300)], at(250));
+        assert_eq!(next(), at(615_000), "a grid of its own");
+        list.anew(at(300));
+        assert_eq!(next(), at(615_000), "others watch it still");
+        // What is free goes along with no other look, either.
+        list.saw(&[released("a", "x")], at(300));
+        let _other = list.watch("b", TTL, at(400));
+        assert_eq!(list.take_due(at(600)), ["b"]);
+        list.saw(&[held("b", "x", 300)], at(601));
+
+        // Others watch no more: soon, and from then on as closely as ever.
+        list.saw(&[held("a", "x", 300)], at(700));
+        others.store(false, Ordering::SeqCst);
+        list.anew(at(1_000));
+        assert_eq!(next(), at(1_100));
+        list.saw(&[held("a", "x", 300)], at(1_001));
+        list.saw(&[held("b", "x", 300)], at(1_001));
+        assert_eq!(next(), at(2_200));
+
+        // Its holder is gone, most likely: that is looked at whoever watches it.
+        others.store(true, Ordering::SeqCst);
+        list.saw(&[run_out("a", "x")], at(4_000));
+        assert!(next() < at(6_500));
     }
 
     #[test]

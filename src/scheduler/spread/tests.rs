@@ -12,6 +12,7 @@ fn peer(id: &str, priority: i32, leads: &[&str], stands_by: &[&str]) -> Peer {
         priority,
         leads: leads.iter().map(|job| ((*job).to_owned(), true)).collect(),
         stands_by: stands_by.iter().map(|job| (*job).to_owned()).collect(),
+        is_active: false,
     }
 }
 
@@ -45,8 +46,8 @@ fn who_leads_more_bids_later() {
         let jobs = ["1", "2", "3", "4", "5", "6", "7", "8"];
         peer(id, 0, &jobs[..n], &["job"])
     };
-    let fleet = [with("a", 0), with("b", 2), with("c", 5), with("d", 8)];
-    let waits: Vec<Duration> = (0..4)
+    let fleet = [with("a", 0), with("b", 5), with("c", 8)];
+    let waits: Vec<Duration> = (0..3)
         .map(|n| {
             let mut others = fleet.to_vec();
             let me = others.remove(n);
@@ -55,7 +56,26 @@ fn who_leads_more_bids_later() {
         .collect();
     assert_eq!(waits[0], Duration::ZERO);
     assert!(waits.is_sorted_by(|a, b| a < b), "{waits:?}");
-    assert_eq!(waits[3], TTL / 20);
+    assert_eq!(waits[2], TTL / 20);
+    // One that rests is not waited for.
+    let crowd = |n| with(&format!("r{n}"), 0);
+    let fleet: Vec<Peer> = (0..9).map(crowd).collect();
+    let better = |me: &Peer| {
+        let others = fleet.iter().filter(|o| o.id != me.id);
+        others
+            .filter(|o| rank("job", &o.id, 0) < rank("job", &me.id, 0))
+            .count()
+    };
+    for me in fleet.iter().filter(|me| better(me) < WATCHERS) {
+        let others: Vec<Peer> = fleet.iter().filter(|o| o.id != me.id).cloned().collect();
+        let mut alone = others.clone();
+        alone.retain(|o| better(o) < WATCHERS);
+        let (beside, among) = (
+            bid_after("job", me, &alone, TTL),
+            bid_after("job", me, &others, TTL),
+        );
+        assert_eq!(beside, among, "{}", me.id);
+    }
 }
 
 #[test]
@@ -81,6 +101,126 @@ fn jobs_that_become_free_together_go_to_different_replicas() {
         first.len() == 3 && first.values().all(|n| *n >= 4),
         "{first:?}"
     );
+}
+
+#[test]
+fn a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads() {
+    let ids: Vec<String> = (0..12).map(|n| format!("r{n}")).collect();
+    let of = |priority: fn(usize) -> i32| {
+        let peer = |(n, id): (usize, &String)| peer(id, priority(n), &[], &["job"]);
+        ids.iter().enumerate().map(peer).collect::<Vec<Peer>>()
+    };
+    let all = |fleet: &[Peer], leads: Option<usize>| {
+        let attention = |n: usize| {
+            let mut others = fleet.to_vec();
+            let me = others.remove(n);
+            for other in &mut others {
+                if leads.is_some_and(|leads| fleet[leads].id == other.id) {
+                    other.stands_by.clear();
+                    other.leads.insert("job".to_owned(), true);
+                }
+            }
+            attention("job", (&me.id, me.priority), &others)
+        };
+        let candidates = (0..fleet.len()).filter(|n| Some(*n) != leads);
+        candidates.map(attention).collect::<Vec<_>>()
+    };
+    let count = |all: &[Attention], of| all.iter().filter(|it| **it == of).count();
+    let equals = of(|_| 0);
+    for leads in 0..12 {
+        let all = all(&equals, Some(leads));
+        assert_eq!(count(&all, Attention::Watches), 3);
+        assert_eq!(count(&all, Attention::Rests), 8);
+    }
+    // No replica leads, as far as is known.
+    let vacant = all(&equals, None);
+    assert_eq!(count(&vacant, Attention::Watches), 3);
+    assert_eq!(count(&vacant, Attention::Helps), 9);
+    // Larger priorities watch, and then others until there are enough.
+    let some = of(|n| i32::from(n < 2));
+    let led = all(&some, Some(11));
+    assert_eq!(led[..2], [Attention::Watches; 2]);
+    assert_eq!(count(&led, Attention::Watches), 3);
+    // Four replicas and fewer all have something to do.
+    for leads in 0..4 {
+        assert_eq!(all(&equals[..4], Some(leads)), [Attention::Watches; 3]);
+    }
+}
+
+#[test]
+fn a_fleets_candidates_share_what_is_to_be_watched() {
+    let jobs: Vec<String> = (0..300).map(|n| format!("job-{n}")).collect();
+    let names: Vec<&str> = jobs.iter().map(String::as_str).collect();
+    let mut fleet: Vec<Peer> = (0..30)
+        .map(|n| peer(&format!("r{n}"), 0, &[], &names))
+        .collect();
+    let mut counts = Vec::new();
+    for n in 0..fleet.len() {
+        let me = fleet.remove(n);
+        let watches =
+            |job: &&&str| attention(job, (&me.id, me.priority), &fleet) == Attention::Watches;
+        counts.push(names.iter().filter(watches).count());
+        fleet.insert(n, me);
+    }
+    assert_eq!(counts.iter().sum::<usize>(), 300 * WATCHERS);
+    let fair = 300 * WATCHERS / 30;
+    assert!(
+        counts.iter().all(|n| (fair / 2..=fair * 2).contains(n)),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn each_tick_has_another_order_of_replicas_and_all_agree_on_it() {
+    let fleet: Vec<Peer> = (0..6)
+        .map(|n| peer(&format!("r{n}"), 0, &[], &["job"]))
+        .collect();
+    let mut firsts = [0; 6];
+    for second in 0..300 {
+        let at = Timestamp::from_second(second * 10).unwrap();
+        let turns: Vec<usize> = (0..6)
+            .map(|n| {
+                let mut others = fleet.clone();
+                let me = others.remove(n);
+                turn("job", at, &me.id, &others).len()
+            })
+            .collect();
+        let all: BTreeSet<usize> = turns.iter().copied().collect();
+        assert_eq!(all.len(), 6, "{turns:?}");
+        firsts[turns.iter().position(|turn| *turn == 0).unwrap()] += 1;
+    }
+    assert!(firsts.iter().all(|n| (30..=75).contains(n)), "{firsts:?}");
+    // What stands by for another job has no place.
+    let at = Timestamp::UNIX_EPOCH;
+    assert!(turn("mail", at, "r0", &fleet[1..]).is_empty());
+}
+
+#[test]
+fn the_active_replica_of_a_failover_fleet_is_what_its_standbys_stand_by_for() {
+    let of = |id: &str, role| {
+        let presence = Presence {
+            id: id.to_owned(),
+            mode: "failover".to_owned(),
+            role,
+            ..Presence::default()
+        };
+        Peer::of(&presence, true)
+    };
+    let mut others: Vec<Peer> = ["b", "c", "d", "e", "f", "g", "h"]
+        .map(|id| of(id, Role::Standby))
+        .into();
+    let rests = |others: &[Peer]| {
+        let mut ids = ["b", "c", "d", "e", "f", "g", "h"].iter();
+        let others_of = |id: &str| {
+            let mut others = others.to_vec();
+            others.retain(|o| o.id != id);
+            others
+        };
+        ids.any(|id| attention(WHOLE_REPLICA, (id, 0), &others_of(id)) == Attention::Rests)
+    };
+    assert!(!rests(&others), "no replica is active");
+    others.push(of("a", Role::Leader));
+    assert!(rests(&others));
 }
 
 #[test]
@@ -225,6 +365,7 @@ impl Start {
                     .filter(|n| self.leaders[*n] != me)
                     .map(name)
                     .collect(),
+                is_active: false,
             }
         };
         (0..self.priorities.len()).map(of).collect()

@@ -1,0 +1,199 @@
+//! Which replicas watch a lock that another one holds: the first three candidates. The others rest.
+//!
+//! A standby watches a lock by looking at it with each renewal of its holder. If every replica of a fleet did that for every
+//! job, the nodes would answer jobs x replicas reads all the time. So for each job the candidates are ranked, by priority and
+//! then by a hash of the replica and the job, as far as their presence documents tell of them; the first
+//! [`WATCHERS`](super::spread::WATCHERS) watch as every standby would, and tell the nodes that they wait, so that a release wakes
+//! them. A candidate that rests does not campaign. It looks about every ten minutes, together with all that it rests from.
+//!
+//! It ceases to rest as soon as it finds itself among the first, when it is told that it shall lead next, when no living
+//! replica tells any more that it leads the job, and when a look shows no living holder. In failover mode the one lock that is
+//! campaigned for is that of the replica, and the locks of all jobs are watched, or not, with it.
+//!
+//! # States            watching or helping <-> resting
+//! # Invariants
+//! - F6 A candidate rests only while it knows three better ones that live, and another replica that lives and leads.
+//!   (a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads, what_is_not_known_is_watched)
+//! - F7 Whatever becomes of the leader and of all that watch, the job is led again within the time for which a presence
+//!   document counts, and a ttl.   (whatever_becomes_of_those_that_watch_a_job_is_led_again,
+//!   with_others_that_never_look_a_job_stays_without_a_leader)
+//! - F8 As long as one of those that watch lives, a takeover takes no longer than where all do.
+//!   (one_of_those_that_watch_is_enough_to_take_over_in_time, a_leader_that_goes_is_succeeded_at_once_by_one_that_watches)
+//! - F9 What a fleet at rest reads does not grow with its replicas.   (reads_do_not_grow_with_the_replicas,
+//!   thirty_replicas_with_three_hundred_jobs_read_as_much_as_four)
+//! # Why this cannot hurt
+//! Who watches decides nothing. Whether a lock may be taken the nodes decide, each by what stands in its record (O1, O2):
+//! a candidate that looks later, or with others, or in vain is a candidate like any other, and one that never looks is
+//! a candidate that is not there. So no wrong view of the fleet, of whatever age or version, can make a second leader. It can
+//! make a late one: all that a candidate goes by while it rests is news that ends by itself, when a document is not
+//! written anew or cannot be read.
+//! # When things fail
+//! A replica that has heard of no other yet, or cannot read the documents, watches. One that was thawed does so until it has
+//! read them. Replicas of a version that knows no resting watch all the time, and count among the first where they rank there.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Context, spread::Attention};
+use crate::{
+    election::{Elected, Elector},
+    hash::liking,
+    latest,
+    lock::{LockError, LockState, Watching},
+};
+
+/// How long what rests is left alone at most.
+const RARELY: Duration = Duration::from_secs(600);
+
+/// A replica whose view of the others has ended without a word sees it then.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// One lock that this replica may come to need, and its part in watching it.
+pub(crate) struct Watcher<'a> {
+    pub(crate) ctx: &'a Context,
+    /// What candidates are ranked for: the job, or the whole replica.
+    pub(crate) of: &'a str,
+    pub(crate) vacancy: &'a Vacancy,
+}
+
+/// Whether the last look at a lock showed no living holder. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Vacancy(Arc<latest::Sender<bool>>);
+
+// === impl Watcher ===
+impl Watcher<'_> {
+    /// Keeps the lock on the list of what this replica may need, at the pace that its part asks for, and tells `to` of all that
+    /// is seen of it.
+    pub(crate) fn keep_watching(
+        &self,
+        key: &str,
+        ttl: Option<Duration>,
+        to: impl Fn(&LockState) + Send + Sync + 'static,
+    ) -> Watching {
+        let (place, clock) = (self.ctx.place.clone(), self.ctx.clock.clone());
+        let (of, vacancy) = (self.of.to_owned(), self.vacancy.clone());
+        let rarely = rarely(&self.ctx.replica);
+        let pace = move || {
+            let rests = place.attention(&of, clock.now()) == Attention::Rests;
+            rests.then_some(rarely)
+        };
+        let shows = move |seen: &LockState| {
+            vacancy.shown(seen);
+            to(seen);
+        };
+        let watching = self.ctx.locks.keep_watching(key, ttl);
+        watching.at_pace(pace).showing(shows)
+    }
+
+    /// The same candidate, which tells the nodes that it waits only where it is one of the first.
+    pub(crate) fn candidate(&self, elector: Elector) -> Elector {
+        let (ctx, of) = (self.ctx, self.of.to_owned());
+        let (place, intents, clock) = (ctx.place.clone(), ctx.intents.clone(), ctx.clock.clone());
+        elector.telling(move || {
+            let called = place.is_called(&of, &intents);
+            called || place.attention(&of, clock.now()) == Attention::Watches
+        })
+    }
+
+    /// By its rank, and where that lets it rest, by what the nodes have shown.
+    fn attention(&self) -> Attention {
+        match self.ranked() {
+            Attention::Rests if self.vacancy.is_vacant() => Attention::Helps,
+            attention => attention,
+        }
+    }
+
+    fn ranked(&self) -> Attention {
+        let (place, now) = (&self.ctx.place, self.ctx.clock.now());
+        match place.is_called(self.of, &self.ctx.intents) {
+            true => Attention::Watches,
+            false => place.attention(self.of, now),
+        }
+    }
+
+    /// Campaigns whenever this replica does not rest.
+    pub(crate) async fn campaign(&self, elector: &Elector) -> Result<Elected, LockError> {
+        let mut rested = false;
+        loop {
+            rested |= self.rests_no_more().await;
+            let campaign = elector.clone().looking_first(rested);
+            tokio::select! {
+                biased;
+                elected = campaign.campaign_timed() => return elected,
+                () = self.rests() => rested = true,
+            }
+        }
+    }
+
+    /// Completes when this replica does not rest; says whether it did.
+    pub(super) async fn rests_no_more(&self) -> bool {
+        let rested = self.attention() == Attention::Rests;
+        self.until(|attention| attention != Attention::Rests).await;
+        rested
+    }
+
+    /// Completes when this replica rests.
+    pub(super) async fn rests(&self) {
+        self.until(|attention| attention == Attention::Rests).await;
+    }
+
+    async fn until(&self, wanted: impl Fn(Attention) -> bool) {
+        let Context {
+            place,
+            intents,
+            clock,
+            ..
+        } = self.ctx;
+        let mut asked = intents.seen();
+        loop {
+            let (seen, mut vacancy) = (place.seen(), self.vacancy.0.subscribe());
+            let attention = self.attention();
+            if wanted(attention) {
+                return;
+            }
+            #[cfg(test)]
+            if mutants::RESTS_FOR_EVER.get() && attention == Attention::Rests {
+                std::future::pending::<()>().await;
+            }
+            // What makes no difference wakes nothing: those that are to bid together go on in the order of their looks.
+            let ranked = self.ranked();
+            tokio::select! {
+                biased;
+                () = place.changed(seen) => {}
+                () = intents.changed(&mut asked) => {}
+                _ = vacancy.changed(), if ranked == Attention::Rests => {}
+                () = clock.sleep(AGAIN), if attention == Attention::Rests => {}
+            }
+        }
+    }
+}
+
+// === impl Vacancy ===
+
+impl Vacancy {
+    fn shown(&self, seen: &LockState) {
+        let vacant = !seen.shows_life();
+        self.0
+            .send_if_modified(|known| std::mem::replace(known, vacant) != vacant);
+    }
+
+    fn is_vacant(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Not all replicas at the same time, but of one replica all together.
+fn rarely(replica: &str) -> Duration {
+    let parts = u32::try_from(liking(replica, "rarely") % 256).unwrap_or(0);
+    RARELY - RARELY / 1024 * parts
+}
+
+/// Rules that tests switch off, to show that the simulation notices.
+#[cfg(test)]
+pub(crate) mod mutants {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// F6 off: what rests does so for ever.
+        pub(crate) static RESTS_FOR_EVER: Cell<bool> = const { Cell::new(false) };
+    }
+}
