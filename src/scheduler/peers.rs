@@ -1,9 +1,8 @@
-//! What this replica knows of the others, and its own settings among them. Read from their presence documents again
-//! and again.
+//! What this replica knows of the others, and its own settings among them. Their summaries are looked at again and again, and
+//! of their details what this replica needs.
 //!
 //! # Invariants
-//! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
-//!   (whoever_writes_nothing_any_more_counts_as_gone)
+//! - A replica that has not touched its summary for [`FRESH`] counts as gone.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
@@ -18,9 +17,16 @@ use super::{
     definitions::Definitions,
     spread::{self, Peer},
 };
+#[cfg(doc)]
+use crate::fleet::presence::INTERVAL;
 use crate::{
     clock::Moment,
-    fleet::presence::{FRESH, INTERVAL, Presence},
+    fleet::presence::{
+        FRESH, LIFETIME, Presence,
+        roster::{Roster, Wanted},
+    },
+    lock::{LockError, Locks},
+    node::Token,
 };
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
@@ -35,13 +41,14 @@ pub(crate) struct Peers {
     /// What they tell of their jobs.
     pub(super) definitions: Definitions,
     view: Arc<Mutex<View>>,
+    roster: Arc<tokio::sync::Mutex<Roster>>,
 }
 
 #[derive(Debug, Default)]
 struct View {
     others: Vec<Peer>,
-    /// By id: the newest revision, and when it was first seen.
-    heard: BTreeMap<String, (u64, Moment)>,
+    /// For which own definitions that is so.
+    hash: String,
     /// Since when the shares are what they are.
     calm: Option<(Vec<Peer>, Moment)>,
 }
@@ -57,7 +64,14 @@ impl Peers {
             failover,
             definitions: Definitions::default(),
             view: Arc::default(),
+            roster: roster(LIFETIME),
         }
+    }
+
+    /// In a fleet whose summaries live for so long without a touch.
+    pub(crate) fn told_for(self, lifetime: Duration) -> Self {
+        let roster = roster(lifetime);
+        Self { roster, ..self }
     }
 
     pub(crate) fn mode(&self) -> &'static str {
@@ -67,39 +81,74 @@ impl Peers {
         }
     }
 
-    /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], local_status: &LocalStatus, now: Moment) {
-        let mut view = self.view();
-        let mut heard = BTreeMap::new();
-        for presence in presences.iter().filter(|p| p.id != self.replica) {
-            let last = view.heard.get(&presence.id).copied();
-            let fresh = last.filter(|(rev, _)| *rev >= presence.rev);
-            heard.insert(presence.id.clone(), fresh.unwrap_or((presence.rev, now)));
+    /// Reads what has moved of what the others tell, and takes note of it.
+    ///
+    /// # Errors
+    /// [`LockError`] while no node answers: nothing has changed then.
+    pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<(), LockError> {
+        let mut roster = self.roster.lock().await;
+        let hash = mine.definitions_hash();
+        let changed = roster.look(locks, Wanted::Standings(&hash)).await?;
+        let now = locks.wall();
+        if changed || self.view().hash != hash || self.definitions.seen() == 0 {
+            let disagree = roster.differs_from(&hash);
+            let own = mine.facts();
+            self.saw(roster.peers(now, &hash, &own), disagree, mine);
+            self.view().hash = hash;
         }
-        let alive = |p: &&Presence| {
-            let last = heard.get(&p.id);
-            last.is_some_and(|(_, at)| now.since(*at) < FRESH)
-        };
-        let alive = presences.iter().filter(alive);
-        self.definitions.saw(alive.clone());
-        view.others = alive.map(|p| Peer::of(p, self.failover)).collect();
-        view.others.sort_by(|a, b| a.id.cmp(&b.id));
-        view.heard = heard;
+        mine.heard_again(&roster.ids(), now);
+        self.calm(mine, locks.clock().now());
+        Ok(())
+    }
+
+    /// The largest token under which another replica says to lead the job.
+    pub(super) async fn leader(
+        &self,
+        job: &str,
+        locks: &Locks,
+        mine: &LocalStatus,
+    ) -> Option<Token> {
+        let mut roster = self.roster.lock().await;
+        let hash = mine.definitions_hash();
+        roster.look(locks, Wanted::Standings(&hash)).await.ok()?;
+        roster.leader(job)
+    }
+
+    /// Takes note of what the others tell that are there; of their definitions where any `disagree`.
+    fn saw(
+        &self,
+        presences: impl IntoIterator<Item = Presence>,
+        disagree: bool,
+        mine: &LocalStatus,
+    ) {
+        let (mut others, mut definitions) = (Vec::new(), BTreeMap::new());
+        for presence in presences {
+            mine.heard(&presence);
+            if presence.id == self.replica {
+                continue;
+            }
+            if disagree {
+                Definitions::note(&presence, &mut definitions);
+            }
+            others.push(Peer::of(&presence, self.failover));
+        }
+        mine.heard_all();
+        self.definitions.saw(definitions);
+        others.sort_by(|a, b| a.id.cmp(&b.id));
+        self.view().others = others;
+    }
+
+    /// Takes note of how long nothing has moved.
+    fn calm(&self, mine: &LocalStatus, now: Moment) {
+        let me = self.me(mine);
+        let mut view = self.view();
         let mut shares = view.others.clone();
-        shares.push(self.me(local_status));
+        shares.push(me);
         // Who would take over may change all the time.
         shares.iter_mut().for_each(|peer| peer.stands_by.clear());
         if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
             view.calm = Some((shares, now));
         }
-    }
-
-    /// How long until the next look: sooner when a peer would count as gone before that.
-    pub(super) fn look_after(&self, now: Moment) -> Duration {
-        let view = self.view();
-        let ends = view.heard.values().map(|(_, at)| *at + FRESH);
-        let next = ends.filter(|end| *end > now).min();
-        next.map_or(INTERVAL, |end| end.since(now).min(INTERVAL))
     }
 
     /// How long all shares have been what they are.
@@ -156,6 +205,12 @@ impl Peers {
     }
 }
 
+/// Of replicas that have given a sign of life of late.
+fn roster(lifetime: Duration) -> Arc<tokio::sync::Mutex<Roster>> {
+    let life = lifetime.saturating_sub(FRESH)..lifetime;
+    Arc::new(tokio::sync::Mutex::new(Roster::within(life)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +230,7 @@ mod tests {
         let standby = || presence("b", Standing::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
             let place = Peers::new(me, priority, true, false);
-            place.saw(&[other], &LocalStatus::default(), Moment::ZERO);
+            place.saw([other], false, &LocalStatus::default());
             place.has_standby(job)
         };
         assert!(has_standby("a", 0, standby(), "job"));
@@ -199,45 +254,5 @@ mod tests {
             ..standby()
         };
         assert!(!has_standby("a", 0, ill, "job"));
-    }
-
-    #[test]
-    fn whoever_writes_nothing_any_more_counts_as_gone() {
-        let place = Peers::new("a", 0, true, false);
-        let local_status = LocalStatus::default();
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let other = |rev| Presence {
-            id: "b".to_owned(),
-            rev,
-            ..Presence::default()
-        };
-        place.saw(&[other(1)], &local_status, at(100));
-        assert_eq!(place.others().len(), 1);
-        place.saw(&[other(1)], &local_status, at(104));
-        assert_eq!(place.calm_for(at(104)), Duration::from_secs(4));
-        place.saw(&[other(1)], &local_status, at(105));
-        assert_eq!(place.others(), []);
-        place.saw(&[other(2)], &local_status, at(106));
-        assert_eq!(place.others().len(), 1);
-        assert_eq!(place.calm_for(at(107)), Duration::from_secs(1));
-    }
-
-    #[test]
-    fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
-        let place = Peers::new("a", 0, true, false);
-        let local_status = LocalStatus::default();
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let other = Presence {
-            id: "b".to_owned(),
-            rev: 1,
-            ..Presence::default()
-        };
-        assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &local_status, at(100));
-        assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &local_status, at(104));
-        assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
-        place.saw(&[other], &local_status, at(105));
-        assert_eq!(place.look_after(at(105)), INTERVAL, "it is gone already");
     }
 }

@@ -98,7 +98,7 @@ impl Scene {
 }
 
 fn stands_back(member: &Member) -> bool {
-    let jobs = member.ctx.local_status.jobs(SECOND);
+    let jobs = member.ctx.local_status.jobs();
     assert_eq!(
         jobs[0].stands_back.is_some(),
         jobs[0].standing == Standing::Off

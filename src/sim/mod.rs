@@ -18,6 +18,7 @@ mod mixed;
 mod outlasts;
 mod overlaps;
 mod panics;
+mod presence;
 mod refused;
 mod reload;
 mod renewals;

@@ -9,7 +9,6 @@ use super::{
     super::{
         intent::{self, Intent, Outstanding, Trigger, TriggerState},
         status::FleetStatus,
-        view,
     },
     Fleet,
     error::FleetError,
@@ -117,7 +116,7 @@ impl Fleet {
     /// [`FleetError`] while too few nodes answer.
     pub async fn triggers(&self, job: Option<&str>) -> Result<Vec<WaitingTrigger>, FleetError> {
         let found = self.outstanding(job).await?;
-        let fleet = self.patiently(|| view::fleet(&self.locks)).await?;
+        let fleet = self.patiently(|| self.fleet_now()).await?;
         Ok(self.waiting(found, &fleet))
     }
 

@@ -3,7 +3,7 @@ use super::{
     merge::{Seen, definitions_of},
     *,
 };
-use crate::node::{Doc, View};
+use crate::node::View;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
@@ -267,37 +267,6 @@ fn the_json_has_the_promised_shape() {
     assert_eq!(job["leader"]["since"], "1970-01-01T00:00:00.5Z");
     assert_eq!(json["replicas"][0]["role"], "leader");
     assert_eq!(json["nodes"][0]["up"], true);
-}
-
-#[test]
-fn a_document_of_a_newer_version_is_understood() {
-    let mut doc = leads(presence("a", 1), "report", 5);
-    let mut json = serde_json::to_value(&doc).unwrap();
-    json["mood"] = "good".into();
-    json["role"] = "archivist".into();
-    json["jobs"][0]["standing"] = "dreaming".into();
-    doc.role = Role::Observer;
-    doc.jobs[0].standing = Standing::Off;
-    assert_eq!(Presence::from_json(&json.to_string()).unwrap(), doc);
-}
-
-#[test]
-fn a_document_under_a_strange_name_is_left_out() {
-    let presence = presence("a", 1);
-    let doc = |name: &str, body: String| Doc {
-        name: name.into(),
-        rev: 8,
-        body,
-    };
-    let docs = [
-        doc(&presence.document_name(), presence.to_json().unwrap()),
-        doc("presence/other", presence.to_json().unwrap()),
-        doc("presence/", "{}".into()),
-        doc("presence/x", "not json".into()),
-    ];
-    let read = Presence::from_docs(&docs);
-    assert_eq!(read.len(), 1);
-    assert_eq!(read[0].rev, 8);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::{
     clock::Moment,
     fleet::{
         intent::Pause,
+        presence::roster::Roster,
         status::{FleetStatus, LastSeen, Presence, leaders::Reading},
     },
     lock::{LockError, Locks},
@@ -20,7 +21,11 @@ const SELDOM: Duration = Duration::from_secs(1);
 
 /// What all who look at one replica's page share.
 #[derive(Default)]
-pub(crate) struct SharedView(tokio::sync::Mutex<Option<Last>>);
+pub(crate) struct SharedView {
+    records: tokio::sync::Mutex<Option<Last>>,
+    /// What was read of documents: each is read once, and what has moved again.
+    roster: tokio::sync::Mutex<Roster>,
+}
 
 struct Last {
     records: BTreeMap<String, Reading>,
@@ -38,14 +43,18 @@ impl SharedView {
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let id = me.id.clone();
-        let mut told = Told::read(locks, Some((me, pauses))).await?;
+        let mut roster = self.roster.lock().await;
+        let mut told = Told::read(locks, &mut roster, Some((me, pauses))).await?;
+        drop(roster);
         let (led, blank) = (told.led(), told.blank());
         let records = if led.len() <= FEW {
             records(locks, &led, &blank).await?
         } else {
             self.seldom(locks, &led, &blank).await?
         };
-        told.introduce(locks, &records).await;
+        let mut roster = self.roster.lock().await;
+        told.introduce(locks, &mut roster, &records).await;
+        drop(roster);
         Ok(told.merge(locks, Some(&id), records, remembered))
     }
 
@@ -57,7 +66,7 @@ impl SharedView {
     ) -> Result<BTreeMap<String, Reading>, LockError> {
         let clock = locks.clock();
         // Held while it is read: a question that comes meanwhile waits for the same reading.
-        let mut last = self.0.lock().await;
+        let mut last = self.records.lock().await;
         let began = clock.now();
         if let Some(last) = last.as_ref().filter(|last| began < last.until) {
             return Ok(last.records.clone());
