@@ -17,11 +17,15 @@ use super::{
     intent::{self, Intent, Pause},
     presence::roster::{Roster, Wanted},
     status::{
-        FleetStatus, HOLDER_PREFIX, Holders, LastSeen, LockDetail, LockStatus, NodeStatus,
-        Presence,
+        FleetStatus, HOLDER_PREFIX, Holders, LockDetail, LockStatus, NodeStatus, Presence,
         leaders::Reading,
         merge::{Seen, has_lock},
     },
+};
+#[cfg(feature = "admin")]
+use super::{
+    presence::roster::Index,
+    status::{LastSeen, merge::Merged},
 };
 use crate::{
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
@@ -42,10 +46,10 @@ struct Told {
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
 pub(crate) async fn fleet(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster, None).await?;
+    let mut told = Told::read(locks, roster).await?;
     let records = records(locks, &told.led(), &told.blank()).await?;
     told.introduce(locks, roster, &records).await;
-    Ok(told.merge(locks, None, records, BTreeMap::new()))
+    Ok(told.merge_all(locks, records))
 }
 
 /// The same, with the leader of this job alone.
@@ -54,16 +58,16 @@ pub(crate) async fn fleet_of(
     roster: &mut Roster,
     job: &str,
 ) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster, None).await?;
+    let mut told = Told::read(locks, roster).await?;
     let records = records(locks, &[job.to_owned()], &told.blank()).await?;
     told.introduce(locks, roster, &records).await;
-    Ok(told.merge(locks, None, records, BTreeMap::new()))
+    Ok(told.merge_all(locks, records))
 }
 
 /// What documents say: no leaders.
 pub(crate) async fn told(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, roster, None).await?;
-    Ok(told.merge(locks, None, BTreeMap::new(), BTreeMap::new()))
+    let told = Told::read(locks, roster).await?;
+    Ok(told.merge_all(locks, BTreeMap::new()))
 }
 
 /// Every process that tells of itself, and may hold locks.
@@ -190,33 +194,27 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
 // === impl Told ===
 
 impl Told {
-    /// With this replica as it is now, which can be told when nothing else can, and the pauses that it knows: it reads each
-    /// once, and a page is looked at again and again.
-    async fn read(
+    async fn read(locks: &Locks, roster: &mut Roster) -> Result<Self, LockError> {
+        roster.look(locks, Wanted::Jobs).await?;
+        let presences = roster.presences(locks.wall());
+        let pauses = pauses(locks).await.unwrap_or_default();
+        let told = Self::beside(locks, &presences, pauses).await?;
+        Ok(Self { presences, ..told })
+    }
+
+    /// What there is to know beside what replicas tell.
+    async fn beside(
         locks: &Locks,
-        roster: &mut Roster,
-        me: Option<(Presence, Vec<Pause>)>,
+        presences: &[Presence],
+        pauses: Vec<Pause>,
     ) -> Result<Self, LockError> {
-        let mut presences = match (roster.look(locks, Wanted::Jobs).await, &me) {
-            (Ok(_), _) => roster.presences(locks.wall()),
-            (Err(_), Some(_)) => Vec::new(),
-            (Err(error), None) => return Err(error),
-        };
-        let pauses = match me {
-            Some((mut me, pauses)) => {
-                me.rev = u64::MAX;
-                presences.push(me);
-                pauses
-            }
-            None => pauses(locks).await.unwrap_or_default(),
-        };
         let nodes = locks.nodes().await?;
         let admissions = match nodes.iter().any(does_not_vote) {
-            true => admissions(locks, &presences).await?,
+            true => admissions(locks, presences).await?,
             false => Vec::new(),
         };
         Ok(Self {
-            presences,
+            presences: Vec::new(),
             nodes,
             admissions,
             pauses,
@@ -255,22 +253,46 @@ impl Told {
         self.nodes.iter().map(does_not_vote).collect()
     }
 
+    fn merge_all(mut self, locks: &Locks, records: BTreeMap<String, Reading>) -> FleetStatus {
+        let seen = Seen {
+            records,
+            ..Seen::default()
+        };
+        let presences = std::mem::take(&mut self.presences);
+        let fleet = FleetStatus::merged(presences, self.statuses(), locks.wall(), &seen);
+        self.pause(fleet)
+    }
+
+    /// The same again and again, by a replica that knows of itself and `remembered` who led.
+    #[cfg(feature = "admin")]
+    #[allow(clippy::too_many_arguments, reason = "it is what a page is made from")]
     fn merge(
         self,
         locks: &Locks,
-        me: Option<&str>,
+        heads: &[Presence],
+        index: &mut Index,
+        merged: &mut Merged,
+        me: &Presence,
         records: BTreeMap<String, Reading>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> FleetStatus {
-        let admissions = self.admissions;
-        let nodes = self.nodes.into_iter().enumerate();
-        let nodes = nodes.map(|(n, report)| node_status(report, admissions.get(n)));
         let seen = Seen {
             records,
-            me,
+            me: Some(&me.id),
             remembered,
         };
-        let mut fleet = FleetStatus::merged(self.presences, nodes.collect(), locks.wall(), &seen);
+        let fleet = merged.again(heads, index, me, self.statuses(), locks.wall(), &seen);
+        self.pause(fleet)
+    }
+
+    fn statuses(&self) -> Vec<NodeStatus> {
+        let nodes = self.nodes.iter().cloned().enumerate();
+        nodes
+            .map(|(n, report)| node_status(report, self.admissions.get(n)))
+            .collect()
+    }
+
+    fn pause(self, mut fleet: FleetStatus) -> FleetStatus {
         for pause in self.pauses {
             if let Ok(at) = fleet.jobs.binary_search_by(|job| job.name.cmp(&pause.job))
                 && let Some(job) = fleet.jobs.get_mut(at)

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing};
@@ -57,7 +58,7 @@ pub(crate) struct Summary {
     pub(crate) leads: usize,
     /// How many pages there are of each kind.
     pub(crate) pages: u32,
-    /// The largest revision among its pages of standings, and of facts.
+    /// The revisions of its pages of standings added up, and of facts: a page that is older is seen to be.
     pub(crate) standings: u64,
     pub(crate) facts: u64,
     /// For how long each sign of life is good.
@@ -305,6 +306,8 @@ impl Summary {
             facts,
             lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
         };
+        // When it was written tells nothing: what is the same is not written again.
+        (summary.head.rev, summary.head.written_at) = (0, Timestamp::default());
         summary.head.reload = None;
         summary.head.watches.clear();
         for most in [200, 100, 50, 25, 12] {
@@ -349,8 +352,8 @@ impl Summary {
         Some(summary)
     }
 
-    /// The revision that the pages of a kind have reached.
-    pub(crate) fn revision(&self, kind: Kind) -> u64 {
+    /// What the revisions of the pages of a kind come to at least.
+    pub(crate) fn revisions(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Standings => self.standings,
             Kind::Facts => self.facts,
@@ -473,7 +476,7 @@ mod tests {
 
     #[test]
     fn what_pages_tell_is_what_a_replica_knows() {
-        let at = jiff::Timestamp::UNIX_EPOCH;
+        let at = Timestamp::UNIX_EPOCH;
         let led = JobPresence {
             name: "report".to_owned(),
             coordination: "leader".to_owned(),

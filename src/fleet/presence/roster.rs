@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     lock::{Lives, LockError, Locks},
-    node::Token,
+    node::{Doc, Token},
 };
 
 /// Every summary that stands, whenever it was touched.
@@ -45,6 +45,14 @@ pub(crate) enum Wanted<'a> {
     Jobs,
 }
 
+/// What replicas tell of each job, by the job and the id of the replica: kept up to date by the pages that move.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub(crate) jobs: BTreeMap<String, BTreeMap<String, JobPresence>>,
+    /// Jobs of which something else is told than when this was emptied last.
+    pub(crate) moved: BTreeSet<String>,
+}
+
 /// The replicas of a fleet, as far as they were read.
 #[derive(Debug)]
 pub(crate) struct Roster {
@@ -54,6 +62,8 @@ pub(crate) struct Roster {
     replicas: BTreeMap<String, Replica>,
     /// Summaries that make no sense, by their revision.
     in_vain: BTreeMap<String, u64>,
+    /// For a reader that looks again and again at all there is.
+    index: Option<Index>,
 }
 
 /// One replica.
@@ -64,7 +74,7 @@ struct Replica {
     head: Option<Presence>,
     /// Of each page the revision that was read last, and what it says; nothing where it is none of ours.
     pages: BTreeMap<Page, (u64, Option<Told>)>,
-    /// Until which revision of the summary a kind was read in full.
+    /// For which revisions in the summary a kind was read in full.
     complete: BTreeMap<Kind, u64>,
     /// What is missing has been told for this revision.
     told: u64,
@@ -87,6 +97,16 @@ impl Roster {
             lives: Lives::default(),
             replicas: BTreeMap::new(),
             in_vain: BTreeMap::new(),
+            index: None,
+        }
+    }
+
+    /// Of all replicas whose summaries stand, with an index of what they tell.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn indexed() -> Self {
+        Self {
+            index: Some(Index::default()),
+            ..Self::default()
         }
     }
 
@@ -119,7 +139,14 @@ impl Roster {
             .filter_map(|(name, told)| Some((name.strip_prefix(PRESENCE_PREFIX)?.to_owned(), told)))
             .collect();
         let before = self.replicas.len();
-        self.replicas.retain(|id, _| living.contains_key(id));
+        let gone = self.replicas.keys().filter(|id| !living.contains_key(*id));
+        let gone: Vec<String> = gone.cloned().collect();
+        for id in gone {
+            self.replicas.remove(&id);
+            if let Some(index) = &mut self.index {
+                index.forget(&id);
+            }
+        }
         self.in_vain.retain(|id, _| living.contains_key(id));
         let mut changed = before != self.replicas.len();
         let is_news = |id: &str, rev: u64| {
@@ -137,7 +164,16 @@ impl Roster {
             };
             changed = true;
             let replica = self.replicas.entry(summary.head.id.clone()).or_default();
-            replica.pages.retain(|page, _| page.of == summary.pages);
+            if replica.summary.pages != summary.pages
+                && let Some(index) = &mut self.index
+            {
+                // The pages are others now: all of them are read anew.
+                index.forget(&summary.head.id);
+            }
+            let of = summary.pages;
+            replica
+                .pages
+                .retain(|page, _| page.of == of || page.kind == Kind::Head);
             replica.summary = summary;
         }
         for (id, (_, left)) in &living {
@@ -181,10 +217,16 @@ impl Roster {
                     .collect();
                 let news = replica.news(&there, kinds);
                 let names: Vec<String> = news.iter().map(|page| page.document(id)).collect();
-                for doc in locks.docs_of(&names).await? {
-                    changed |= replica.read(&doc, id);
-                }
+                let docs = locks.docs_of(&names).await?;
+                changed |= !docs.is_empty();
+                let moved: BTreeSet<String> =
+                    docs.iter().flat_map(|doc| replica.read(doc, id)).collect();
                 replica.judge(id, kinds);
+                if let Some(index) = &mut self.index {
+                    for job in moved {
+                        index.note(id, replica.job(&job), job);
+                    }
+                }
             }
         }
         Ok(changed)
@@ -200,6 +242,19 @@ impl Roster {
     pub(crate) fn presences(&self, now: Timestamp) -> Vec<Presence> {
         let all = self.replicas.values();
         all.map(|replica| replica.presence(now, None)).collect()
+    }
+
+    /// Every replica without its jobs, but those whose engines have died.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn heads(&self, now: Timestamp) -> Vec<Presence> {
+        let all = self.replicas.values();
+        all.map(|replica| replica.head(now)).collect()
+    }
+
+    /// What they tell of each job; nothing where no index is kept.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn index(&mut self) -> &mut Index {
+        self.index.get_or_insert_default()
     }
 
     /// Every replica, one after the other, for a reader that has the jobs `own` itself: of replicas with other definitions
@@ -232,12 +287,40 @@ impl Roster {
     }
 }
 
+// === impl Index ===
+
+impl Index {
+    pub(crate) fn note(&mut self, replica: &str, told: Option<JobPresence>, job: String) {
+        match told {
+            Some(told) => {
+                let of_it = self.jobs.entry(job.clone()).or_default();
+                of_it.insert(replica.to_owned(), told);
+            }
+            None => {
+                if let Some(of_it) = self.jobs.get_mut(&job) {
+                    of_it.remove(replica);
+                }
+            }
+        }
+        self.moved.insert(job);
+    }
+
+    fn forget(&mut self, replica: &str) {
+        for (job, of_it) in &mut self.jobs {
+            if of_it.remove(replica).is_some() {
+                self.moved.insert(job.clone());
+            }
+        }
+        self.jobs.retain(|_, of_it| !of_it.is_empty());
+    }
+}
+
 // === impl Replica ===
 
 impl Replica {
     /// Whether all of this kind was read that the summary speaks of.
     fn has(&self, kind: Kind) -> bool {
-        self.complete.get(&kind) == Some(&self.summary.revision(kind))
+        self.complete.get(&kind) == Some(&self.summary.revisions(kind))
     }
 
     /// Which pages are to be read.
@@ -255,17 +338,23 @@ impl Replica {
         news.map(|(page, _)| *page).collect()
     }
 
-    fn read(&mut self, doc: &crate::node::Doc, id: &str) -> bool {
+    /// Takes a page in; of which jobs it tells something else than before.
+    fn read(&mut self, doc: &Doc, id: &str) -> Vec<String> {
         let Some(page) = Page::named(&doc.name, id) else {
-            return false;
+            return Vec::new();
         };
         if page.kind == Kind::Head {
             self.head = pages::read_head(doc, id);
             self.pages.insert(page, (doc.rev, None));
-            return true;
+            return Vec::new();
         }
-        self.pages.insert(page, (doc.rev, pages::read(doc)));
-        true
+        let told = pages::read(doc);
+        let before = self.pages.insert(page, (doc.rev, told.clone()));
+        let (now, before) = (told.unwrap_or_default(), before.and_then(|(_, told)| told));
+        let before = before.unwrap_or_default();
+        let names = now.keys().chain(before.keys());
+        let moved = names.filter(|name| now.get(*name) != before.get(*name));
+        moved.cloned().collect()
     }
 
     /// Takes note of which kinds are read in full, and tells of what is not.
@@ -278,13 +367,13 @@ impl Replica {
                 number,
                 of: summary.pages,
             });
-            let (mut read, mut reached) = (0, 0);
+            let (mut read, mut reached) = (0, 0_u64);
             for (rev, told) in all.filter_map(|page| self.pages.get(&page)) {
                 read += u32::from(told.is_some());
-                reached = reached.max(*rev);
+                reached = reached.saturating_add(*rev);
             }
-            if read == summary.pages && reached >= summary.revision(*kind) {
-                self.complete.insert(*kind, summary.revision(*kind));
+            if read == summary.pages && reached >= summary.revisions(*kind) {
+                self.complete.insert(*kind, summary.revisions(*kind));
             } else {
                 self.complete.remove(kind);
                 lacking += u64::from(summary.pages - read).max(1);
@@ -307,9 +396,21 @@ impl Replica {
         told.as_ref()
     }
 
-    /// What it tells, put together; of these jobs where it has the same.
-    fn presence(&self, now: Timestamp, own: Option<&[JobPresence]>) -> Presence {
-        let head = self.head.as_ref().filter(|_| own.is_none());
+    /// What it tells of the job, where it has told how that is defined.
+    fn job(&self, name: &str) -> Option<JobPresence> {
+        let part = |kind| self.page(kind, name)?.get(name);
+        let (standing, runs) = (part(Kind::Standings), part(Kind::Runs));
+        Some(pages::job(
+            part(Kind::Facts)?,
+            self.summary.head.role,
+            standing,
+            runs,
+        ))
+    }
+
+    /// What it tells of itself; no more than the summary says where it is known `briefly`.
+    fn itself(&self, now: Timestamp, briefly: bool) -> Presence {
+        let head = self.head.as_ref().filter(|_| !briefly);
         // What people have named is uncut in the head; the summary is newer.
         let mut presence = match head {
             Some(head) => Presence {
@@ -323,6 +424,27 @@ impl Replica {
         let age = self.summary.lifetime_ms.saturating_sub(millis(self.left));
         let age = SignedDuration::from_millis(i64::try_from(age).unwrap_or(0));
         presence.written_at = now.checked_sub(age).unwrap_or(now);
+        presence
+    }
+
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    fn head(&self, now: Timestamp) -> Presence {
+        let mut presence = self.itself(now, false);
+        let told = self
+            .pages
+            .iter()
+            .filter(|(page, _)| page.kind == Kind::Standings);
+        let jobs = told
+            .filter_map(|(_, (_, told))| told.as_ref())
+            .flat_map(Told::values);
+        let died = jobs.filter(|job| job.engine_died.is_some());
+        presence.jobs = died.cloned().collect();
+        presence
+    }
+
+    /// What it tells, put together; of these jobs where it has the same.
+    fn presence(&self, now: Timestamp, own: Option<&[JobPresence]>) -> Presence {
+        let mut presence = self.itself(now, own.is_some());
         let role = presence.role;
         let told = |facts: &JobPresence| {
             let part = |kind| self.page(kind, &facts.name)?.get(&facts.name);
