@@ -88,7 +88,9 @@ impl Peers {
     pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<(), LockError> {
         let mut roster = self.roster.lock().await;
         let hash = mine.definitions_hash();
-        let changed = roster.look(locks, Wanted::Standings(&hash)).await?;
+        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
+        // What was read before a node stopped to answer is news at the next look.
+        let changed = looked.inspect_err(|_| self.view().hash.clear())?;
         let now = locks.wall();
         if changed || self.view().hash != hash || self.definitions.seen() == 0 {
             let disagree = roster.differs_from(&hash);
@@ -110,7 +112,12 @@ impl Peers {
     ) -> Option<Token> {
         let mut roster = self.roster.lock().await;
         let hash = mine.definitions_hash();
-        roster.look(locks, Wanted::Standings(&hash)).await.ok()?;
+        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
+        if looked.as_ref().map_or(true, |changed| *changed) {
+            // The next look at all of them takes note of it.
+            self.view().hash.clear();
+        }
+        looked.ok()?;
         roster.leader(job)
     }
 
