@@ -62,7 +62,7 @@ pub use crate::admission::{AdmissionReport, AdmissionState};
 pub use crate::expiry::LockState;
 pub use crate::keeper::NodeReport;
 #[doc(hidden)]
-pub use crate::keeper::Watching;
+pub use crate::keeper::{Lives, Watching};
 #[cfg(doc)]
 use crate::node::Expiry;
 #[doc(hidden)]

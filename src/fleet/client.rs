@@ -29,7 +29,8 @@ use std::{
 
 use super::{
     intent::{self, Intent},
-    status::{FleetStatus, PRESENCE_PREFIX, Presence},
+    presence::roster::{Roster, Wanted},
+    status::{FleetStatus, Presence},
     view,
 };
 use crate::{
@@ -39,7 +40,7 @@ use crate::{
         Spec,
         shard::{self, is_of, shard_of},
     },
-    lock::Locks,
+    lock::{LockError, Locks},
     node::Doc,
 };
 use error::FleetError;
@@ -60,6 +61,8 @@ const PASSING: Duration = Duration::from_millis(1_500);
 pub struct Fleet {
     locks: Locks,
     chance: Chance,
+    /// What was read of replicas, for all clones: what is asked again and again is read as it moves.
+    roster: Arc<tokio::sync::Mutex<Roster>>,
     by: String,
     /// What the configuration says of jobs.
     jobs: Arc<BTreeMap<String, Arc<Spec>>>,
@@ -79,6 +82,7 @@ impl Fleet {
         Self {
             locks: locks.clone(),
             chance: locks.chance().clone(),
+            roster: Arc::default(),
             by: by.into(),
             jobs: Arc::default(),
             last: Moment::NEVER,
@@ -152,12 +156,12 @@ impl Fleet {
 
     /// The same with a row for each shard, as replicas know them.
     pub(crate) async fn each(&self) -> Result<FleetStatus, FleetError> {
-        self.patiently(|| view::fleet(&self.locks)).await
+        self.patiently(|| self.fleet_now()).await
     }
 
     /// The fleet as its documents tell of it: no leaders.
     pub(crate) async fn documents(&self) -> Result<FleetStatus, FleetError> {
-        self.patiently(|| view::told(&self.locks)).await
+        self.patiently(|| self.told_now()).await
     }
 
     /// Refuses a job that neither a replica nor the configuration knows.
@@ -259,8 +263,21 @@ impl Fleet {
     }
 
     async fn presences_now(&self) -> Result<Vec<Presence>, FleetError> {
-        let docs = self.locks.docs(PRESENCE_PREFIX).await?;
-        Ok(Presence::from_docs(&docs))
+        let mut roster = self.roster.lock().await;
+        roster.look(&self.locks, Wanted::Jobs).await?;
+        Ok(roster.presences(self.locks.wall()))
+    }
+
+    async fn fleet_now(&self) -> Result<FleetStatus, LockError> {
+        view::fleet(&self.locks, &mut *self.roster.lock().await).await
+    }
+
+    async fn fleet_of(&self, job: &str) -> Result<FleetStatus, LockError> {
+        view::fleet_of(&self.locks, &mut *self.roster.lock().await, job).await
+    }
+
+    async fn told_now(&self) -> Result<FleetStatus, LockError> {
+        view::told(&self.locks, &mut *self.roster.lock().await).await
     }
 
     /// Writes what takes the place of the document that was read.

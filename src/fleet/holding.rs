@@ -30,10 +30,11 @@ use std::{sync::Arc, sync::atomic::AtomicBool, sync::atomic::Ordering, time::Dur
 use tokio::task::JoinHandle;
 
 use crate::{
+    fleet::presence::roster::{Roster, Wanted},
     lock::Locks,
     node::tag::tag_of,
     spawn::Spawn,
-    status::{HolderStatus, Holders, PRESENCE_PREFIX, Presence},
+    status::{HolderStatus, Holders},
 };
 
 /// A lock that is held more briefly than this is not worth a word.
@@ -86,8 +87,9 @@ pub async fn holder(locks: &Locks, owner: &str) -> Option<HolderStatus> {
     if let Ok(Some(doc)) = locks.doc(&name).await {
         return Holders::of(&[], [&doc]).holder(owner).cloned();
     }
-    let docs = locks.docs(PRESENCE_PREFIX).await.ok()?;
-    let replicas = Presence::from_docs(&docs);
+    let mut roster = Roster::default();
+    roster.look(locks, Wanted::Replicas).await.ok()?;
+    let replicas = roster.presences(locks.wall());
     Holders::of(&replicas, []).holder(owner).cloned()
 }
 

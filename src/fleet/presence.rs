@@ -1,4 +1,17 @@
-//! What a replica tells the others about itself: a document beside the locks, written again and again while it lives.
+//! What a replica tells the others about itself, in documents beside the locks that end soon after it.
+//!
+//! - `presence/ID` is a summary of at most [`LARGEST_SUMMARY`](pages::LARGEST_SUMMARY) bytes: who it is, whether it is fit, how
+//!   much it leads, and whether its definitions are those of others. It is written when it changes and kept alive by a touch:
+//!   every other replica looks at it again and again, and at rest that look costs a number for the whole directory.
+//! - `detail/ID/…` are pages: of what it is to its jobs where that is no candidate at rest (`standings`), of their definitions
+//!   (`facts`), of ticks and runs (`runs`), and its summary uncut (`head`). Each is written when it changes. Replicas read the
+//!   standings that moved; only who shows a fleet reads the others.
+//!
+//! [`teller::Teller`] decides what is written, [`roster::Roster`] what is read.
+
+pub(crate) mod pages;
+pub(crate) mod roster;
+pub(crate) mod teller;
 
 use std::{fmt, time::Duration};
 
@@ -9,15 +22,15 @@ use super::status::{
     definitions::ReloadStatus,
     progress::{Rate, RunProgress},
 };
-use crate::node::{Doc, Token};
+use crate::node::Token;
 
-/// Time between two documents of a replica when nothing changes, and between two looks at those of the others.
+/// Time between two signs of life of a replica when nothing changes, and between two looks at the others.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
-/// A replica whose last document is older is shown as silent: frozen, gone or cut off.
+/// A replica whose last sign of life is older is shown as silent: frozen, gone or cut off.
 pub(crate) const SILENT: Duration = Duration::from_secs(4);
-/// A document that was not written anew for so long is the last word of a dead replica.
+/// A summary that was not touched for so long is the last word of a dead replica.
 pub(crate) const FRESH: Duration = Duration::from_secs(5);
-/// A document without a successor is forgotten after this.
+/// A summary that is not touched is forgotten after this.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(7);
 
 const _: () = assert!(
@@ -26,7 +39,7 @@ const _: () = assert!(
         && INTERVAL.as_millis() * 3 < LIFETIME.as_millis()
 );
 
-/// What a replica tells the others about itself: a document beside the locks, with a lifetime.
+/// What a replica tells the others about itself, put together from its documents.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Presence {
@@ -60,11 +73,14 @@ pub(crate) struct Presence {
     pub reload: Option<ReloadStatus>,
     /// Lock nodes that it watches on their way back to their vote.
     pub watches: Vec<NodeWatch>,
-    /// What it knows of each of its jobs.
+    /// What it knows of each of its jobs, as far as that was read.
+    #[serde(skip)]
     pub jobs: Vec<JobPresence>,
     /// Grows with every writing; the largest counts.
+    #[serde(skip)]
     pub rev: u64,
-    /// When this was written, by the writer's wall clock.
+    /// Its last sign of life, by the reader's wall clock.
+    #[serde(skip)]
     pub written_at: Timestamp,
 }
 
@@ -74,8 +90,8 @@ pub(crate) struct Presence {
 pub(crate) struct NodeWatch {
     /// The nomination on the node: the same for everybody, whatever they call the node.
     pub nomination: String,
-    /// How much longer, at the time of writing.
-    pub left_ms: u64,
+    /// Until when, by the fleet's time.
+    pub until: Timestamp,
 }
 
 /// What one replica knows of one job.
@@ -85,16 +101,22 @@ pub(crate) struct JobPresence {
     /// The job.
     pub name: String,
     /// `leader`, `tick`, `batch` or `everywhere`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub coordination: String,
     /// The schedule as written.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub schedule: String,
     /// Its time zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// A hash of what the job's definition means; empty when the version does not tell.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub definition: String,
     /// When this replica loaded that definition, by the fleet's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Timestamp>,
     /// Why this replica stands back from the job, when that is because another definition counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stands_back: Option<String>,
     /// The job's engine has died here, of a panic that said this: it begins again after a pause. Said until it has lived for a
     /// while.
@@ -104,34 +126,46 @@ pub(crate) struct JobPresence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// What this replica is to the job.
+    #[serde(skip_serializing_if = "Standing::is_standby")]
     pub standing: Standing,
     /// The term's token, while leading.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
     /// Since when, while leading.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What remained of the lease at `written_at`.
+    /// What remained of the lease at `written_at`, at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
     /// Nodes beyond the majority that hold the lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub margin: Option<i64>,
-    /// How long after `written_at` other replicas may go by the claim to lead: at least the lease and one interval between
-    /// documents. Without it, as long as the document lives.
-    pub believe_ms: Option<u64>,
+    /// What remains of the lease at least at every sign of life of this replica.
+    #[serde(skip)]
+    pub lasts_ms: Option<u64>,
     /// The last tick that was decided, as far as this replica knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_tick: Option<Timestamp>,
     /// The next tick, as this replica sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_tick: Option<Timestamp>,
     /// Whether this replica knows that the job is paused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// How the last run here ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_outcome: Option<String>,
     /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_ended: Option<Timestamp>,
     /// Items still to be done, as last seen here.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub backlog: Option<u64>,
     /// Items that do not go by themselves, or not at once, as last seen here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldItems>,
     /// Runs in flight here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub running: Vec<RunStatus>,
 }
 
@@ -157,19 +191,7 @@ pub(crate) enum Standing {
     Off,
 }
 
-/// A document is no presence.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum PresenceError {
-    /// It is not JSON of the expected shape.
-    #[error("not a presence document")]
-    Json(#[from] serde_json::Error),
-    /// It names no replica, or another one than its own name says.
-    #[error("the document names the replica `{0}`")]
-    Id(String),
-}
-
-/// What the names of presence documents begin with.
+/// What the names of summaries begin with.
 pub(crate) const PRESENCE_PREFIX: &str = "presence/";
 
 /// The identity of a replica: `host-pid-nonce`. The nonce tells two processes apart that had the same id, as in
@@ -262,54 +284,11 @@ impl fmt::Display for HeldItems {
     }
 }
 
-// === impl Presence ===
+// === impl Standing ===
 
-impl Presence {
-    /// The document's name.
-    #[must_use]
-    pub(crate) fn document_name(&self) -> String {
-        format!("{PRESENCE_PREFIX}{}", self.id)
-    }
-
-    /// The document's content.
-    ///
-    /// # Errors
-    /// None that can happen with these types.
-    pub(crate) fn to_json(&self) -> Result<String, PresenceError> {
-        Ok(serde_json::to_string(self)?)
-    }
-
-    /// Reads a document's content. Unknown fields are ignored: a newer version may be running beside this one.
-    ///
-    /// # Errors
-    /// [`PresenceError`]; a listing leaves such a document out.
-    pub(crate) fn from_json(body: &str) -> Result<Self, PresenceError> {
-        let presence: Self = serde_json::from_str(body)?;
-        if presence.id.is_empty() {
-            return Err(PresenceError::Id(presence.id));
-        }
-        Ok(presence)
-    }
-
-    /// Reads a document.
-    ///
-    /// # Errors
-    /// [`PresenceError`]; a listing leaves such a document out.
-    pub(crate) fn from_doc(doc: &Doc) -> Result<Self, PresenceError> {
-        let mut presence = Self::from_json(&doc.body)?;
-        if presence.document_name() != doc.name {
-            return Err(PresenceError::Id(presence.id));
-        }
-        presence.rev = doc.rev;
-        Ok(presence)
-    }
-
-    /// Every presence among `docs`, from any number of nodes; others are left out.
-    #[must_use]
-    pub(crate) fn from_docs<'a>(docs: impl IntoIterator<Item = &'a Doc>) -> Vec<Self> {
-        docs.into_iter()
-            .filter_map(|doc| Self::from_doc(doc).ok())
-            .collect()
+impl Standing {
+    fn is_standby(&self) -> bool {
+        *self == Self::Standby
     }
 }
 

@@ -27,7 +27,7 @@ use super::history::RUNNING;
 pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
 pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, SILENT, Standing},
+    presence::{JobPresence, NodeWatch, Presence, SILENT, Standing},
 };
 use crate::{job::shard::whole, node::Token};
 pub use definitions::{DefinitionStatus, ReloadStatus};

@@ -15,12 +15,17 @@ use jiff::Timestamp;
 
 use super::{
     intent::{self, Intent, Pause},
+    presence::roster::{Roster, Wanted},
     status::{
-        FleetStatus, HOLDER_PREFIX, Holders, LastSeen, LockDetail, LockStatus, NodeStatus,
-        PRESENCE_PREFIX, Presence,
+        FleetStatus, HOLDER_PREFIX, Holders, LockDetail, LockStatus, NodeStatus, Presence,
         leaders::Reading,
         merge::{Seen, has_lock},
     },
+};
+#[cfg(feature = "admin")]
+use super::{
+    presence::roster::Index,
+    status::{LastSeen, merge::Merged},
 };
 use crate::{
     job::shard::whole,
@@ -41,33 +46,38 @@ struct Told {
 }
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
-pub(crate) async fn fleet(locks: &Locks) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, None).await?;
+pub(crate) async fn fleet(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
+    let mut told = Told::read(locks, roster).await?;
     let records = records(locks, &told.led(), &told.blank()).await?;
-    told.introduce(locks, &records).await;
-    Ok(told.merge(locks, None, records, BTreeMap::new()))
+    told.introduce(locks, roster, &records).await;
+    Ok(told.merge_all(locks, records))
 }
 
 /// The same, with the leader of this job alone.
-pub(crate) async fn fleet_of(locks: &Locks, job: &str) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, None).await?;
+pub(crate) async fn fleet_of(
+    locks: &Locks,
+    roster: &mut Roster,
+    job: &str,
+) -> Result<FleetStatus, LockError> {
+    let mut told = Told::read(locks, roster).await?;
     let records = records(locks, &[job.to_owned()], &told.blank()).await?;
-    told.introduce(locks, &records).await;
-    Ok(told.merge(locks, None, records, BTreeMap::new()))
+    told.introduce(locks, roster, &records).await;
+    Ok(told.merge_all(locks, records))
 }
 
 /// What documents say: no leaders.
-pub(crate) async fn told(locks: &Locks) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, None).await?;
-    Ok(told.merge(locks, None, BTreeMap::new(), BTreeMap::new()))
+pub(crate) async fn told(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
+    let told = Told::read(locks, roster).await?;
+    Ok(told.merge_all(locks, BTreeMap::new()))
 }
 
 /// Every process that tells of itself, and may hold locks.
 async fn holders(locks: &Locks) -> Holders {
     // Who holds a lock is news, and may be missing.
-    let replicas = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
+    let mut roster = Roster::default();
+    let _ = roster.look(locks, Wanted::Replicas).await;
     let programs = locks.docs(HOLDER_PREFIX).await.unwrap_or_default();
-    Holders::of(&Presence::from_docs(&replicas), &programs)
+    Holders::of(&roster.presences(locks.wall()), &programs)
 }
 
 /// Every lock as the nodes show it, with who holds it.
@@ -130,12 +140,14 @@ fn least_left(
     now: Timestamp,
 ) -> Option<Duration> {
     let own = own.iter().filter(|(of, _)| of == nomination);
-    let told = presences.iter().flat_map(|presence| {
-        let age = Duration::try_from(now.duration_since(presence.written_at)).unwrap_or_default();
-        let of_it = presence.watches.iter();
-        of_it
-            .filter(|watch| watch.nomination == nomination)
-            .map(move |watch| Duration::from_millis(watch.left_ms).saturating_sub(age))
+    let told = presences.iter().flat_map(|presence| &presence.watches);
+    let told = told.filter(|watch| watch.nomination == nomination);
+    let told = told.map(|watch| {
+        watch
+            .until
+            .duration_since(now)
+            .try_into()
+            .unwrap_or_default()
     });
     own.map(|(_, left)| *left).chain(told).min()
 }
@@ -183,30 +195,27 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
 // === impl Told ===
 
 impl Told {
-    /// With this replica as it is now, which can be told when nothing else can, and the pauses that it knows: it reads each
-    /// once, and a page is looked at again and again.
-    async fn read(locks: &Locks, me: Option<(Presence, Vec<Pause>)>) -> Result<Self, LockError> {
-        let docs = match (locks.docs(PRESENCE_PREFIX).await, &me) {
-            (Ok(docs), _) => docs,
-            (Err(_), Some(_)) => Vec::new(),
-            (Err(error), None) => return Err(error),
-        };
-        let mut presences = Presence::from_docs(&docs);
-        let pauses = match me {
-            Some((mut me, pauses)) => {
-                me.rev = u64::MAX;
-                presences.push(me);
-                pauses
-            }
-            None => pauses(locks).await.unwrap_or_default(),
-        };
+    async fn read(locks: &Locks, roster: &mut Roster) -> Result<Self, LockError> {
+        roster.look(locks, Wanted::Jobs).await?;
+        let presences = roster.presences(locks.wall());
+        let pauses = pauses(locks).await.unwrap_or_default();
+        let told = Self::beside(locks, &presences, pauses).await?;
+        Ok(Self { presences, ..told })
+    }
+
+    /// What there is to know beside what replicas tell.
+    async fn beside(
+        locks: &Locks,
+        presences: &[Presence],
+        pauses: Vec<Pause>,
+    ) -> Result<Self, LockError> {
         let nodes = locks.nodes().await?;
         let admissions = match nodes.iter().any(does_not_vote) {
-            true => admissions(locks, &presences).await?,
+            true => admissions(locks, presences).await?,
             false => Vec::new(),
         };
         Ok(Self {
-            presences,
+            presences: Vec::new(),
             nodes,
             admissions,
             pauses,
@@ -214,14 +223,19 @@ impl Told {
     }
 
     /// Looks once more at what replicas tell when a lock names one of whom nothing was read: it may have been too busy a moment.
-    async fn introduce(&mut self, locks: &Locks, records: &BTreeMap<String, Reading>) {
+    async fn introduce(
+        &mut self,
+        locks: &Locks,
+        roster: &mut Roster,
+        records: &BTreeMap<String, Reading>,
+    ) {
         let known = |tag: &str| self.presences.iter().any(|p| p.tag == tag);
         let mut tags = records.values().filter_map(Reading::tag);
         if tags.all(known) {
             return;
         }
-        if let Ok(docs) = locks.docs(PRESENCE_PREFIX).await {
-            self.presences.extend(Presence::from_docs(&docs));
+        if roster.look(locks, Wanted::Jobs).await.is_ok() {
+            self.presences.extend(roster.presences(locks.wall()));
         }
     }
 
@@ -240,24 +254,51 @@ impl Told {
         self.nodes.iter().map(does_not_vote).collect()
     }
 
+    fn merge_all(mut self, locks: &Locks, records: BTreeMap<String, Reading>) -> FleetStatus {
+        let seen = Seen {
+            records,
+            ..Seen::default()
+        };
+        let presences = std::mem::take(&mut self.presences);
+        let fleet = FleetStatus::merged(presences, self.statuses(), locks.wall(), &seen);
+        self.pause(fleet)
+    }
+
+    /// The same again and again, by a replica that knows of itself and `remembered` who led.
+    #[cfg(feature = "admin")]
+    #[allow(clippy::too_many_arguments, reason = "it is what a page is made from")]
     fn merge(
         self,
         locks: &Locks,
-        me: Option<&str>,
+        heads: &[Presence],
+        index: &mut Index,
+        merged: &mut Merged,
+        me: &Presence,
         records: BTreeMap<String, Reading>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> FleetStatus {
-        let admissions = self.admissions;
-        let nodes = self.nodes.into_iter().enumerate();
-        let nodes = nodes.map(|(n, report)| node_status(report, admissions.get(n)));
         let seen = Seen {
             records,
-            me,
+            me: Some(&me.id),
             remembered,
         };
-        let mut fleet = FleetStatus::merged(self.presences, nodes.collect(), locks.wall(), &seen);
+        let fleet = merged.again(heads, index, me, self.statuses(), locks.wall(), &seen);
+        self.pause(fleet)
+    }
+
+    fn statuses(&self) -> Vec<NodeStatus> {
+        let nodes = self.nodes.iter().cloned().enumerate();
+        nodes
+            .map(|(n, report)| node_status(report, self.admissions.get(n)))
+            .collect()
+    }
+
+    fn pause(self, mut fleet: FleetStatus) -> FleetStatus {
         let pauses = self.pauses.iter().map(|pause| (pause.job.as_str(), pause));
         let pauses: BTreeMap<&str, &Pause> = pauses.collect();
+        if pauses.is_empty() {
+            return fleet;
+        }
         for job in &mut fleet.jobs {
             // That of all shards of a job stands above that of one.
             let all = pauses.get(whole(&job.name)).filter(|pause| pause.paused);
@@ -322,13 +363,12 @@ mod tests {
     use super::*;
     use crate::fleet::status::NodeWatch;
 
-    fn watches(left_ms: u64, written_ms: i64) -> Presence {
+    fn watches(until_ms: i64) -> Presence {
         Presence {
             watches: vec![NodeWatch {
                 nomination: "n".into(),
-                left_ms,
+                until: Timestamp::from_millisecond(until_ms).unwrap(),
             }],
-            written_at: Timestamp::from_millisecond(written_ms).unwrap(),
             ..Presence::default()
         }
     }
@@ -336,7 +376,7 @@ mod tests {
     #[test]
     fn the_time_left_is_that_of_whoever_is_first_to_have_watched_long_enough() {
         let now = Timestamp::from_millisecond(10_000).unwrap();
-        let presences = [watches(14_000, 8_000), watches(30_000, 9_000)];
+        let presences = [watches(22_000), watches(39_000)];
         let left = |of: &str, own: &[(String, Duration)]| least_left(of, own, &presences, now);
         assert_eq!(left("n", &[]), Some(Duration::from_secs(12)));
         assert_eq!(left("other", &[]), None);

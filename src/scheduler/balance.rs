@@ -14,15 +14,10 @@ use std::{
 };
 
 use super::{
-    Context, intents,
+    Context,
     spread::{HandOver, Held, Why, hand_over},
 };
-use crate::{
-    clock::Moment,
-    fleet::presence,
-    intent::Resign,
-    status::{PRESENCE_PREFIX, Presence, Standing},
-};
+use crate::{clock::Moment, fleet::presence, intent::Resign, status::Standing};
 
 /// How long all shares must have stood still: every replica has heard of the last change then, and has told it.
 const CALM: Duration = Duration::from_secs(5);
@@ -50,20 +45,15 @@ pub(crate) async fn balance(
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         // Nothing new when too few nodes answer: those heard of last count as gone soon.
-        let read = ctx.locks.docs(PRESENCE_PREFIX).await;
-        let news = match &read {
-            Ok(docs) => {
-                let presences = Presence::from_docs(docs);
-                ctx.local_status.heard(&presences);
-                let now = ctx.clock.now();
-                ctx.place.saw(&presences, &ctx.local_status, now)
-            }
+        let looked = ctx.place.look(&ctx.locks, &ctx.local_status).await;
+        let news = match &looked {
+            Ok(news) => *news,
             Err(_) => ctx.place.saw_nothing(ctx.clock.now()),
         };
         if news {
             ctx.locks.watch_anew();
         }
-        if read.is_ok() {
+        if looked.is_ok() {
             ctx.place.definitions.tell(&ctx.local_status, &ctx.events);
             if !ctx.place.failover {
                 one(&ctx, &min_terms, &log).await;
@@ -71,7 +61,7 @@ pub(crate) async fn balance(
         }
         // Not in step with the ticks of a job, which would be found running at every look.
         let sooner = ctx.chance.up_to(presence::INTERVAL / 4);
-        let next = ctx.place.look_after(ctx.clock.now()).saturating_sub(sooner);
+        let next = presence::INTERVAL.saturating_sub(sooner);
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
@@ -130,7 +120,7 @@ fn held(
 ) -> Vec<Held> {
     let leases: BTreeMap<_, _> = ctx.local_status.leases().into_iter().collect();
     let wall = ctx.locks.wall();
-    let jobs = ctx.local_status.jobs(intents::INTERVAL).into_iter();
+    let jobs = ctx.local_status.jobs().into_iter();
     jobs.filter(|job| job.standing == Standing::Leading)
         .filter_map(|job| {
             let lease = leases.get(&job.name)?;

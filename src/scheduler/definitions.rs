@@ -101,23 +101,27 @@ pub(crate) fn refuse(me: &PeerDefinition, others: &[PeerDefinition], last: &str)
 // === impl Definitions ===
 
 impl Definitions {
-    /// Takes note of what the others tell that are alive.
-    pub(super) fn saw<'a>(&self, alive: impl Iterator<Item = &'a Presence>) {
-        let mut others: BTreeMap<String, Vec<PeerDefinition>> = BTreeMap::new();
-        for presence in alive.filter(|presence| !presence.draining) {
-            for job in &presence.jobs {
-                let fit = presence.unfit.is_none() && presence.role != Role::Observer;
-                let told = PeerDefinition {
-                    replica: presence.id.clone(),
-                    name: presence.name.clone(),
-                    definition: job.definition.clone(),
-                    loaded: job.loaded.unwrap_or(presence.started),
-                    could_lead: fit && job.standing != Standing::Off,
-                    leads: job.token.filter(|_| job.standing == Standing::Leading),
-                };
-                others.entry(job.name.clone()).or_default().push(told);
-            }
+    /// Adds what a replica tells of its definitions that is there.
+    pub(super) fn note(presence: &Presence, all: &mut BTreeMap<String, Vec<PeerDefinition>>) {
+        if presence.draining {
+            return;
         }
+        let fit = presence.unfit.is_none() && presence.role != Role::Observer;
+        for job in &presence.jobs {
+            let told = PeerDefinition {
+                replica: presence.id.clone(),
+                name: presence.name.clone(),
+                definition: job.definition.clone(),
+                loaded: job.loaded.unwrap_or(presence.started),
+                could_lead: fit && job.standing != Standing::Off,
+                leads: job.token.filter(|_| job.standing == Standing::Leading),
+            };
+            all.entry(job.name.clone()).or_default().push(told);
+        }
+    }
+
+    /// Takes note of what the others tell; of nothing where all agree on all.
+    pub(super) fn saw(&self, others: BTreeMap<String, Vec<PeerDefinition>>) {
         let mut known = lock(&self.0.others);
         if *known != others || *self.0.news.borrow() == 0 {
             *known = others;

@@ -2,7 +2,7 @@
 //! are made from it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 
 use super::spread;
 use crate::{
+    fleet::presence::pages::{Kind, hash_of},
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{HeldItems, JobPresence, LastSeen, Presence, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, LastSeen, Presence, ReloadStatus, Role, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -107,24 +108,34 @@ impl LocalStatus {
     }
 
     /// Takes note of which replica says that it leads which job.
-    pub(crate) fn heard(&self, presences: &[Presence]) {
+    pub(super) fn heard(&self, presence: &Presence) {
         let mut notes = self.notes();
-        for presence in presences {
-            for job in &presence.jobs {
-                let Some(said) = LastSeen::said(presence, job) else {
-                    continue;
-                };
-                let known = notes.last_seen.get(&job.name);
-                if known.is_none_or(|known| known.token <= said.token) {
-                    notes.last_seen.insert(job.name.clone(), said);
-                }
+        for job in &presence.jobs {
+            let Some(said) = LastSeen::said(presence, job) else {
+                continue;
+            };
+            let known = notes.last_seen.get(&job.name);
+            if known.is_none_or(|known| known.token <= said.token) {
+                notes.last_seen.insert(job.name.clone(), said);
             }
         }
-        // Only of what this replica knows anything about.
+    }
+
+    /// What was heard of jobs of which this replica knows nothing else is forgotten.
+    pub(super) fn heard_all(&self) {
+        let mut notes = self.notes();
         let Notes {
             jobs, last_seen, ..
         } = &mut *notes;
         last_seen.retain(|job, _| jobs.contains_key(job));
+    }
+
+    /// These replicas are there, and have nothing new to tell: they said at `now` what they said.
+    pub(super) fn heard_again(&self, replicas: &BTreeSet<&str>, now: Timestamp) {
+        let mut notes = self.notes();
+        let said = notes.last_seen.values_mut();
+        let again = said.filter(|said| replicas.contains(said.replica.as_str()));
+        again.for_each(|said| said.at = said.at.max(now));
     }
 
     /// Which replica was last heard to lead which job.
@@ -274,6 +285,26 @@ impl LocalStatus {
             .collect()
     }
 
+    /// A hash of them, as each replica tells it of its own.
+    pub(super) fn definitions_hash(&self) -> String {
+        let notes = self.notes();
+        let all = notes.jobs.iter();
+        hash_of(all.map(|(name, job)| (name.as_str(), job.facts.definition.as_str())))
+    }
+
+    /// The jobs that this replica has, as they are defined.
+    pub(super) fn facts(&self) -> Vec<JobPresence> {
+        let notes = self.notes();
+        let all = notes.jobs.values();
+        all.filter_map(|job| Kind::Facts.part(&job.facts, Role::Standby))
+            .map(|facts| JobPresence {
+                // When others loaded them is asked of others alone.
+                loaded: None,
+                ..facts
+            })
+            .collect()
+    }
+
     /// The jobs that this replica has.
     pub(crate) fn names(&self) -> Vec<String> {
         self.notes().jobs.keys().cloned().collect()
@@ -287,14 +318,10 @@ impl LocalStatus {
         Some(job.lease.as_ref().is_some_and(LeaseView::is_held))
     }
 
-    /// Every job as this replica sees it now. `interval` is the time between presence documents.
-    pub(crate) fn jobs(&self, interval: Duration) -> Vec<JobPresence> {
+    /// Every job as this replica sees it now.
+    pub(crate) fn jobs(&self) -> Vec<JobPresence> {
         let notes = self.notes();
-        notes
-            .jobs
-            .values()
-            .map(|job| job.presence(interval))
-            .collect()
+        notes.jobs.values().map(|job| job.presence()).collect()
     }
 
     /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.
@@ -327,14 +354,14 @@ impl LocalStatus {
 }
 
 impl JobNotes {
-    fn presence(&self, interval: Duration) -> JobPresence {
+    fn presence(&self) -> JobPresence {
         let mut facts = self.facts.clone();
         match &self.lease {
             Some(lease) if lease.is_held() => {
                 let remaining = millis(lease.remaining());
                 facts.remaining_ms = Some(remaining);
                 facts.margin = i64::try_from(lease.margin()).ok();
-                facts.believe_ms = Some(remaining + millis(interval));
+                facts.lasts_ms = Some(lasts(remaining, millis(lease.ttl())));
             }
             Some(_) => facts.standing = Standing::Standby,
             None => {}
@@ -361,6 +388,15 @@ impl JobNotes {
             })
             .collect();
         facts
+    }
+}
+
+/// What is left of a lease at least, in steps: a lease that is renewed in time has half its ttl left all the time, and what does
+/// not change is not written.
+fn lasts(remaining_ms: u64, ttl_ms: u64) -> u64 {
+    match remaining_ms >= ttl_ms / 2 {
+        true => ttl_ms / 2,
+        false => remaining_ms / 500 * 500,
     }
 }
 

@@ -1,11 +1,10 @@
-//! What this replica knows of the others, and its own settings among them. Read from their presence documents again
-//! and again.
+//! What this replica knows of the others, and its own settings among them. Their summaries are looked at again and again, and
+//! of their details what this replica needs.
 //!
 //! # Invariants
 //! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not
 //!   know.   (what_is_not_known_is_watched)
-//! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
-//!   (whoever_writes_nothing_any_more_counts_as_gone)
+//! - A replica that has not touched its summary for [`FRESH`] counts as gone.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
@@ -22,11 +21,18 @@ use super::{
     definitions::Definitions,
     spread::{self, Attention, Peer},
 };
+#[cfg(doc)]
+use crate::fleet::presence::INTERVAL;
 use crate::{
     clock::Moment,
-    fleet::presence::{FRESH, INTERVAL, LIFETIME, Presence},
+    fleet::presence::{
+        FRESH, LIFETIME, Presence,
+        roster::{Roster, Wanted},
+    },
     latest,
-    status::Standing,
+    lock::{LockError, Locks},
+    node::Token,
+    status::{JobPresence, Standing},
 };
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
@@ -45,6 +51,7 @@ pub(crate) struct Peers {
     news: Arc<latest::Sender<u64>>,
     /// Counts how often others were found to have gone.
     gone: Arc<latest::Sender<u64>>,
+    roster: Arc<tokio::sync::Mutex<Roster>>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +61,8 @@ struct View {
     read: Option<Moment>,
     /// The jobs whose locks are taken for each tick, and held by one of them now.
     held: BTreeSet<String>,
-    /// By id: the newest revision, and when it was first seen.
-    heard: BTreeMap<String, (u64, Moment)>,
+    /// For which own definitions that is so.
+    hash: String,
     /// Since when the shares are what they are.
     calm: Option<(Vec<Peer>, Moment)>,
 }
@@ -81,7 +88,14 @@ impl Peers {
             view: Arc::default(),
             news: Arc::default(),
             gone: Arc::default(),
+            roster: roster(LIFETIME),
         }
+    }
+
+    /// In a fleet whose summaries live for so long without a touch.
+    pub(crate) fn told_for(self, lifetime: Duration) -> Self {
+        let roster = roster(lifetime);
+        Self { roster, ..self }
     }
 
     pub(crate) fn mode(&self) -> &'static str {
@@ -91,49 +105,104 @@ impl Peers {
         }
     }
 
-    /// Takes note of what the others tell; says whether it is news who leads what and who stands by.
-    pub(super) fn saw(
-        &self,
-        presences: &[Presence],
-        local_status: &LocalStatus,
-        now: Moment,
-    ) -> bool {
-        let mut view = self.view();
-        let mut heard = BTreeMap::new();
-        for presence in presences.iter().filter(|p| p.id != self.replica) {
-            let last = view.heard.get(&presence.id).copied();
-            let fresh = last.filter(|(rev, _)| *rev >= presence.rev);
-            heard.insert(presence.id.clone(), fresh.unwrap_or((presence.rev, now)));
+    /// Reads what has moved of what the others tell, and takes note of it; says whether it is news who leads what and who stands by.
+    ///
+    /// # Errors
+    /// [`LockError`] while no node answers: nothing has changed then.
+    pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<bool, LockError> {
+        let mut roster = self.roster.lock().await;
+        let hash = mine.definitions_hash();
+        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
+        // What was read before a node stopped to answer is news at the next look.
+        let changed = looked.inspect_err(|_| self.view().hash.clear())?;
+        let (now, at) = (locks.wall(), locks.clock().now());
+        let mut news = self.view().read.replace(at).is_none();
+        if changed || self.view().hash != hash || self.definitions.seen() == 0 {
+            let disagree = roster.differs_from(&hash);
+            let own = mine.facts();
+            news |= self.saw(roster.peers(now, &hash, &own), disagree, mine);
+            self.view().hash = hash;
         }
-        let alive = |p: &&Presence| {
-            let last = heard.get(&p.id);
-            last.is_some_and(|(_, at)| now.since(*at) < FRESH)
-        };
-        let alive = presences.iter().filter(alive);
-        self.definitions.saw(alive.clone());
-        view.held = held(alive.clone());
-        let mut others: Vec<Peer> = alive.map(|p| Peer::of(p, self.failover)).collect();
+        mine.heard_again(&roster.ids(), now);
+        self.calm(mine, at);
+        if news {
+            self.news.send_modify(|news| *news += 1);
+        }
+        Ok(news)
+    }
+
+    /// The largest token under which another replica says to lead the job.
+    pub(super) async fn leader(
+        &self,
+        job: &str,
+        locks: &Locks,
+        mine: &LocalStatus,
+    ) -> Option<Token> {
+        let mut roster = self.roster.lock().await;
+        let hash = mine.definitions_hash();
+        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
+        if looked.as_ref().map_or(true, |changed| *changed) {
+            // The next look at all of them takes note of it.
+            self.view().hash.clear();
+        }
+        looked.ok()?;
+        roster.leader(job)
+    }
+
+    /// Takes note of what the others tell that are there; of their definitions where any `disagree`. Says whether it is news.
+    fn saw(
+        &self,
+        presences: impl IntoIterator<Item = Presence>,
+        disagree: bool,
+        mine: &LocalStatus,
+    ) -> bool {
+        let (mut others, mut definitions) = (Vec::new(), BTreeMap::new());
+        let mut held = BTreeSet::new();
+        for presence in presences {
+            mine.heard(&presence);
+            if presence.id == self.replica {
+                continue;
+            }
+            if disagree {
+                Definitions::note(&presence, &mut definitions);
+            }
+            others.push(Peer::of(&presence, self.failover));
+            let by_tick =
+                |job: &&JobPresence| spread::is_by_tick(job) && job.standing == Standing::Leading;
+            held.extend(
+                presence
+                    .jobs
+                    .into_iter()
+                    .filter(|job| by_tick(&job))
+                    .map(|job| job.name),
+            );
+        }
+        mine.heard_all();
+        self.definitions.saw(definitions);
         others.sort_by(|a, b| a.id.cmp(&b.id));
-        let is_news = view.read.is_none() || view.others != others;
+        let mut view = self.view();
+        let is_news = view.others != others;
         let lives = |was: &Peer| others.iter().any(|other| other.id == was.id);
         let have_gone = !view.others.iter().all(lives);
-        (view.others, view.read) = (others, Some(now));
-        view.heard = heard;
+        (view.others, view.held) = (others, held);
+        drop(view);
+        if have_gone {
+            self.gone.send_modify(|gone| *gone += 1);
+        }
+        is_news
+    }
+
+    /// Takes note of how long nothing has moved.
+    fn calm(&self, mine: &LocalStatus, now: Moment) {
+        let me = self.me(mine);
+        let mut view = self.view();
         let mut shares = view.others.clone();
-        shares.push(self.me(local_status));
+        shares.push(me);
         // Who would take over may change all the time.
         shares.iter_mut().for_each(|peer| peer.stands_by.clear());
         if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
             view.calm = Some((shares, now));
         }
-        drop(view);
-        if is_news {
-            self.news.send_modify(|news| *news += 1);
-        }
-        if have_gone {
-            self.gone.send_modify(|gone| *gone += 1);
-        }
-        is_news
     }
 
     /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
@@ -222,14 +291,6 @@ impl Peers {
         *self.news.borrow()
     }
 
-    /// How long until the next look: sooner when a peer would count as gone before that.
-    pub(super) fn look_after(&self, now: Moment) -> Duration {
-        let view = self.view();
-        let ends = view.heard.values().map(|(_, at)| *at + FRESH);
-        let next = ends.filter(|end| *end > now).min();
-        next.map_or(INTERVAL, |end| end.since(now).min(INTERVAL))
-    }
-
     /// How long all shares have been what they are.
     pub(super) fn calm_for(&self, now: Moment) -> Duration {
         let view = self.view();
@@ -285,12 +346,6 @@ impl Peers {
     }
 }
 
-fn held<'a>(alive: impl Iterator<Item = &'a Presence>) -> BTreeSet<String> {
-    let jobs = alive.flat_map(|presence| &presence.jobs);
-    let held = jobs.filter(|job| spread::is_by_tick(job) && job.standing == Standing::Leading);
-    held.map(|job| job.name.clone()).collect()
-}
-
 // === impl View ===
 
 impl View {
@@ -299,10 +354,16 @@ impl View {
     }
 }
 
+/// Of replicas that have given a sign of life of late.
+fn roster(lifetime: Duration) -> Arc<tokio::sync::Mutex<Roster>> {
+    let life = lifetime.saturating_sub(FRESH)..lifetime;
+    Arc::new(tokio::sync::Mutex::new(Roster::within(life)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{JobPresence, Role};
+    use crate::status::Role;
 
     #[test]
     fn only_another_replica_that_could_take_over_stands_by() {
@@ -318,7 +379,7 @@ mod tests {
         let standby = || presence("b", Standing::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
             let place = Peers::new(me, priority, true, false);
-            place.saw(&[other], &LocalStatus::default(), Moment::ZERO);
+            place.saw([other], false, &LocalStatus::default());
             place.has_standby(job)
         };
         assert!(has_standby("a", 0, standby(), "job"));
@@ -365,11 +426,15 @@ mod tests {
             .into_iter()
             .chain([presence("a", Standing::Leading)])
             .collect();
+        let saw = |fleet: &[Presence], now| {
+            place.view().read = Some(at(now));
+            place.saw(fleet.to_vec(), false, &local_status)
+        };
         assert!(watches(100), "no other is known");
-        assert!(place.saw(&[], &local_status, at(100)));
+        saw(&[], 100);
         assert!(watches(100), "there is no other");
-        assert!(place.saw(&fleet, &local_status, at(102)));
-        assert!(!place.saw(&fleet, &local_status, at(104)));
+        assert!(saw(&fleet, 102));
+        assert!(!saw(&fleet, 104));
         assert!(!watches(104));
         // The documents cannot be read: for a while what is known counts.
         assert!(!place.saw_nothing(at(106)));
@@ -377,56 +442,11 @@ mod tests {
         assert!(watches(111), "also where nobody has said so");
         assert!(place.saw_nothing(at(111)));
         assert!(!place.saw_nothing(at(113)));
-        // They can, but they are those of before.
-        assert!(place.saw(&fleet, &local_status, at(114)));
-        assert!(watches(114));
+        saw(&fleet, 114);
+        assert!(!watches(114));
         let mut again = fleet.clone();
-        again.iter_mut().for_each(|presence| presence.rev += 1);
-        assert!(place.saw(&again, &local_status, at(116)));
-        assert!(!watches(116));
-        again[0].rev += 1;
         again[0].draining = true;
-        assert!(place.saw(&again, &local_status, at(117)));
-        assert!(watches(117), "one of three goes");
-    }
-
-    #[test]
-    fn whoever_writes_nothing_any_more_counts_as_gone() {
-        let place = Peers::new("a", 0, true, false);
-        let local_status = LocalStatus::default();
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let other = |rev| Presence {
-            id: "b".to_owned(),
-            rev,
-            ..Presence::default()
-        };
-        place.saw(&[other(1)], &local_status, at(100));
-        assert_eq!(place.others().len(), 1);
-        place.saw(&[other(1)], &local_status, at(104));
-        assert_eq!(place.calm_for(at(104)), Duration::from_secs(4));
-        place.saw(&[other(1)], &local_status, at(105));
-        assert_eq!(place.others(), []);
-        place.saw(&[other(2)], &local_status, at(106));
-        assert_eq!(place.others().len(), 1);
-        assert_eq!(place.calm_for(at(107)), Duration::from_secs(1));
-    }
-
-    #[test]
-    fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
-        let place = Peers::new("a", 0, true, false);
-        let local_status = LocalStatus::default();
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let other = Presence {
-            id: "b".to_owned(),
-            rev: 1,
-            ..Presence::default()
-        };
-        assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &local_status, at(100));
-        assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &local_status, at(104));
-        assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
-        place.saw(&[other], &local_status, at(105));
-        assert_eq!(place.look_after(at(105)), INTERVAL, "it is gone already");
+        assert!(saw(&again, 116));
+        assert!(watches(116), "one of three goes");
     }
 }

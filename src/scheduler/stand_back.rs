@@ -19,7 +19,6 @@ use crate::{
     ledger::{Decided, Ledger},
     lock::tally::majority,
     run::Pass,
-    status::{PRESENCE_PREFIX, Presence, Standing},
 };
 
 /// Time between two looks of a candidate that stands back for another one.
@@ -193,10 +192,12 @@ impl Engine {
                 // The wish was taken back, or is another one.
                 return;
             }
-            let docs = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
-            let leads = leader(&Presence::from_docs(&docs), &self.name);
-            match leads {
-                Some(token) if token > asked.token.0 => return,
+            let place = &self.ctx.place;
+            match place
+                .leader(&self.name, locks, &self.ctx.local_status)
+                .await
+            {
+                Some(token) if token > asked.token => return,
                 Some(_) => free = None,
                 None if clock.now().since(*free.get_or_insert(clock.now())) >= ttl => return,
                 None => {}
@@ -236,36 +237,5 @@ impl TermLoop<'_> {
                 () = definitions.changed(seen) => {}
             }
         }
-    }
-}
-
-/// The largest token under which a replica says to lead the job.
-fn leader(presences: &[Presence], job: &str) -> Option<u64> {
-    let jobs = presences.iter().flat_map(|presence| &presence.jobs);
-    let terms = jobs.filter(|j| j.name == job && j.standing == Standing::Leading);
-    terms.filter_map(|j| j.token).map(|token| token.0).max()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::Token;
-
-    #[test]
-    fn the_latest_term_that_anybody_tells_of_counts() {
-        let presence = |token: u64, standing| Presence {
-            jobs: vec![crate::status::JobPresence {
-                name: "job".to_owned(),
-                token: Some(Token(token)),
-                standing,
-                ..Default::default()
-            }],
-            ..Presence::default()
-        };
-        let old = presence(3, Standing::Leading);
-        let new = presence(4, Standing::Leading);
-        assert_eq!(leader(&[old.clone(), new], "job"), Some(4));
-        assert_eq!(leader(&[presence(3, Standing::Standby)], "job"), None);
-        assert_eq!(leader(&[old], "mail"), None);
     }
 }

@@ -10,7 +10,7 @@ use super::{
     world::TTL,
 };
 use crate::{
-    due::Misfire,
+    due::{Misfire, Overlap},
     job::{Coordination, Disagreement, Spec},
     status::Standing,
     testing::{cluster::Cluster, members::Member},
@@ -33,9 +33,10 @@ struct Scene {
 // === impl Scene ===
 
 impl Scene {
-    /// A late leader makes up for every tick: what is lost shows.
+    /// A late leader makes up for every tick, also for one that falls due while it does: what is lost shows.
     fn new(coordination: Coordination, rule: Disagreement) -> Self {
         let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
+        let spec = spec.overlap(Overlap::Queue);
         Self {
             fleet: Cluster::new(3),
             diary: Diary::default(),
@@ -98,7 +99,7 @@ impl Scene {
 }
 
 fn stands_back(member: &Member) -> bool {
-    let jobs = member.ctx.local_status.jobs(SECOND);
+    let jobs = member.ctx.local_status.jobs();
     assert_eq!(
         jobs[0].stands_back.is_some(),
         jobs[0].standing == Standing::Off

@@ -227,7 +227,11 @@ async fn every_replica_can_show_how_far_a_run_is() {
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;
-    let seen = crate::fleet::view::fleet(&b.ctx.locks).await;
+    let seen = crate::fleet::view::fleet(
+        &b.ctx.locks,
+        &mut crate::fleet::presence::roster::Roster::default(),
+    )
+    .await;
     let seen = seen.unwrap();
     let run = &seen.job("job").unwrap().running[0];
     assert_eq!(

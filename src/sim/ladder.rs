@@ -13,6 +13,7 @@ use super::{
 use crate::{
     due::Interrupted,
     event::Event,
+    fleet::presence::{LIFETIME, teller::write_all},
     job::{Job, JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
     status::{JobPresence, Presence, Standing},
@@ -117,9 +118,7 @@ async fn announce(member: &Member) {
         }],
         ..Presence::default()
     };
-    let (name, body) = (presence.document_name(), presence.to_json().unwrap());
-    let locks = &member.ctx.locks;
-    locks.put_doc(&name, 1, SECOND * 3600, body).await.unwrap();
+    write_all(&member.ctx.locks, &presence, LIFETIME).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ mod mixed;
 mod outlasts;
 mod overlaps;
 mod panics;
+mod presence;
 mod refused;
 mod reload;
 mod renewals;

@@ -159,7 +159,7 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
             assert_eq!((job.as_str(), why.as_str()), ("work", "tick, tick"));
             ill += 1;
             let presence = Presence {
-                jobs: a.ctx.local_status.jobs(SECOND),
+                jobs: a.ctx.local_status.jobs(),
                 ..Presence::default()
             };
             let shown = FleetStatus::from_presences([presence], Vec::new(), fleet.clock().wall());

@@ -60,7 +60,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
             assert!(!member.leads());
             assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
             assert_eq!(
-                member.ctx.local_status.jobs(SECOND)[0].standing,
+                member.ctx.local_status.jobs()[0].standing,
                 Standing::Standby
             );
         }

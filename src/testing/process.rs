@@ -70,6 +70,7 @@ impl Setup {
             hooks: Hooks::default(),
             intents: Intents::default(),
             drain_timeout: Duration::from_secs(5),
+            lifetime: Pace::default().lifetime,
             jobs,
             checks: Vec::new(),
         }
@@ -99,6 +100,7 @@ impl Process {
             .start()?;
         let setup = Setup {
             hooks: cluster.hooks.clone(),
+            lifetime: plan.pace.unwrap_or_default().lifetime,
             ..plan.setup
         };
         let mut heard = events.observe();

@@ -32,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) intents: Intents,
     /// How long runs may go on when it drains.
     pub(crate) drain_timeout: Duration,
+    /// For how long each of its signs of life is good, and those of all others.
+    pub(crate) lifetime: Duration,
     pub(crate) jobs: Vec<Ready>,
     /// Of its own health.
     pub(crate) checks: Vec<(String, HealthCheck)>,
@@ -58,7 +60,8 @@ impl Setup {
             intents: self.intents,
             recall: Recall::default(),
             hooks: self.hooks,
-            place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover),
+            place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover)
+                .told_for(self.lifetime),
             start_order: StartOrder::default(),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp, Unit};
 
 use crate::{
-    fleet::presence::{INTERVAL, LIFETIME},
+    fleet::presence::{
+        INTERVAL, LIFETIME,
+        pages::{self, Page},
+        teller::{COLLECT, Changes, Put, Teller},
+    },
     scheduler::Context,
     status::{NodeWatch, Presence, Role, Standing, replica_id},
 };
@@ -21,13 +25,17 @@ pub(crate) struct Identity {
     pub(crate) admin: Option<String>,
 }
 
-/// Changes are collected for so long before they are told.
-const COLLECT: Duration = Duration::from_millis(100);
-/// Bytes of documents in a second, on each node: what changes with every tick of a thousand jobs is told with what
-/// changes meanwhile.
+/// Bytes in a second that are put together to find what has changed: what changes with every tick of a thousand jobs is told
+/// with what changes meanwhile.
 const BYTES_PER_SECOND: usize = 100_000;
 /// The same for what others should soon know of: who leads what.
 const URGENT_BYTES_PER_SECOND: usize = 1_000_000;
+/// Pages live so many times as long as a summary, and are touched every so many intervals: what a dead process has left may
+/// stand for a while, since it is found by its summary alone.
+const PAGES_LIVE: u32 = 9;
+const PAGES_TOUCHED: u32 = 7;
+/// Documents that are written at one time.
+const AT_ONCE: usize = 16;
 
 /// How often a replica tells of itself when nothing changes, and for how long that counts.
 #[derive(Clone, Copy, Debug)]
@@ -61,45 +69,109 @@ impl Identity {
     }
 }
 
-/// Publishes presence documents until the task is dropped.
+/// Tells of this replica until the task is dropped.
 pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
-    let Pace { interval, lifetime } = pace;
-    let mut rev = 0;
+    let mut teller = Teller::new(ctx.locks.wall().as_millisecond());
+    let mut touch_at = ctx.clock.now() + pace.interval * PAGES_TOUCHED;
     loop {
-        rev += 1;
-        let mut presence = now(&me, &ctx, rev);
+        let mut presence = now(&me, &ctx, 0);
         presence.watches = watches(&ctx).await;
-        let mut bytes = 0;
-        if let Ok(body) = presence.to_json() {
-            bytes = body.len();
-            let name = presence.document_name();
-            // Without a store nothing is told; the next document tells it.
-            let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
+        let begun = ctx.clock.now();
+        let changes = teller.changes(&presence, pace.lifetime, begun);
+        let (bytes, due) = (changes.bytes, changes.due);
+        tell(&mut teller, changes, &ctx, pace).await;
+        if touch_at <= begun {
+            touch_at = begun + pace.interval * PAGES_TOUCHED;
+            touch(&mut teller, &me, &ctx, pace).await;
         }
         let in_turn = async {
             let told = ctx.clock.now();
             ctx.local_status.worked().await;
-            let pause = pause_after(bytes, BYTES_PER_SECOND, interval);
-            // The pause counts from the last document on: the first tick after a calm is told at once.
+            let pause = pause_after(bytes, BYTES_PER_SECOND, pace.interval);
+            // The pause counts from the last documents on: the first tick after a calm is told at once.
             let collected = ctx.clock.now() + COLLECT;
             ctx.clock.sleep_until(collected.max(told + pause)).await;
         };
+        let next = ctx.clock.now() + pace.interval;
         tokio::select! {
             biased;
             () = ctx.local_status.changed() => {
-                let pause = pause_after(bytes, URGENT_BYTES_PER_SECOND, interval);
+                let pause = pause_after(bytes, URGENT_BYTES_PER_SECOND, pace.interval);
                 ctx.clock.sleep(pause).await;
             }
             () = in_turn => {}
-            () = ctx.clock.sleep(interval) => {}
+            () = ctx.clock.sleep_until(due.map_or(next, |due| due.min(next))) => {}
         }
     }
 }
 
-/// After the last run: the document goes.
+/// Writes what has changed, and gives a sign of life.
+async fn tell(teller: &mut Teller, changes: Changes, ctx: &Context, pace: Pace) {
+    let locks = &ctx.locks;
+    for some in changes.pages.chunks(AT_ONCE) {
+        let lifetime = pace.lifetime * PAGES_LIVE;
+        let written = some.iter().map(async |(page, put)| {
+            let Put { name, rev, body } = put.clone();
+            let taken = locks.put_doc(&name, rev, lifetime, body).await;
+            (*page, taken.is_ok())
+        });
+        for (page, taken) in futures_util::future::join_all(written).await {
+            if !taken {
+                teller.unsaid(page);
+            }
+        }
+    }
+    let anew = match (&changes.summary, teller.summary_now()) {
+        (None, Some(put)) => {
+            let touched = vec![(put.name.clone(), put.rev)];
+            match locks.touch_docs(touched, pace.lifetime).await {
+                Ok(missing) if missing.is_empty() => None,
+                _ => Some(put),
+            }
+        }
+        _ => changes.summary,
+    };
+    if let Some(Put { name, rev, body }) = anew
+        && locks
+            .put_doc(&name, rev, pace.lifetime, body)
+            .await
+            .is_err()
+    {
+        teller.summary_unsaid();
+    }
+}
+
+/// Lets the pages live on; what a node lacks is written again with the next changes.
+async fn touch(teller: &mut Teller, me: &Identity, ctx: &Context, pace: Pace) {
+    let pages: Vec<(Page, u64)> = teller.pages().collect();
+    let named = pages
+        .iter()
+        .map(|(page, rev)| (page.document(&me.id), *rev));
+    let touched = ctx
+        .locks
+        .touch_docs(named.collect(), pace.lifetime * PAGES_LIVE);
+    for missing in touched.await.unwrap_or_default() {
+        if let Some((page, _)) = pages.get(missing) {
+            teller.unsaid(*page);
+        }
+    }
+}
+
+/// After the last run: the documents go. The summary first, since without it the others are not looked for.
 pub(super) async fn withdraw(me: &Identity, ctx: &Context) {
-    let name = now(me, ctx, 0).document_name();
-    let gone = ctx.locks.remove_doc(&name);
+    let pages = Page::all(Page::pages_of(ctx.local_status.names().len()));
+    let names = pages.map(|page| page.document(&me.id));
+    let names: Vec<String> = [pages::document_of(&me.id)]
+        .into_iter()
+        .chain(names)
+        .collect();
+    let gone = async {
+        let (summary, pages) = names.split_at(1);
+        for some in [summary].into_iter().chain(pages.chunks(AT_ONCE)) {
+            let removed = some.iter().map(|name| ctx.locks.remove_doc(name));
+            futures_util::future::join_all(removed).await;
+        }
+    };
     let _ = ctx.clock.timeout(Duration::from_secs(1), gone).await;
 }
 
@@ -112,7 +184,7 @@ fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
 
 /// This replica as it is now.
 pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
-    let mut jobs = ctx.local_status.jobs(INTERVAL);
+    let mut jobs = ctx.local_status.jobs();
     for job in &mut jobs {
         job.paused = ctx.intents.is_paused(&job.name);
     }
@@ -147,9 +219,15 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
 async fn watches(ctx: &Context) -> Vec<NodeWatch> {
     let nodes = ctx.locks.nodes().await.unwrap_or_default();
     let watched = nodes.into_iter().filter_map(|node| node.watched);
-    let watch = |(nomination, left): (String, Duration)| NodeWatch {
-        nomination,
-        left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+    let now = ctx.locks.wall();
+    let watch = |(nomination, left): (String, Duration)| {
+        let left = SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX);
+        let until = now.checked_add(left).unwrap_or(Timestamp::MAX);
+        NodeWatch {
+            nomination,
+            // As exact as people read it: what does not change is not written.
+            until: until.round(Unit::Second).unwrap_or(until),
+        }
     };
     watched.map(watch).collect()
 }

@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     config::{Config, Loaded, Mode},
     error::{Error, Result},
-    fleet::view,
+    fleet::{presence::roster::Roster, view},
     job::Hooks,
     latest,
     lock::LocksBuilder,
@@ -98,6 +98,7 @@ pub(super) async fn run(
         hooks: Hooks::new(worker.hooks.iter().cloned()),
         intents: Intents::default(),
         drain_timeout: config.worker.drain_timeout,
+        lifetime: Pace::default().lifetime,
         jobs,
         checks: worker.checks.clone(),
     };
@@ -149,7 +150,7 @@ pub(super) async fn run(
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals, &mut reload) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
-                Some(Signal::Dump) => match view::fleet(&locks).await {
+                Some(Signal::Dump) => match view::fleet(&locks, &mut Roster::default()).await {
                     Ok(fleet) => event_log::dump(&fleet.gathered()),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },

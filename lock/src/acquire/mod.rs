@@ -16,6 +16,7 @@ mod wait_queue;
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,7 +36,9 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     expiry::LockState,
-    keeper::{self, Command, DocsRead, Fitness, Front, NodeReport, Watching, Watchlist, Which},
+    keeper::{
+        self, Command, DocsRead, Fitness, Front, Lives, NodeReport, Watching, Watchlist, Which,
+    },
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, View},
     quorum::{
@@ -325,6 +328,43 @@ impl Locks {
             rev,
             ttl,
             body,
+            reply,
+        })
+        .await?
+    }
+
+    /// Lets documents live on, each of which stands at this revision: which of them do not stand on a node that has answered,
+    /// and have to be stored anew.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker
+    pub async fn touch_docs(
+        &self,
+        docs: Vec<(String, u64)>,
+        ttl: Duration,
+    ) -> Result<Vec<usize>, LockError> {
+        self.ask(|reply| Command::TouchDocs { docs, ttl, reply })
+            .await?
+    }
+
+    /// Which documents of a directory live for so much longer, after what was known of it. At rest it costs a number, however
+    /// many there are.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker and the commands
+    pub async fn living(
+        &self,
+        dir: &str,
+        life: Range<Duration>,
+        known: Lives,
+    ) -> Result<Lives, LockError> {
+        let dir = dir.to_owned();
+        self.ask(|reply| Command::Living {
+            dir,
+            life,
+            known,
             reply,
         })
         .await?

@@ -1,6 +1,6 @@
 //! What the process asks of its keeper, and the reports that it gets.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use tokio::sync::oneshot;
 
@@ -8,7 +8,7 @@ use crate::{
     admission::AdmissionReport,
     expiry::LockState,
     lease::LeaseView,
-    node::{Doc, NodeError, View},
+    node::{Doc, Life, NodeError, View},
     quorum::{BreakReport, LockError, WriteError},
 };
 
@@ -40,6 +40,17 @@ pub(crate) enum Command {
         ttl: Duration,
         body: String,
         reply: oneshot::Sender<Result<usize, LockError>>,
+    },
+    TouchDocs {
+        docs: Vec<(String, u64)>,
+        ttl: Duration,
+        reply: oneshot::Sender<Result<Vec<usize>, LockError>>,
+    },
+    Living {
+        dir: String,
+        life: Range<Duration>,
+        known: Lives,
+        reply: oneshot::Sender<Result<Lives, LockError>>,
     },
     RemoveDoc {
         name: String,
@@ -85,6 +96,33 @@ pub struct DocsRead {
     pub docs: Vec<(Doc, usize)>,
     /// How many nodes answered.
     pub answered: usize,
+}
+
+/// Which documents of a directory live, as each node has told last: what has not changed is not told again.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct Lives {
+    /// By node; `None` where it has not answered.
+    pub(super) nodes: Vec<Option<(u64, Vec<Life>)>>,
+}
+
+impl Lives {
+    /// The newest revision of each, and how much longer it lived when that was told.
+    #[must_use]
+    pub fn newest(&self) -> BTreeMap<&str, (u64, Duration)> {
+        let mut newest: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
+        for life in self.nodes.iter().flatten().flat_map(|(_, docs)| docs) {
+            let told = (life.rev, Duration::from_millis(life.left_ms));
+            let known = newest.entry(&life.name).or_insert(told);
+            *known = (*known).max(told);
+        }
+        newest
+    }
+
+    /// Nothing of it is taken as known at the next look: every name is told, and how long it lives.
+    pub fn forget(&mut self) {
+        self.nodes.clear();
+    }
 }
 
 /// How one node does, as its keeper sees it.

@@ -55,10 +55,10 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc};
 
-#[doc(hidden)]
-pub use command::DocsRead;
 pub use command::NodeReport;
 pub(crate) use command::{Command, Which};
+#[doc(hidden)]
+pub use command::{DocsRead, Lives};
 pub use fitness::Fitness;
 pub(crate) use front::Front;
 #[doc(hidden)]

@@ -1,12 +1,16 @@
 //! What the keeper does for others, one short task per request.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    command::{Command, DocsRead, NodeReport, Which},
+    command::{Command, DocsRead, Lives, NodeReport, Which},
     shared::Shared,
 };
 use crate::{
@@ -16,8 +20,8 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{
-        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, gather,
-        rules::LAST,
+        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, UNKNOWN, Version, View,
+        gather, rules::LAST,
     },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
@@ -31,6 +35,9 @@ const LISTED: u32 = 500;
 
 /// The same of documents with their bodies.
 const READ: u32 = 100;
+
+/// Documents that are touched in one call.
+const TOUCHED: usize = 250;
 
 /// What callers have begun is waited for so long at most, in node timeouts: an attempt and a release take a quarter of it.
 const LONGEST_BUSY: u32 = 40;
@@ -72,6 +79,15 @@ impl Shared {
                 let told = Box::pin(self.anywhere(op)).await;
                 drop(reply.send(told.map(|answers| answers.len())));
             }
+            Command::TouchDocs { docs, ttl, reply } => {
+                drop(reply.send(Box::pin(self.touch_docs(docs, ttl)).await));
+            }
+            Command::Living {
+                dir,
+                life,
+                known,
+                reply,
+            } => drop(reply.send(Box::pin(self.living(&dir, life, known)).await)),
             Command::RemoveDoc { name, reply } => {
                 let told = Box::pin(self.anywhere(Op::RemoveDoc { name })).await;
                 drop(reply.send(told.map(drop)));
@@ -229,6 +245,82 @@ impl Shared {
             docs: newest.into_values().collect(),
             answered,
         })
+    }
+
+    /// Which of these do not stand on a node that has answered.
+    async fn touch_docs(
+        &self,
+        docs: Vec<(String, u64)>,
+        ttl: Duration,
+    ) -> Result<Vec<usize>, LockError> {
+        let mut missing = BTreeSet::new();
+        for (page, some) in docs.chunks(TOUCHED).enumerate() {
+            let touch = |(name, rev): &(String, u64)| Op::TouchDoc {
+                name: name.clone(),
+                rev: *rev,
+                ttl,
+            };
+            let (mut answered, mut failed) = (false, Vec::new());
+            let results = self.ask_all(some.iter().map(touch).collect()).await;
+            for (result, link) in results.into_iter().zip(&self.cluster.links) {
+                let answers = match result {
+                    Ok(answers) => answers,
+                    Err(trouble) => {
+                        failed.push((link.name().to_owned(), trouble));
+                        continue;
+                    }
+                };
+                answered = true;
+                let lacks = |(_, answer): &(usize, Answer)| *answer != Answer::Done;
+                let lacking = answers.into_iter().enumerate().filter(lacks);
+                missing.extend(lacking.map(|(n, _)| page * TOUCHED + n));
+            }
+            if !answered {
+                return Err(LockError::NoQuorum(self.troubles(failed)));
+            }
+        }
+        Ok(missing.into_iter().collect())
+    }
+
+    async fn living(
+        &self,
+        dir: &str,
+        life: Range<Duration>,
+        mut known: Lives,
+    ) -> Result<Lives, LockError> {
+        let links = &self.cluster.links;
+        known.nodes.resize(links.len(), None);
+        let asked = links.iter().zip(&known.nodes).map(|(link, known)| {
+            link.send(vec![Op::Living {
+                dir: dir.to_owned(),
+                least: life.start,
+                most: life.end,
+                known: known.as_ref().map_or(UNKNOWN, |(sum, _)| *sum),
+            }])
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        let mut failed = Vec::new();
+        for ((link, node), answer) in links.iter().zip(&mut known.nodes).zip(answers) {
+            let told = answer.map(|answers| answers.into_iter().next());
+            match told {
+                Ok(Some(Answer::Lives { docs: None, .. })) if node.is_some() => {}
+                Ok(Some(Answer::Lives { sum, docs })) => {
+                    *node = Some((sum, docs.unwrap_or_default()))
+                }
+                Ok(other) => {
+                    failed.push((link.name().to_owned(), no_docs(&other)));
+                    *node = None;
+                }
+                Err(trouble) => {
+                    failed.push((link.name().to_owned(), trouble));
+                    *node = None;
+                }
+            }
+        }
+        match known.nodes.iter().any(Option::is_some) {
+            true => Ok(known),
+            false => Err(LockError::NoQuorum(self.troubles(failed))),
+        }
     }
 
     fn nodes(&self) -> Vec<NodeReport> {

@@ -112,6 +112,14 @@ pub use servers::Servers;
 #[doc(hidden)]
 pub const MOST_NAMES: usize = 64_000;
 
+/// Documents that [`Op::Living`] tells of at most.
+#[doc(hidden)]
+pub const MOST_LIVING: usize = 2000;
+
+/// No sum of revisions: see [`Op::Living`].
+#[doc(hidden)]
+pub const UNKNOWN: u64 = rules::LIMIT;
+
 /// Adds what a page shows of a directory, by name: what comes or goes meanwhile may be on two pages, and the last one counts.
 pub(crate) fn gather(all: &mut BTreeMap<String, Doc>, docs: impl IntoIterator<Item = Doc>) {
     all.extend(docs.into_iter().map(|doc| (doc.name.clone(), doc)));
@@ -370,6 +378,18 @@ pub struct Doc {
     pub body: String,
 }
 
+/// A document that lives: what tells that it was stored or touched, and whether it is another one than before.
+#[doc(hidden)] // between the lock and its nodes
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Life {
+    /// Its name.
+    pub name: String,
+    /// The writer's revision.
+    pub rev: u64,
+    /// How much longer it lives, unless it is touched.
+    pub left_ms: u64,
+}
+
 /// The answers of one call.
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
@@ -444,8 +464,15 @@ pub enum Answer {
     Admission(Admission),
     /// Answer to `List`, `Records`, `Sweep`, `Docs` and `DocNames`.
     Page(Page),
-    /// Answer to `Doc`: one or none.
+    /// Answer to `Doc`: one or none. Answer to `TouchDoc`: none, where it has to be stored anew.
     Docs(Vec<Doc>),
+    /// Answer to `Living`.
+    Lives {
+        /// Stands for all names and revisions.
+        sum: u64,
+        /// Which they are, in any order; `None` while the sum is the one that is known.
+        docs: Option<Vec<Life>>,
+    },
     /// This operation alone was not done, and this is no vote: why. The others of its call were.
     Failed(NodeError),
 }

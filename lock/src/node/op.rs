@@ -183,6 +183,29 @@ pub enum Op {
         /// How much is looked at, about.
         count: u32,
     },
+    /// Lets a document live on that stands at this revision: from now for `ttl`, without a word of what it says. One at a
+    /// larger revision stays as it is. [`Answer::Done`]; [`Answer::Docs`] with none where it has to be stored anew.
+    TouchDoc {
+        /// The document's name.
+        name: String,
+        /// The writer's revision.
+        rev: u64,
+        /// Lifetime.
+        ttl: Duration,
+    },
+    /// Which documents of one directory live for `least` more and `most` at most: so are those that were stored or touched
+    /// of late. A sum over their revisions stands for all of them, and they are named only where it is another than what
+    /// its sender knows. [`MOST_LIVING`](super::MOST_LIVING) at most, those that end first. Answers [`Answer::Lives`].
+    Living {
+        /// As in [`Op::Docs`].
+        dir: String,
+        /// What ends sooner is left out.
+        least: Duration,
+        /// What ends later is left out: the node's clock was set back since it was stored, or it is none of these.
+        most: Duration,
+        /// The sum of the last answer of this node; [`UNKNOWN`](super::UNKNOWN) asks for all names.
+        known: u64,
+    },
     /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
     Doc {
         /// The document's name.

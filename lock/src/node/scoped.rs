@@ -52,6 +52,8 @@ impl<N: Node> Scoped<N> {
             | Op::List { prefix: key, .. } => (key, &self.prefix),
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
+            | Op::TouchDoc { name, .. }
+            | Op::Living { dir: name, .. }
             | Op::Doc { name }
             | Op::Docs { dir: name, .. }
             | Op::DocNames { dir: name, .. } => (name, &self.dir),
@@ -96,6 +98,10 @@ impl<N: Node> Scoped<N> {
             }
             Answer::Docs(docs) => docs
                 .iter_mut()
+                .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
+            Answer::Lives { docs, .. } => docs
+                .iter_mut()
+                .flatten()
                 .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
             Answer::Granted { .. }
             | Answer::Kept { .. }

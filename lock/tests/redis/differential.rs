@@ -498,8 +498,19 @@ impl World {
 
     fn document(&mut self) -> Op {
         let name = ["a", "ab", "b/a", "b/a/b"][self.draw(4)].to_owned();
-        match self.chance.below(6) {
+        match self.chance.below(8) {
             0 => Op::RemoveDoc { name },
+            6 => Op::TouchDoc {
+                name,
+                rev: self.chance.below(12),
+                ttl: Duration::from_secs(60),
+            },
+            7 => Op::Living {
+                dir: ["", "a", "b/"][self.draw(3)].to_owned(),
+                least: Duration::from_secs(30),
+                most: Duration::from_secs(90),
+                known: self.chance.below(20),
+            },
             3 => Op::DocNames {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
                 from: Cursor::default(),
@@ -541,6 +552,14 @@ fn timeless(answer: Answer) -> Answer {
             views: page.views.into_iter().map(view).collect(),
             ..page
         }),
+        Answer::Lives { sum, docs } => Answer::Lives {
+            sum,
+            docs: docs.map(|mut docs| {
+                docs.sort();
+                docs.iter_mut().for_each(|doc| doc.left_ms = 0);
+                docs
+            }),
+        },
         Answer::Admission(admission) => Answer::Admission(Admission {
             incarnation: String::new(),
             ..admission

@@ -17,13 +17,13 @@ use crate::{
     config::{Config, LockSettings},
     human::Span,
     lock::admission::admit_at_once,
-    node::{Admission, Answer, Doc, NodeFacts, Op, Page},
+    node::{Admission, Answer, Life, NodeFacts, Op, Page},
 };
 
 /// A server that has been running for longer was probably emptied.
 const YOUNG: Duration = Duration::from_secs(3600);
 
-/// Replicas write to every node at least so often.
+/// Replicas give every node a sign of life at least so often.
 const PRESENCE: Duration = Duration::from_secs(3);
 
 /// What one node shows.
@@ -34,9 +34,9 @@ struct Shown {
     admission: Admission,
     /// Locks and records of ours.
     ours: usize,
-    /// What replicas tell of themselves. They write it to every node, new ones too, so that it is no sign of a vote; only what is
-    /// written while we look tells that a replica lives.
-    presence: Vec<Doc>,
+    /// Which replicas tell of themselves. They write it to every node, new ones too, so that it is no sign of a vote; only what is
+    /// written or touched while we look tells that a replica lives.
+    presence: Vec<Life>,
 }
 
 pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
@@ -118,7 +118,12 @@ fn refuse(shown: &[Shown]) -> Result<(), Failure> {
 /// Another restart meanwhile would have wiped out what was written, and a replica that told of itself meanwhile lives.
 fn same_lives(before: &[Shown], after: &[Shown]) -> Result<(), Failure> {
     let mut both = before.iter().zip(after);
-    let told = |(b, a): &(&Shown, &Shown)| a.presence.iter().any(|doc| !b.presence.contains(doc));
+    // What was not touched lives for less time than before.
+    let of_before = |b: &Shown, a: &Life| {
+        let mut same = b.presence.iter().filter(|b| b.name == a.name);
+        same.any(|b| b.rev == a.rev && a.left_ms < b.left_ms)
+    };
+    let told = |(b, a): &(&Shown, &Shown)| a.presence.iter().any(|doc| !of_before(b, doc));
     if let Some((node, _)) = both.find(told) {
         let why = "a replica has told of itself there meanwhile: stop it first, or let it be watched (doctor --wait-admitted)";
         return Err(failed(&node.name, why));
@@ -230,21 +235,26 @@ mod tests {
 
     #[test]
     fn g5_what_a_replica_left_there_is_no_lock_but_what_it_writes_meanwhile_is_a_life() {
-        let told = |revs: &[u64]| {
-            let doc = |rev: &u64| Doc {
+        let told = |revs: &[(u64, u64)]| {
+            let life = |(rev, left_ms): &(u64, u64)| Life {
                 name: "presence/a".into(),
                 rev: *rev,
-                body: String::new(),
+                left_ms: *left_ms,
             };
             let mut node = fresh();
-            node.presence = revs.iter().map(doc).collect();
+            node.presence = revs.iter().map(life).collect();
             vec![node]
         };
-        assert_eq!(not_new(&told(&[7])[0]), None);
-        assert!(same_lives(&told(&[7]), &told(&[7])).is_ok());
-        assert!(same_lives(&told(&[7]), &told(&[])).is_ok(), "it is over");
-        assert!(same_lives(&told(&[7]), &told(&[8])).is_err());
-        assert!(same_lives(&told(&[]), &told(&[8])).is_err());
+        let before = told(&[(7, 6_000)]);
+        assert_eq!(not_new(&before[0]), None);
+        assert!(same_lives(&before, &told(&[(7, 3_000)])).is_ok());
+        assert!(same_lives(&before, &told(&[])).is_ok(), "it is over");
+        assert!(same_lives(&before, &told(&[(8, 3_000)])).is_err());
+        assert!(
+            same_lives(&before, &told(&[(7, 6_500)])).is_err(),
+            "touched"
+        );
+        assert!(same_lives(&told(&[]), &told(&[(8, 6_000)])).is_err());
     }
 
     /// All nodes restart empty just after a round.

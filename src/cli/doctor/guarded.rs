@@ -1,6 +1,6 @@
 //! The nodes of a guarded store, asked one by one and past the keeper.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     config::Config,
     lock::FleetConfig,
-    node::{Answer, Call, Cursor, Doc, Node, NodeError, NodeFacts, Op, Page},
+    node::{Answer, Call, Cursor, Life, Node, NodeError, NodeFacts, Op, Page, UNKNOWN},
     worker::store,
 };
 
@@ -21,6 +21,9 @@ pub(super) const PAGE: u32 = 500;
 
 /// Where replicas tell of themselves.
 const PRESENCE: &str = "presence/";
+
+/// However long they say that they live: all of them.
+const MOST_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What one node has shown: its name, and pages of its memory.
 pub(super) type Pages = (String, Vec<Page>);
@@ -101,19 +104,28 @@ impl Guarded {
         Ok(all)
     }
 
-    /// What each node shows of replicas, in the order of their names, without what they say.
-    pub(super) async fn presence(&self) -> Result<Vec<Vec<Doc>>, Failure> {
-        let pages = self.pages(|from| Op::DocNames {
-            dir: PRESENCE.to_owned(),
-            from,
-            count: PAGE,
-        });
-        let docs = pages.await?.into_iter().map(|(_, pages)| {
-            let docs = pages.into_iter().flat_map(|page| page.docs);
-            let by_name: BTreeMap<_, _> = docs.map(|doc| (doc.name.clone(), doc)).collect();
-            by_name.into_values().collect()
-        });
-        Ok(docs.collect())
+    /// What each node shows of replicas, in the order of their names: that they are there, and how long ago they said so.
+    pub(super) async fn presence(&self) -> Result<Vec<Vec<Life>>, Failure> {
+        let mut all = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            let living = Op::Living {
+                dir: PRESENCE.to_owned(),
+                least: Duration::from_millis(1),
+                most: MOST_LIFE,
+                known: UNKNOWN,
+            };
+            let answers = self.ask(n, vec![living]).await;
+            let answers = answers.map_err(|trouble| {
+                failed(node.name(), &format!("{trouble}; all nodes are needed"))
+            })?;
+            let Some(Answer::Lives { docs, .. }) = answers.into_iter().next() else {
+                return Err(failed(node.name(), "it gives no sensible answer"));
+            };
+            let mut docs = docs.unwrap_or_default();
+            docs.sort();
+            all.push(docs);
+        }
+        Ok(all)
     }
 
     pub(super) async fn ask(&self, n: usize, ops: Vec<Op>) -> Result<Vec<Answer>, NodeError> {

@@ -13,7 +13,7 @@ use crate::{
         FleetConfig, Timing,
         admission::{Place, places, whole_seconds},
     },
-    node::{Admission, Answer, Doc, Op, Page, closed},
+    node::{Admission, Answer, Life, Op, Page, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
@@ -92,7 +92,7 @@ fn held(pages: &[Page]) -> Option<String> {
 }
 
 /// A program that may still act under the configuration before. Pure.
-fn living(replicas: &[Doc]) -> Option<String> {
+fn living(replicas: &[Life]) -> Option<String> {
     let replica = replicas.first()?.name.trim_start_matches("presence/");
     Some(format!("the replica {replica} was there seconds ago"))
 }

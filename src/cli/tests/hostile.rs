@@ -255,7 +255,7 @@ impl Of<'_> {
             since: Some(Self::at()),
             remaining_ms: Some(5),
             margin: Some(1),
-            believe_ms: Some(5),
+            lasts_ms: Some(5),
             last_tick: Some(Self::at()),
             next_tick: Some(Self::at()),
             paused: true,

@@ -35,7 +35,7 @@ impl Fleet {
 
     /// Everything that tells how the fleet does.
     pub(crate) async fn examine(&self) -> Result<Examined, FleetError> {
-        let status = view::fleet(&self.locks).await?.gathered();
+        let status = self.fleet_now().await?.gathered();
         let locks = self.all_details().await?;
         let presences = self.presences_now().await?;
         Ok(Examined {

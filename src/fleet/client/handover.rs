@@ -8,7 +8,6 @@ use super::{
     super::{
         intent::{self, Drain, Intent, Resign},
         status::{FleetStatus, LeaderStatus, Presence, Role, Standing},
-        view,
     },
     Fleet,
     error::FleetError,
@@ -87,7 +86,7 @@ impl Fleet {
         let settle = (self.locks.clock().now() + PRESENCE).min(self.last);
         // A replica that has just started, or was just elected, has not told it yet.
         let (leader, to) = loop {
-            let fleet = self.patiently(|| view::fleet_of(&self.locks, job)).await?;
+            let fleet = self.patiently(|| self.fleet_of(job)).await?;
             match successor(&fleet, &self.presences().await?, job, to) {
                 Ok(found) => break found,
                 Err(why) if !self.again(settle).await => return Err(FleetError::NotPossible(why)),
@@ -107,7 +106,7 @@ impl Fleet {
         let until = self.patience(patience);
         loop {
             // It is written: while no node can be asked, no replica is known to lead.
-            let fleet = view::fleet_of(&self.locks, job).await.unwrap_or_default();
+            let fleet = self.fleet_of(job).await.unwrap_or_default();
             let next = fleet.job(job).and_then(|job| job.leader.clone());
             // Its lock names it before it tells of itself.
             let next = next.filter(|next| next.token > leader.token && !next.replica.is_empty());
@@ -177,7 +176,7 @@ impl Fleet {
     /// The name of a replica, by its id; the id while the name is not known.
     #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
-        let fleet = view::told(&self.locks).await.unwrap_or_default();
+        let fleet = self.told_now().await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());
         name.unwrap_or_else(|| id.to_owned())
     }

@@ -68,7 +68,7 @@ impl Fleet {
             }
         }
         // Raw keys stand among those of others: only what is known by name is looked at.
-        let told = view::told(&self.locks).await.unwrap_or_default();
+        let told = self.told_now().await.unwrap_or_default();
         let running = told.jobs.iter().map(|job| &job.name);
         keys.extend(
             self.jobs

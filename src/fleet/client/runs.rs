@@ -8,7 +8,6 @@ use super::{
         history::RunRecord,
         intent::{self, Intent, Pause},
         status::{FleetStatus, JobStatus},
-        view,
     },
     Fleet,
     error::FleetError,
@@ -131,7 +130,7 @@ impl Fleet {
     }
 
     async fn told_of(&self, job: &str) -> Result<Told, FleetError> {
-        let fleet = self.patiently(|| view::fleet_of(&self.locks, job)).await?;
+        let fleet = self.patiently(|| self.fleet_of(job)).await?;
         self.refuse_unknown(job, &fleet)?;
         let seen = self.locks.look(vec![format!("job/{job}")]).await?;
         // Of the latest writing that any node shows: the truth, or what the next leader makes it.

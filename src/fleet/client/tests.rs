@@ -8,6 +8,7 @@ use crate::{
     fleet::{
         history::{RunRecord, Stage},
         intent::{Intent, TriggerState},
+        presence::{pages::document_of, teller::write_all},
         status::{JobPresence, LockState, Presence},
     },
     job::Spec,
@@ -39,9 +40,7 @@ impl Store {
     }
 
     async fn tell(&self, presence: &Presence) {
-        let (name, body) = (presence.document_name(), presence.to_json().unwrap());
-        let put = self.0.put_doc(&name, presence.rev, DAY, body);
-        put.await.unwrap();
+        write_all(&self.0, presence, DAY).await;
     }
 }
 
@@ -191,7 +190,8 @@ async fn a_replica_that_drains_has_heard_and_one_that_is_unknown_is_named() {
     store.tell(&replica).await;
     let answer = client.drain("h-1-x", Until::Heard, at_once).await.unwrap();
     assert!(answer.heard && !answer.gone);
-    store.0.remove_doc(&replica.document_name()).await.unwrap();
+    let summary = document_of(&replica.id);
+    store.0.remove_doc(&summary).await.unwrap();
     let error = store.hasty().drain("w0", Until::Gone, at_once).await;
     assert!(matches!(error, Err(FleetError::UnknownReplica { .. })));
 }

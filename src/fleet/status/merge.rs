@@ -1,6 +1,9 @@
 //! Many documents, one picture. Pure: facts and `now` in, the picture out.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 
@@ -11,7 +14,10 @@ use super::{
     leaders::{Holding, Reading},
     locks::tally,
 };
-use crate::node::{Token, View, tag::tag_of};
+use crate::{
+    fleet::presence::roster::Index,
+    node::{Token, View, tag::tag_of},
+};
 
 /// What one replica tells of one job.
 type Report<'a> = (&'a Presence, &'a JobPresence);
@@ -25,6 +31,35 @@ pub(crate) struct Seen<'a> {
     pub(crate) me: Option<&'a str>,
     /// Who was seen to lead, as far as the asker remembers.
     pub(crate) remembered: BTreeMap<String, LastSeen>,
+}
+
+/// What was merged last, for a reader that merges again and again.
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    jobs: BTreeMap<String, Last>,
+    /// The replicas, as far as they are named with their jobs.
+    who: Vec<String>,
+    /// How often a job was put together.
+    #[cfg(test)]
+    pub(super) anew: usize,
+}
+
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+#[derive(Debug)]
+struct Last {
+    status: JobStatus,
+    basis: Basis,
+    /// Its next tick was still to come until then.
+    until: Option<Timestamp>,
+}
+
+/// What the status of a job follows from, besides what others tell.
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    mine: Option<JobPresence>,
+    reading: Option<Reading>,
 }
 
 /// Who leads a job.
@@ -76,13 +111,130 @@ impl FleetStatus {
             .iter()
             .map(|(name, reports)| job(name, reports, &tags, seen, now))
             .collect();
-        let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
-        replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         Self {
-            replicas,
+            replicas: replicas(newest.values(), &jobs, now),
             jobs,
             nodes,
         }
+    }
+}
+
+// === impl Merged ===
+
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+impl Merged {
+    /// As [`FleetStatus::merged`], of what `index` tells of the jobs of these `heads`, and `me`, which is newer than what is told
+    /// of it there. A job is put together anew where what is known of it has changed.
+    pub(crate) fn again(
+        &mut self,
+        heads: &[Presence],
+        index: &mut Index,
+        me: &Presence,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+        seen: &Seen<'_>,
+    ) -> FleetStatus {
+        let others = heads.iter().filter(|head| head.id != me.id);
+        let all: BTreeMap<&str, &Presence> =
+            others.chain([me]).map(|p| (p.id.as_str(), p)).collect();
+        let tags = all.values().filter(|p| !p.tag.is_empty());
+        let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), *p)).collect();
+        let who = all
+            .values()
+            .map(|p| format!("{}\0{}\0{}\0{}\0{}", p.id, p.tag, p.name, p.host, p.pid));
+        let who: Vec<String> = who.collect();
+        let moved = std::mem::take(&mut index.moved);
+        // What a leader is called stands in the status of its jobs.
+        if std::mem::replace(&mut self.who, who.clone()) != who {
+            self.jobs.clear();
+        }
+        let mine: BTreeMap<&str, &JobPresence> =
+            me.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
+        let names = index.jobs.iter().filter(|(_, told)| !told.is_empty());
+        let names: BTreeSet<&str> = names
+            .map(|(name, _)| name.as_str())
+            .chain(mine.keys().copied())
+            .collect();
+        self.jobs.retain(|name, _| names.contains(name.as_str()));
+        let mut jobs = Vec::with_capacity(names.len());
+        for name in names {
+            let mine = mine.get(name).copied();
+            let reading = seen.records.get(name);
+            let basis = Basis::of(mine, reading);
+            let last = self.jobs.get(name).filter(|_| !moved.contains(name));
+            if let Some(last) = last.filter(|last| last.stands(basis.as_ref(), now)) {
+                let mut status = last.status.clone();
+                if let (Some(leader), Some(Reading::Held(held))) = (&mut status.leader, reading) {
+                    leader.remaining_ms = held.remaining_ms;
+                }
+                jobs.push(status);
+                continue;
+            }
+            #[cfg(test)]
+            {
+                self.anew += 1;
+            }
+            let told = index.jobs.get(name).into_iter().flatten();
+            let told = told.filter(|(id, _)| **id != me.id);
+            let told = told.filter_map(|(id, job)| Some((*all.get(id.as_str())?, job)));
+            let reports: Vec<Report<'_>> = told.chain(mine.map(|job| (me, job))).collect();
+            if reports.is_empty() {
+                continue;
+            }
+            let status = job(name, &reports, &tags, seen, now);
+            jobs.push(status.clone());
+            match basis {
+                Some(basis) => {
+                    let until = status.next_tick.filter(|at| *at >= now);
+                    let last = Last {
+                        status,
+                        basis,
+                        until,
+                    };
+                    self.jobs.insert(name.to_owned(), last);
+                }
+                None => drop(self.jobs.remove(name)),
+            }
+        }
+        FleetStatus {
+            replicas: replicas(all.into_values(), &jobs, now),
+            jobs,
+            nodes,
+        }
+    }
+}
+
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+impl Last {
+    fn stands(&self, basis: Option<&Basis>, now: Timestamp) -> bool {
+        basis == Some(&self.basis) && self.until.is_none_or(|until| now <= until)
+    }
+}
+
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+impl Basis {
+    /// None where the status of the job changes as time goes by: while it is not known who leads it.
+    fn of(mine: Option<&JobPresence>, reading: Option<&Reading>) -> Option<Self> {
+        let reading = match reading {
+            Some(Reading::Held(held)) if !held.orphaned => Some(Reading::Held(Holding {
+                remaining_ms: None,
+                ..held.clone()
+            })),
+            Some(nobody @ Reading::Nobody { forgotten: false }) => Some(nobody.clone()),
+            None => None,
+            Some(_) => return None,
+        };
+        let mine = mine.map(|job| JobPresence {
+            remaining_ms: None,
+            lasts_ms: None,
+            margin: None,
+            ..job.clone()
+        });
+        let known = reading.is_some()
+            || mine
+                .as_ref()
+                .is_some_and(|job| !has_lock(&job.coordination));
+        known.then_some(Self { mine, reading })
     }
 }
 
@@ -102,7 +254,25 @@ impl LockStatus {
     }
 }
 
-fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
+fn replicas<'a>(
+    all: impl Iterator<Item = &'a Presence>,
+    jobs: &[JobStatus],
+    now: Timestamp,
+) -> Vec<ReplicaStatus> {
+    let leads = jobs.iter().filter_map(|job| match &job.leader {
+        Some(leader) => Some(leader.replica.as_str()),
+        None => {
+            let last = job.last_seen.as_ref().filter(|_| !job.leader_known);
+            Some(last?.replica.as_str())
+        }
+    });
+    let leaders: BTreeSet<&str> = leads.collect();
+    let mut replicas: Vec<_> = all.map(|p| replica(p, &leaders, now)).collect();
+    replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    replicas
+}
+
+fn replica(p: &Presence, leaders: &BTreeSet<&str>, now: Timestamp) -> ReplicaStatus {
     let dead = p.jobs.iter().find_map(|job| {
         let why = job.engine_died.as_ref()?;
         Some(format!(
@@ -118,7 +288,7 @@ fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
         pid: p.pid,
         version: p.version.clone(),
         mode: p.mode.clone(),
-        role: role(p, jobs),
+        role: role(p, leaders),
         priority: p.priority,
         draining: p.draining,
         fit: unfit.is_none(),
@@ -143,13 +313,8 @@ fn trouble(reports: &[Report<'_>]) -> Option<JobTrouble> {
 }
 
 /// What a replica is follows from what it leads; its own word counts for jobs whose leader is not known.
-fn role(p: &Presence, jobs: &[JobStatus]) -> Role {
-    let leads = |job: &JobStatus| job.leader.as_ref().is_some_and(|l| l.replica == p.id);
-    let says = |job: &JobStatus| {
-        let last = job.last_seen.as_ref().filter(|_| !job.leader_known);
-        last.is_some_and(|last| last.replica == p.id)
-    };
-    if jobs.iter().any(|job| leads(job) || says(job)) {
+fn role(p: &Presence, leaders: &BTreeSet<&str>) -> Role {
+    if leaders.contains(p.id.as_str()) {
         return Role::Leader;
     }
     match p.role {

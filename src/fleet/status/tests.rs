@@ -1,9 +1,11 @@
 use super::{
     leaders::{Holding, Reading},
-    merge::{Seen, definitions_of},
+    merge::{Merged, Seen, definitions_of},
     *,
 };
-use crate::node::{Doc, View};
+use std::collections::BTreeMap;
+
+use crate::{fleet::presence::roster::Index, node::View};
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
@@ -270,37 +272,6 @@ fn the_json_has_the_promised_shape() {
 }
 
 #[test]
-fn a_document_of_a_newer_version_is_understood() {
-    let mut doc = leads(presence("a", 1), "report", 5);
-    let mut json = serde_json::to_value(&doc).unwrap();
-    json["mood"] = "good".into();
-    json["role"] = "archivist".into();
-    json["jobs"][0]["standing"] = "dreaming".into();
-    doc.role = Role::Observer;
-    doc.jobs[0].standing = Standing::Off;
-    assert_eq!(Presence::from_json(&json.to_string()).unwrap(), doc);
-}
-
-#[test]
-fn a_document_under_a_strange_name_is_left_out() {
-    let presence = presence("a", 1);
-    let doc = |name: &str, body: String| Doc {
-        name: name.into(),
-        rev: 8,
-        body,
-    };
-    let docs = [
-        doc(&presence.document_name(), presence.to_json().unwrap()),
-        doc("presence/other", presence.to_json().unwrap()),
-        doc("presence/", "{}".into()),
-        doc("presence/x", "not json".into()),
-    ];
-    let read = Presence::from_docs(&docs);
-    assert_eq!(read.len(), 1);
-    assert_eq!(read[0].rev, 8);
-}
-
-#[test]
 fn margin_counts_configured_nodes() {
     let fleet = |up: &[bool]| FleetStatus {
         nodes: up
@@ -427,4 +398,109 @@ fn a_disagreement_is_shown_with_who_has_which_the_newest_first() {
 fn replicas_that_agree_or_do_not_tell_show_nothing() {
     assert_eq!(rows(&[defines("a", "x", 1), defines("b", "x", 2)]), []);
     assert_eq!(rows(&[defines("a", "x", 1), defines("b", "", 2)]), []);
+}
+
+// === merged again
+
+/// A fleet of two replicas that is looked at again and again by one of them.
+struct Looks {
+    merged: Merged,
+    index: Index,
+    me: Presence,
+    other: Presence,
+    records: BTreeMap<String, Reading>,
+    now: i64,
+}
+
+impl Looks {
+    /// The other replica leads jobs 0 to 49.
+    fn new() -> Self {
+        let (mut me, mut other) = (presence("me", u64::MAX), presence("b", 1));
+        let (mut index, mut records) = (Index::default(), BTreeMap::new());
+        for n in 0..100 {
+            let name = format!("job-{n}");
+            me = stands_by(me, &name);
+            (other, records) = match n < 50 {
+                true => {
+                    records.insert(name.clone(), held("b", 5));
+                    (leads(other, &name, 5), records)
+                }
+                false => {
+                    records.insert(name.clone(), NOBODY);
+                    (stands_by(other, &name), records)
+                }
+            };
+            let told = other.jobs.last_mut().unwrap();
+            told.next_tick = Some(at(60_000));
+            index.note(&other.id, Some(told.clone()), name);
+        }
+        Self {
+            merged: Merged::default(),
+            index,
+            me,
+            other,
+            records,
+            now: 2_000,
+        }
+    }
+
+    fn tell(&mut self, job: usize, change: impl Fn(&mut JobPresence)) {
+        change(&mut self.other.jobs[job]);
+        let told = self.other.jobs[job].clone();
+        let name = told.name.clone();
+        self.index.note(&self.other.id, Some(told), name);
+    }
+
+    /// How many jobs were put together anew; all is as if it were merged for the first time.
+    fn anew(&mut self) -> usize {
+        let before = self.merged.anew;
+        let head = Presence {
+            jobs: Vec::new(),
+            ..self.other.clone()
+        };
+        let seen = Seen {
+            records: self.records.clone(),
+            me: Some(&self.me.id),
+            ..Seen::default()
+        };
+        let now = at(self.now);
+        let again = self
+            .merged
+            .again(&[head], &mut self.index, &self.me, vec![], now, &seen);
+        let first = FleetStatus::merged([self.me.clone(), self.other.clone()], vec![], now, &seen);
+        assert_eq!(again, first);
+        self.merged.anew - before
+    }
+}
+
+#[test]
+fn what_is_merged_again_is_what_has_moved() {
+    let mut looks = Looks::new();
+    assert_eq!(looks.anew(), 100);
+    looks.now += 1_000;
+    assert_eq!(looks.anew(), 0);
+    looks.tell(7, |job| job.last_outcome = Some("done".to_owned()));
+    looks.tell(70, |job| job.paused = true);
+    assert_eq!(looks.anew(), 2);
+    // A lease that is renewed is no news.
+    for reading in looks.records.values_mut() {
+        if let Reading::Held(held) = reading {
+            held.remaining_ms = Some(9_999);
+        }
+    }
+    assert_eq!(looks.anew(), 0);
+    looks.records.insert("job-7".to_owned(), held("me", 6));
+    looks.me.jobs[8].last_tick = Some(at(1_000));
+    assert_eq!(looks.anew(), 2);
+    // Which tick is the next follows from the time.
+    looks.tell(9, |job| job.next_tick = Some(at(3_500)));
+    assert_eq!(looks.anew(), 1);
+    looks.now += 1_000;
+    assert_eq!(looks.anew(), 1);
+    // Who leads is not known: what is shown changes as time goes by.
+    looks.records.insert("job-7".to_owned(), Reading::Unknown);
+    looks.now += 1_000;
+    assert_eq!((looks.anew(), looks.anew()), (1, 1));
+    looks.other.name = "renamed".to_owned();
+    assert_eq!(looks.anew(), 100);
 }

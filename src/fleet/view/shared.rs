@@ -1,13 +1,21 @@
 //! A view for a page that many look at: they share one reading of the records.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{PAGE, Told, records};
 use crate::{
     clock::Moment,
     fleet::{
         intent::Pause,
-        status::{FleetStatus, LastSeen, Presence, leaders::Reading},
+        presence::roster::{Index, Roster, Wanted},
+        status::{
+            FleetStatus, LastSeen, Presence,
+            leaders::Reading,
+            merge::{Merged, has_lock},
+        },
     },
     lock::{LockError, Locks},
 };
@@ -20,7 +28,25 @@ const SELDOM: Duration = Duration::from_secs(1);
 
 /// What all who look at one replica's page share.
 #[derive(Default)]
-pub(crate) struct SharedView(tokio::sync::Mutex<Option<Last>>);
+pub(crate) struct SharedView {
+    records: tokio::sync::Mutex<Option<Last>>,
+    seen: tokio::sync::Mutex<Shown>,
+}
+
+/// What was read of documents, and what came of it: what has moved is read and merged again.
+struct Shown {
+    roster: Roster,
+    merged: Merged,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            roster: Roster::indexed(),
+            merged: Merged::default(),
+        }
+    }
+}
 
 struct Last {
     records: BTreeMap<String, Reading>,
@@ -37,16 +63,35 @@ impl SharedView {
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
-        let id = me.id.clone();
-        let mut told = Told::read(locks, Some((me, pauses))).await?;
-        let (led, blank) = (told.led(), told.blank());
+        let mut seen = self.seen.lock().await;
+        let Shown { roster, merged } = &mut *seen;
+        if roster.look(locks, Wanted::Jobs).await.is_err() {
+            // This replica can be told when nothing else can.
+            *roster = Roster::indexed();
+        }
+        let mut heads = roster.heads(locks.wall());
+        let beside = Told::beside(locks, &heads, pauses).await?;
+        let (led, blank) = (led(roster.index(), &me), beside.blank());
         let records = if led.len() <= FEW {
             records(locks, &led, &blank).await?
         } else {
             self.seldom(locks, &led, &blank).await?
         };
-        told.introduce(locks, &records).await;
-        Ok(told.merge(locks, Some(&id), records, remembered))
+        let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
+        if !records.values().filter_map(Reading::tag).all(known)
+            && roster.look(locks, Wanted::Jobs).await.is_ok()
+        {
+            heads = roster.heads(locks.wall());
+        }
+        Ok(beside.merge(
+            locks,
+            &heads,
+            roster.index(),
+            merged,
+            &me,
+            records,
+            remembered,
+        ))
     }
 
     async fn seldom(
@@ -57,7 +102,7 @@ impl SharedView {
     ) -> Result<BTreeMap<String, Reading>, LockError> {
         let clock = locks.clock();
         // Held while it is read: a question that comes meanwhile waits for the same reading.
-        let mut last = self.0.lock().await;
+        let mut last = self.records.lock().await;
         let began = clock.now();
         if let Some(last) = last.as_ref().filter(|last| began < last.until) {
             return Ok(last.records.clone());
@@ -70,4 +115,16 @@ impl SharedView {
         });
         Ok(records)
     }
+}
+
+/// The jobs that one replica leads.
+fn led(index: &Index, me: &Presence) -> Vec<String> {
+    let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
+    let told = index.jobs.iter().filter(|(_, told)| {
+        let mut told = told.values();
+        told.any(|job| has_lock(&job.coordination))
+    });
+    let names = told.map(|(name, _)| name).chain(mine.map(|job| &job.name));
+    let names: BTreeSet<&String> = names.collect();
+    names.into_iter().cloned().collect()
 }

@@ -283,7 +283,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
             Op::Confirm { token, .. } | Op::Break { token, .. } => (*token, 0),
             Op::Extend { seq, token, .. } => (*token, *seq),
             Op::Write { version, .. } => (version.token, version.rev),
-            Op::PutDoc { rev, .. } => (Token(0), *rev),
+            Op::PutDoc { rev, .. } | Op::TouchDoc { rev, .. } => (Token(0), *rev),
             Op::Merge { record, .. } => (record.version.token, record.version.rev),
             Op::Forget { seen, .. } => (Token(0), seen.seq),
             Op::Admit { counter, .. } => (*counter, 0),
@@ -336,6 +336,7 @@ pub(crate) fn only_looks(op: &Op) -> bool {
             | Op::Docs { .. }
             | Op::DocNames { .. }
             | Op::Doc { .. }
+            | Op::Living { .. }
             | Op::Admission
             | Op::Records { .. }
     )
@@ -578,6 +579,13 @@ impl<R: Rows> Turn<'_, R> {
             } => self.put_doc(name, *rev, *ttl, body),
             Op::Docs { dir, from, count } => self.docs(dir, from, *count, true),
             Op::DocNames { dir, from, count } => self.docs(dir, from, *count, false),
+            Op::TouchDoc { name, rev, ttl } => self.touch_doc(name, *rev, *ttl),
+            Op::Living {
+                dir,
+                least,
+                most,
+                known,
+            } => self.living(dir, (*least, *most), *known),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
             Op::Admission => self.admission(),

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Body, DocName, Entry, Row, Rows, Stored, Turn, directory, later, walk::after};
-use crate::node::{Answer, Cursor, Doc, Page, Record, Version};
+use super::{Body, DocName, Entry, LIMIT, Row, Rows, Stored, Turn, directory, later, walk::after};
+use crate::node::{Answer, Cursor, Doc, Life, MOST_LIVING, Page, Record, Version};
+
+/// Names of a directory that are looked at in one step.
+const STEP: usize = 500;
 
 /// Letters of bodies in one page of documents, about.
 const MUCH: usize = 256 * 1024;
@@ -66,6 +69,60 @@ impl<R: Rows> Turn<'_, R> {
             )?;
         }
         Ok(Answer::Done)
+    }
+
+    pub(super) fn touch_doc(
+        &mut self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+    ) -> Result<Answer, R::Error> {
+        let stored = self.rows.doc(name)?.filter(|d| self.now < d.until);
+        let Some(stored) = stored.filter(|d| d.rev >= rev) else {
+            return Ok(Answer::Docs(Vec::new()));
+        };
+        if stored.rev == rev {
+            let until = later(self.now, ttl);
+            let stored = Stored {
+                ttl,
+                until,
+                ..stored
+            };
+            self.rows.put_doc(name, &stored)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn living(
+        &mut self,
+        dir: &str,
+        (least, most): (Duration, Duration),
+        known: u64,
+    ) -> Result<Answer, R::Error> {
+        let (first, last) = (later(self.now, least), later(self.now, most));
+        let (mut found, mut from) = (Vec::new(), Some(String::new()));
+        while let Some(next) = from.take() {
+            let names = self.rows.doc_names(dir, &next, STEP)?;
+            let last_name = names.last().filter(|_| names.len() == STEP);
+            from = last_name.map(|last| after(&last.name).0);
+            found.extend(names.into_iter().filter(|doc| {
+                let lives = self.now < doc.until && first <= doc.until && doc.until <= last;
+                lives && directory(&doc.name) == dir
+            }));
+        }
+        found.sort_by(|a, b| (a.until, &a.name).cmp(&(b.until, &b.name)));
+        found.truncate(MOST_LIVING);
+        // Revisions of different documents begin at different times: one that takes the place of another changes the sum.
+        let sum = found.iter().fold(0, |sum, doc| (sum + doc.rev + 1) % LIMIT);
+        let docs = (sum != known).then(|| {
+            let life = |doc: DocName| Life {
+                left_ms: doc.until.0.saturating_sub(self.now.0),
+                name: doc.name,
+                rev: doc.rev,
+            };
+            found.into_iter().map(life).collect()
+        });
+        Ok(Answer::Lives { sum, docs })
     }
 
     pub(super) fn doc(&mut self, name: &str) -> Result<Answer, R::Error> {

@@ -1,6 +1,6 @@
 //! Records, documents, and looking at them.
 
-use watchkeeper_lock::node::{Doc, Kind::Lock};
+use watchkeeper_lock::node::{Doc, Kind::Lock, Life, UNKNOWN};
 
 use super::*;
 
@@ -286,6 +286,61 @@ pub(crate) async fn a_directory_outlives_its_short_lived_documents(lab: Lab) {
     assert_eq!(docs(&*node, "a/").await, [doc("a/long", 1, "")]);
 }
 
+pub(crate) async fn a_touched_document_lives_on_and_says_what_it_said(lab: Lab) {
+    let node = lab.client().await;
+    ask(&*node, put("a/b", 7, SHORT, "body")).await;
+    assert_eq!(touch(&*node, "a/b", 7).await, Answer::Done);
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(one_doc(&*node, "a/b").await, [doc("a/b", 7, "body")]);
+    assert_eq!(docs(&*node, "a/").await, [doc("a/b", 7, "body")]);
+}
+
+pub(crate) async fn what_cannot_be_touched_has_to_be_stored_anew(lab: Lab) {
+    let node = lab.client().await;
+    let anew = Answer::Docs(Vec::new());
+    assert_eq!(touch(&*node, "a/b", 7).await, anew, "it is not there");
+    ask(&*node, put("a/b", 6, SHORT, "older")).await;
+    assert_eq!(touch(&*node, "a/b", 7).await, anew, "it is older");
+    assert_eq!(touch(&*node, "a/b", 5).await, Answer::Done, "it is newer");
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(touch(&*node, "a/b", 6).await, anew, "it has ended");
+    assert_eq!(one_doc(&*node, "a/b").await, []);
+}
+
+pub(crate) async fn a_directory_tells_who_lives_and_at_rest_a_sum_alone(lab: Lab) {
+    let node = lab.client().await;
+    let (least, most) = (SHORT * 2, LONG);
+    let ops = vec![
+        put("a/one", 100, LONG, "body"),
+        put("a/two", 2_000, LONG, ""),
+        put("a/too-short", 1, SHORT, ""),
+        put("a/too-long", 1, LONG * 2, ""),
+        put("a/below/it", 1, LONG, ""),
+    ];
+    ask_all(&*node, ops).await;
+    let (sum, found) = living(&*node, (least, most), UNKNOWN).await;
+    let mut found = found.unwrap();
+    found.sort();
+    let told: Vec<_> = found.iter().map(|life| (&*life.name, life.rev)).collect();
+    assert_eq!(told, [("a/one", 100), ("a/two", 2_000)]);
+    let most_ms = u64::try_from(most.as_millis()).unwrap();
+    assert!(found.iter().all(|life| life.left_ms <= most_ms));
+    assert!(found.iter().all(|life| life.left_ms > most_ms / 2));
+    assert_eq!(touch(&*node, "a/one", 100).await, Answer::Done);
+    assert_eq!(living(&*node, (least, most), sum).await, (sum, None));
+    ask(&*node, put("a/one", 101, LONG, "new")).await;
+    let (next, found) = living(&*node, (least, most), sum).await;
+    assert!(next != sum && found.unwrap().len() == 2);
+    let name = "a/two".to_owned();
+    ask(&*node, Op::RemoveDoc { name }).await;
+    let (_, found) = living(&*node, (least, most), next).await;
+    assert_eq!(found.unwrap().len(), 1);
+    let (_, none) = living(&*node, (most * 3, most * 4), UNKNOWN).await;
+    assert_eq!(none.unwrap(), []);
+}
+
 pub(crate) async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
     let node = lab.client().await;
     let ops = vec![
@@ -382,6 +437,33 @@ pub(crate) async fn names_and_bodies_may_contain_anything(lab: Lab) {
         assert!(there.contains(&doc(name, 1, name)), "{name:?} in {dir:?}");
     }
     assert_eq!(list(&*node, "").await.len(), odd.len());
+}
+
+async fn touch(node: &dyn Node, name: &str, rev: u64) -> Answer {
+    let op = Op::TouchDoc {
+        name: name.to_owned(),
+        rev,
+        ttl: LONG,
+    };
+    ask(node, op).await
+}
+
+async fn living(
+    node: &dyn Node,
+    (least, most): (Duration, Duration),
+    known: u64,
+) -> (u64, Option<Vec<Life>>) {
+    let dir = "a/".to_owned();
+    let op = Op::Living {
+        dir,
+        least,
+        most,
+        known,
+    };
+    match ask(node, op).await {
+        Answer::Lives { sum, docs } => (sum, docs),
+        other => panic!("no lives: {other:?}"),
+    }
 }
 
 fn put(name: &str, rev: u64, ttl: Duration, body: &str) -> Op {

@@ -46,7 +46,7 @@ now = now .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 
 -- Answer codes, as the decoder knows them.
-local GRANTED, KEPT, HEALED, LARGER, REFUSED, TOO_EARLY, VIEW, PAGE, DOCS = 1, 2, 3, 4, 5, 6, 8, 9, 10
+local GRANTED, KEPT, HEALED, LARGER, REFUSED, TOO_EARLY, VIEW, PAGE, DOCS, LIVES = 1, 2, 3, 4, 5, 6, 8, 9, 10, 14
 local BROKEN, ADMISSION = 11, 13
 local DONE, SAME, UNADMITTED = 0, -1, -2
 -- The counter is none of ours, or at its end; the memory is full; the body is gone.

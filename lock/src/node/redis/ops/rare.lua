@@ -361,6 +361,37 @@ local function rare(code)
     end
     return { PAGE, next_of(found), {}, {}, 0, {}, docs, misfits }
   end
+  if code == 'touch_doc' then
+    local name, rev, ttl = args(3)
+    local doc, index = doc_key(name), index_of(directory(name))
+    local there = try('HGET', doc, 'rev')
+    local stored = there and revision(there, name)
+    if not stored or stored < number_of(rev) then return { DOCS, {}, {} } end
+    if stored == number_of(rev) then
+      call('PEXPIRE', doc, ttl)
+      if try('ZADD', index, later(ttl), name) == nil then return { DOCS, {}, misfits } end
+      outlive(index, ttl)
+    end
+    return DONE
+  end
+  -- Revisions of different documents begin at different times: one that takes the place of another changes the sum.
+  if code == 'living' then
+    local dir, least, most, known = args(4)
+    local index, sum, found = index_of(dir), 0, {}
+    local gone = try('ZRANGEBYSCORE', index, '-inf', '(' .. now, 'LIMIT', 0, 500)
+    if gone and #gone > 0 then call('ZREM', index, unpack(gone)) end
+    local lives = gone and try('ZRANGEBYSCORE', index, later(least), later(most), 'WITHSCORES', 'LIMIT', 0, 2000) or {}
+    for i = 1, #lives, 2 do
+      local there = try('HGET', doc_key(lives[i]), 'rev')
+      local rev = there and revision(there, lives[i])
+      if rev then
+        sum = (sum + rev + 1) % 9007199254740992
+        found[#found + 1] = { lives[i], rev, number_of(lives[i + 1]) - now }
+      end
+    end
+    if sum == number_of(known) then return { LIVES, sum, 0, {}, misfits } end
+    return { LIVES, sum, 1, found, misfits }
+  end
   if code == 'doc' then
     local found = {}
     show_doc(found, args(1))

@@ -10,8 +10,8 @@ use super::{
     row::{self, Plain, Row},
 };
 use crate::node::{
-    Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
-    Token, Version, View, rules::LIMIT,
+    Admission, Answer, Cursor, Doc, Eligibility, Life, NodeError, NodeMs, Op, Page, Record,
+    Refusal, Token, Version, View, rules::LIMIT,
 };
 
 /// What has answered: whether it says how the node stands, or found it as the connection knows it.
@@ -119,6 +119,13 @@ impl<'a> Scene<'a> {
                 let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
                 self.misfits.extend(texts(f.list()?)?);
                 Answer::Docs(docs)
+            }
+            14 => {
+                let (sum, told) = (f.unsigned()?, f.int()? == 1);
+                let docs = f.list()?.into_iter().map(life).collect::<Result<_, _>>()?;
+                self.misfits.extend(texts(f.list_or_none()?)?);
+                let docs = told.then_some(docs);
+                Answer::Lives { sum, docs }
             }
             11 => Answer::Broken(self.view(key, &mut f)?),
             13 => Answer::Admission(admission(&mut f)?),
@@ -271,6 +278,15 @@ fn doc(value: Value) -> Result<Doc, NodeError> {
         name: f.text()?,
         rev: f.unsigned()?,
         body: f.text()?,
+    })
+}
+
+fn life(value: Value) -> Result<Life, NodeError> {
+    let mut f = Fields::of(value)?;
+    Ok(Life {
+        name: f.text()?,
+        rev: f.unsigned()?,
+        left_ms: f.unsigned()?,
     })
 }
 

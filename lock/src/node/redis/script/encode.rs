@@ -357,6 +357,18 @@ impl Args {
             Op::DocNames { dir, from, count } => {
                 self.texts(&["doc_names", dir, cursor(&from.0), &page(*count, NAMES)]);
             }
+            Op::TouchDoc { name, rev, ttl } => {
+                self.texts(&["touch_doc", name, &rev.to_string(), &millis(*ttl)]);
+            }
+            Op::Living {
+                dir,
+                least,
+                most,
+                known,
+            } => {
+                let (least, most) = (millis(*least), millis(*most));
+                self.texts(&["living", dir, &least, &most, &known.to_string()]);
+            }
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
             Op::Admission => self.texts(&["admission"]),

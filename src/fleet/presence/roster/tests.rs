@@ -1,0 +1,295 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    chance::Chance,
+    fleet::{
+        presence::{FRESH, INTERVAL, LIFETIME, teller::write_all},
+        status::FleetStatus,
+    },
+    node::{Node, memory::MemoryNode},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+/// Three nodes, and replicas that tell of themselves there.
+struct Store {
+    locks: Locks,
+    nodes: Vec<MemoryNode>,
+}
+
+impl Store {
+    fn new() -> Self {
+        let time = SimTime::new();
+        let node = |n| MemoryNode::new(format!("n{n}"), time.sibling().clock());
+        let nodes: Vec<MemoryNode> = (1..=3).map(node).collect();
+        let links = nodes
+            .iter()
+            .map(|node| Arc::new(node.clone()) as Arc<dyn Node>);
+        let locks = Locks::over(links.collect())
+            .clock(time.clock())
+            .chance(Chance::seeded(7))
+            .keeper_here(Spawn::system());
+        Self {
+            locks: locks.start().unwrap(),
+            nodes,
+        }
+    }
+
+    async fn look(&self, roster: &mut Roster, wanted: Wanted<'_>) -> Vec<Presence> {
+        roster.look(&self.locks, wanted).await.unwrap();
+        roster.presences(self.locks.wall())
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        self.locks.clock().sleep(pause).await;
+    }
+
+    async fn put(&self, name: &str, rev: u64, body: &str) {
+        let put = self.locks.put_doc(name, rev, LIFETIME, body.to_owned());
+        put.await.unwrap();
+    }
+}
+
+fn replica(id: &str, rev: u64, jobs: usize) -> Presence {
+    let job = |n| JobPresence {
+        name: format!("job-{n}"),
+        coordination: "leader".to_owned(),
+        definition: "0f".to_owned(),
+        ..JobPresence::default()
+    };
+    Presence {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        rev,
+        jobs: (0..jobs).map(job).collect(),
+        ..Presence::default()
+    }
+}
+
+fn lead(replica: &mut Presence, job: usize, token: u64) {
+    let job = &mut replica.jobs[job];
+    (job.standing, job.token) = (Standing::Leading, Some(Token(token)));
+}
+
+fn of_late() -> Roster {
+    Roster::within(LIFETIME - FRESH..LIFETIME)
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_replicas_tell_is_put_together() {
+    let store = Store::new();
+    let (mut a, b) = (replica("a", 1, 100), replica("b", 1, 3));
+    lead(&mut a, 7, 5);
+    a.name = "n".repeat(2_000);
+    for replica in [&a, &b] {
+        write_all(&store.locks, replica, LIFETIME).await;
+    }
+    let mut roster = Roster::default();
+    let mut read = store.look(&mut roster, Wanted::Jobs).await;
+    for replica in &mut read {
+        replica
+            .jobs
+            .sort_by_key(|job| job.name[4..].parse::<u32>().unwrap());
+        replica.rev = 1;
+        replica.written_at = Timestamp::default();
+    }
+    assert_eq!(read, [a, b]);
+    assert_eq!(roster.leader("job-7"), Some(Token(5)));
+    assert_eq!(roster.leader("job-8"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_document_is_read_once_per_revision() {
+    let store = Store::new();
+    let mut a = replica("a", 1, 200);
+    write_all(&store.locks, &a, LIFETIME).await;
+    let mut roster = of_late();
+    let hash = pages::hash_of(a.jobs.iter().map(|job| (&*job.name, "other")));
+    assert!(
+        roster
+            .look(&store.locks, Wanted::Standings(&hash))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !roster
+            .look(&store.locks, Wanted::Standings(&hash))
+            .await
+            .unwrap()
+    );
+    lead(&mut a, 7, 5);
+    a.rev = 2;
+    write_all(&store.locks, &a, LIFETIME).await;
+    assert!(
+        roster
+            .look(&store.locks, Wanted::Standings(&hash))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !roster
+            .look(&store.locks, Wanted::Standings(&hash))
+            .await
+            .unwrap()
+    );
+    assert_eq!(roster.leader("job-7"), Some(Token(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_with_the_same_jobs_tell_what_is_not_as_expected() {
+    let store = Store::new();
+    let mut a = replica("a", 1, 200);
+    lead(&mut a, 7, 5);
+    a.jobs[8].standing = Standing::Off;
+    write_all(&store.locks, &a, LIFETIME).await;
+    let own = replica("me", 1, 200).jobs;
+    let mut names: Vec<&str> = own.iter().map(|job| &*job.name).collect();
+    names.sort_unstable();
+    let hash = pages::hash_of(names.into_iter().map(|name| (name, "0f")));
+    let mut roster = of_late();
+    roster
+        .look(&store.locks, Wanted::Standings(&hash))
+        .await
+        .unwrap();
+    assert!(!roster.differs_from(&hash));
+    let peers: Vec<Presence> = roster.peers(store.locks.wall(), &hash, &own).collect();
+    let of = |standing| {
+        let jobs = peers[0].jobs.iter().filter(|job| job.standing == standing);
+        jobs.map(|job| &*job.name).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Standing::Leading), ["job-7"]);
+    assert_eq!(of(Standing::Off), ["job-8"]);
+    assert_eq!(of(Standing::Standby).len(), 198);
+    let facts = |page: &&Page| page.kind == Kind::Facts;
+    let pages = &roster.replicas["a"].pages;
+    assert_eq!(pages.keys().filter(facts).count(), 0, "they were not read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_touches_nothing_any_more_counts_as_gone() {
+    let store = Store::new();
+    write_all(&store.locks, &replica("a", 1, 1), LIFETIME).await;
+    write_all(&store.locks, &replica("b", 1, 1), LIFETIME).await;
+    let touched = vec![("presence/a".to_owned(), 1_000_005)];
+    let mut roster = of_late();
+    let mut all = Roster::default();
+    for n in 0..10 {
+        let touched = store.locks.touch_docs(touched.clone(), LIFETIME).await;
+        assert!(touched.unwrap().is_empty());
+        let there = store.look(&mut roster, Wanted::Replicas).await.len();
+        let gone = INTERVAL * n > FRESH;
+        assert_eq!(there, if gone { 1 } else { 2 }, "after {n}");
+        let shown = store.look(&mut all, Wanted::Replicas).await;
+        let fleet = FleetStatus::from_presences(shown, Vec::new(), store.locks.wall());
+        let silent = |id: &str| fleet.replica(id).map(|replica| replica.is_silent());
+        assert_eq!(silent("a"), Some(false));
+        let ended = INTERVAL * n > LIFETIME;
+        assert_eq!(silent("b"), (!ended).then_some(n > 2), "after {n}");
+        store.sleep(INTERVAL).await;
+    }
+    // The last word of a dead replica must not live for as long as a clock was set back.
+    for node in &store.nodes {
+        node.faults().clock_offset(-3_600_000);
+    }
+    assert_eq!(store.look(&mut roster, Wanted::Replicas).await, []);
+    store.locks.touch_docs(touched, LIFETIME).await.unwrap();
+    assert_eq!(store.look(&mut roster, Wanted::Replicas).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_missing_old_or_damaged_are_not_known() {
+    let store = Store::new();
+    let mut a = replica("a", 1, 200);
+    lead(&mut a, 7, 5);
+    write_all(&store.locks, &a, LIFETIME).await;
+    let all = async || {
+        let read = store.look(&mut Roster::default(), Wanted::Jobs).await;
+        assert_eq!(read.len(), 1, "it is there all the same");
+        read[0].jobs.len()
+    };
+    let page = |kind| Page {
+        kind,
+        number: Page::number_of("job-7", 4),
+        of: 4,
+    };
+    let name = |kind| page(kind).document("a");
+    assert_eq!(all().await, 200);
+    // Missing.
+    store.locks.remove_doc(&name(Kind::Facts)).await.unwrap();
+    let known = all().await;
+    assert!((100..180).contains(&known), "{known}");
+    // Damaged, and none of ours.
+    for body in ["", "[", "7", "[7]", "{}"] {
+        store.locks.remove_doc(&name(Kind::Facts)).await.unwrap();
+        store.put(&name(Kind::Facts), 1 << 40, body).await;
+        assert_eq!(all().await, known, "{body}");
+    }
+    store.put("detail/a/facts.8.0", 1 << 40, "[]").await;
+    store.put("detail/a/what", 1 << 40, "[]").await;
+    assert_eq!(all().await, known);
+    // Older than the summary says: what it leads is not known.
+    let mut roster = of_late();
+    store
+        .locks
+        .remove_doc(&name(Kind::Standings))
+        .await
+        .unwrap();
+    store.put(&name(Kind::Standings), 1, "[]").await;
+    let hash = "none";
+    roster
+        .look(&store.locks, Wanted::Standings(hash))
+        .await
+        .unwrap();
+    assert!(!roster.replicas["a"].has(Kind::Standings));
+    assert_eq!(roster.leader("job-7"), None);
+    // It is looked for again, and found.
+    store
+        .locks
+        .remove_doc(&name(Kind::Standings))
+        .await
+        .unwrap();
+    a.rev = 2;
+    write_all(&store.locks, &a, LIFETIME).await;
+    roster
+        .look(&store.locks, Wanted::Standings(hash))
+        .await
+        .unwrap();
+    assert!(roster.replicas["a"].has(Kind::Standings));
+    assert_eq!(roster.leader("job-7"), Some(Token(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn summaries_that_make_no_sense_are_left_out() {
+    let store = Store::new();
+    for (name, body) in [("x", "{"), ("y", "{\"id\":\"z\"}"), ("", "{}"), ("w", "[]")] {
+        store.put(&format!("presence/{name}"), 7, body).await;
+    }
+    let greedy = r#"{"id":"g","pages":4294967295,"standings":9}"#;
+    // As the version before told of itself.
+    let former = r#"{"id":"u","name":"u","jobs":[{"name":"report","standing":"leading"}]}"#;
+    for (name, body) in [
+        ("g", greedy),
+        ("u", former),
+        ("v", r#"{"id":"v","standings":9}"#),
+    ] {
+        store.put(&format!("presence/{name}"), 7, body).await;
+    }
+    let mut roster = Roster::default();
+    for _ in 0..2 {
+        let read = store.look(&mut roster, Wanted::Jobs).await;
+        let ids: Vec<_> = read.iter().map(|replica| &*replica.id).collect();
+        assert_eq!((ids, read[0].jobs.len()), (vec!["v"], 0));
+    }
+    store.put("presence/w", 8, "{\"id\":\"w\"}").await;
+    assert_eq!(store.look(&mut roster, Wanted::Jobs).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_hides_nothing() {
+    let store = Store::new();
+    write_all(&store.locks, &replica("a", 1, 10), LIFETIME).await;
+    store.nodes[0].faults().fail_all();
+    let read = store.look(&mut Roster::default(), Wanted::Jobs).await;
+    assert_eq!(read[0].jobs.len(), 10);
+}
