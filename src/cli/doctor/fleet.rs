@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn every_fault_of_a_fleet_has_its_remedy() {
         type Change = fn(&mut FleetStatus);
-        let faults: [(Change, Severity, &str, &str); 11] = [
+        let faults: [(Change, Severity, &str, &str); 12] = [
             (
                 |f| f.replicas.clear(),
                 Severity::Warning,
