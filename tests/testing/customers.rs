@@ -13,12 +13,7 @@ use watchkeeper::{
     testing::{Fleet, Sim},
 };
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    missing_docs,
-    reason = "a program of its own"
-)]
+#[allow(dead_code, missing_docs, reason = "a program of its own")]
 #[path = "../../examples/customers.rs"]
 mod example;
 
