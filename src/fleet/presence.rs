@@ -261,6 +261,11 @@ pub struct RunStatus {
     pub message: Option<String>,
 }
 
+/// Whether jobs of this coordination have a lock that one replica holds.
+pub(crate) fn has_lock(coordination: &str) -> bool {
+    !matches!(coordination, "batch" | "everywhere")
+}
+
 // === impl HeldItems ===
 
 impl HeldItems {

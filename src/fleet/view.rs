@@ -15,11 +15,13 @@ use jiff::Timestamp;
 
 use super::{
     intent::{self, Intent, Pause},
-    presence::roster::{Roster, Wanted},
+    presence::{
+        has_lock,
+        roster::{Roster, Wanted},
+    },
     status::{
         FleetStatus, HOLDER_PREFIX, Holders, LockDetail, LockStatus, NodeStatus, Presence,
-        leaders::Reading,
-        merge::{Seen, has_lock},
+        leaders::Reading, merge::Seen,
     },
 };
 #[cfg(feature = "admin")]

@@ -118,7 +118,7 @@ pub const MOST_LIVING: usize = 2000;
 
 /// No sum of revisions: see [`Op::Living`].
 #[doc(hidden)]
-pub const UNKNOWN: u64 = rules::LIMIT;
+pub const UNKNOWN: u64 = 1 << 53;
 
 /// Adds what a page shows of a directory, by name: what comes or goes meanwhile may be on two pages, and the last one counts.
 pub(crate) fn gather(all: &mut BTreeMap<String, Doc>, docs: impl IntoIterator<Item = Doc>) {

@@ -8,8 +8,8 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing};
-use crate::{fleet::status::merge::has_lock, hash::fnv1a, node::Doc};
+use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock};
+use crate::{hash::fnv1a, node::Doc};
 
 /// What the names of pages begin with.
 const DETAIL_PREFIX: &str = "detail/";

@@ -15,7 +15,7 @@ use super::{
     locks::tally,
 };
 use crate::{
-    fleet::presence::roster::Index,
+    fleet::presence::{has_lock, roster::Index},
     node::{Token, View, tag::tag_of},
 };
 
@@ -415,11 +415,6 @@ pub(super) fn definitions_of<'a>(
     rows.iter_mut().for_each(|row| row.replicas.sort());
     rows.sort_by_key(|row| (Reverse(row.loaded), row.definition.clone()));
     rows
-}
-
-/// Whether jobs of this coordination have a lock that one replica holds.
-pub(crate) fn has_lock(coordination: &str) -> bool {
-    !matches!(coordination, "batch" | "everywhere")
 }
 
 fn led<'a>(

@@ -10,12 +10,11 @@ use crate::{
     clock::Moment,
     fleet::{
         intent::Pause,
-        presence::roster::{Index, Roster, Wanted},
-        status::{
-            FleetStatus, LastSeen, Presence,
-            leaders::Reading,
-            merge::{Merged, has_lock},
+        presence::{
+            has_lock,
+            roster::{Index, Roster, Wanted},
         },
+        status::{FleetStatus, LastSeen, Presence, leaders::Reading, merge::Merged},
     },
     lock::{LockError, Locks},
 };
