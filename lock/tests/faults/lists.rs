@@ -24,7 +24,7 @@ use crate::{
     rules::{ALL_ON, Rules},
 };
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 /// Servers do not know each other: what happens without rosters.
 const UNGUARDED: Rules = Rules {
     guard: RestartGuard::Off,

@@ -147,9 +147,16 @@ pub(crate) async fn send(node: &RedisNode, ops: Vec<Op>) -> Result<Reply, NodeEr
     }
 }
 
-/// Executes one operation that must be answered.
+/// Executes one operation that must be answered, when there is a connection.
 pub(crate) async fn ask(node: &RedisNode, op: Op) -> Answer {
-    send(node, vec![op]).await.unwrap().answers.remove(0)
+    let clock = Clock::system();
+    for _ in 0..500 {
+        match send(node, vec![op.clone()]).await {
+            Err(NodeError::Unreachable(_)) => clock.sleep(Duration::from_millis(20)).await,
+            reply => return reply.unwrap().answers.remove(0),
+        }
+    }
+    panic!("no connection: {op:?}")
 }
 
 pub(crate) async fn view(node: &RedisNode, key: &str) -> View {

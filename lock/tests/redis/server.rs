@@ -247,12 +247,12 @@ impl RedisServer {
 
     /// Sends one command past every client library, and returns the raw answer.
     pub(crate) fn raw(&self, words: &[&str]) -> String {
-        raw(&self.socket(), words).expect("the server answers")
+        raw(&self.socket(), words, Duration::from_secs(30)).expect("the server answers")
     }
 
     /// As [`RedisServer::raw`], of a server that may stand still.
     pub(crate) fn raw_or_nothing(&self, words: &[&str]) -> Option<String> {
-        raw(&self.socket(), words).ok()
+        raw(&self.socket(), words, Duration::from_secs(2)).ok()
     }
 
     fn signal(&self, signal: Signal) {
@@ -270,7 +270,7 @@ impl RedisServer {
             if let Some(status) = self.child.try_wait().expect("our own child") {
                 panic!("redis-server ended with {status}: {}", self.log());
             }
-            match raw(&self.socket(), &["INFO", "server"]) {
+            match raw(&self.socket(), &["INFO", "server"], Duration::from_secs(2)) {
                 Ok(info) if info.contains(&own) => return,
                 // A password: only our child knows a socket in our private directory.
                 Ok(refusal) if refusal.starts_with("-NOAUTH") => return,
@@ -324,9 +324,9 @@ impl Launch {
 }
 
 /// One command in the inline-free protocol, one answer; enough for what tests ask.
-fn raw(socket: &Path, words: &[&str]) -> std::io::Result<String> {
+fn raw(socket: &Path, words: &[&str], within: Duration) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.set_read_timeout(Some(within))?;
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
         request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
