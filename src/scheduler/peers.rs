@@ -112,17 +112,22 @@ impl Peers {
     pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<bool, LockError> {
         let mut roster = self.roster.lock().await;
         let hash = mine.definitions_hash();
-        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
-        // What was read before a node stopped to answer is news at the next look.
-        let changed = looked.inspect_err(|_| self.view().hash.clear())?;
+        // What is read before a node stops to answer, or before this is dropped, is news at the next look.
+        let was = std::mem::take(&mut self.view().hash);
+        let changed = roster.look(locks, Wanted::Standings(&hash)).await?;
         let (now, at) = (locks.wall(), locks.clock().now());
-        let mut news = self.view().read.replace(at).is_none();
-        if changed || self.view().hash != hash || self.definitions.seen() == 0 {
+        let mut news = {
+            let mut view = self.view();
+            let knew = view.knows(at);
+            view.read = Some(at);
+            !knew
+        };
+        if changed || was != hash || self.definitions.seen() == 0 {
             let disagree = roster.differs_from(&hash);
             let own = mine.facts();
             news |= self.saw(roster.peers(now, &hash, &own), disagree, mine);
-            self.view().hash = hash;
         }
+        self.view().hash = hash;
         mine.heard_again(&roster.ids(), now);
         self.calm(mine, at);
         if news {

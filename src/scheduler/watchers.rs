@@ -29,7 +29,8 @@
 //! written anew or cannot be read.
 //! # When things fail
 //! A replica that has heard of no other yet, or cannot read the documents, watches. One that was thawed does so until it has
-//! read them. Replicas of a version that knows no resting watch all the time, and count among the first where they rank there.
+//! read them. A replica of a version that tells of itself in another way is not known: it counts for nothing, and watches what it
+//! watches.
 
 use std::{sync::Arc, time::Duration};
 

@@ -129,8 +129,17 @@ impl Metrics {
                 families.shards.set([whole], number + 1);
                 families.shards_led.of([whole]);
             }
-        } else if has_leader && self.jobs().insert(job.to_owned()) {
-            families.leader.of([job]);
+        } else {
+            if self.sharded().remove(job) {
+                families.shards.remove([job]);
+                families.shards_led.remove([job]);
+                if has_leader {
+                    families.leader.of([job]);
+                }
+            }
+            if has_leader && self.jobs().insert(job.to_owned()) {
+                families.leader.of([job]);
+            }
         }
         let job = self.series(job);
         // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinError;
+use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -33,12 +33,18 @@ impl Replica {
     pub(crate) async fn live(self, changes: Changes, pace: Option<Pace>) -> Result<(), JoinError> {
         let (me, ctx) = (self.me.clone(), self.ctx.clone());
         let _backlog = AbortOnDropHandle::new(ctx.spawn.spawn(follow_backlog(ctx.clone())));
+        let (knows_jobs, jobs_known) = oneshot::channel();
         let told = pace.map(|pace| {
             let publish = presence::publish(me.clone(), ctx.clone(), pace);
+            let publish = async move {
+                // With fewer jobs than it has, the others would take its definitions for different ones.
+                let _ = jobs_known.await;
+                publish.await;
+            };
             AbortOnDropHandle::new(ctx.spawn.spawn(publish))
         });
         // A task of its own: what is told of it must go also when it has died.
-        let ended = ctx.spawn.spawn(self.run(changes)).await;
+        let ended = ctx.spawn.spawn(self.run(changes, knows_jobs)).await;
         if let Some(told) = told {
             drop(told);
             presence::withdraw(&me, &ctx).await;
@@ -48,7 +54,7 @@ impl Replica {
     }
 
     /// Runs all jobs, following reloads, until the gate drains and everything has wound down.
-    async fn run(self, changes: Changes) {
+    async fn run(self, changes: Changes, knows_jobs: oneshot::Sender<()>) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.local_status.clone());
@@ -59,6 +65,7 @@ impl Replica {
                 .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
         let recall = ctx.spawn.spawn(recall);
         let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
+        let _ = knows_jobs.send(());
         let supervisor = ctx.spawn.spawn(supervisor.work(changes));
         let guard = (ctx.place.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(failover::hold_the_gate(ctx.clone())));

@@ -80,7 +80,8 @@ impl Fleet {
         }
         let read = self.read(&intent::pause_document(job)).await?;
         let last = read.as_ref().and_then(pause_in);
-        let mut was_paused = last.as_ref().is_some_and(|pause| pause.paused);
+        let was_whole = last.as_ref().is_some_and(|pause| pause.paused);
+        let mut was_paused = was_whole;
         if !paused {
             self.refuse_paused_with_all(job).await?;
             was_paused |= self.resume_shards(job).await?;
@@ -89,7 +90,7 @@ impl Fleet {
         let changed = was_paused != paused;
         if !changed && reason.is_empty() {
             reason = last.map(|pause| pause.reason).unwrap_or_default();
-        } else if changed || paused {
+        } else if was_whole != paused || paused {
             let pause = Pause {
                 job: job.to_owned(),
                 paused,
