@@ -325,26 +325,30 @@ fn node_status(node: NodeReport, admission: Option<&AdmissionReport>) -> NodeSta
     let state = admission.map(|report| &report.state);
     // It has its memory, and too few others have.
     let waits = matches!(state, Some(AdmissionState::Waits { .. }));
-    let votes = node.answers && node.trouble.is_none() && !waits;
+    // Asked a moment later, it may vote by now.
+    let had_none = matches!(
+        node.trouble,
+        Some(NodeError::Unadmitted { .. } | NodeError::Unfounded { .. })
+    );
+    let votes_by_now = had_none && state.is_some_and(AdmissionState::votes);
+    let trouble = node.trouble.as_ref().filter(|_| !votes_by_now);
+    let votes = node.answers && trouble.is_none() && !waits;
     let state = state.filter(|state| !votes && !matches!(state, AdmissionState::Silent(_)));
     let left = match state {
         Some(AdmissionState::Watched { left }) => *left,
         _ => None,
     };
-    let error = match (&node.trouble, state) {
-        // Asked a moment later, it may vote by now.
+    let error = match (trouble, state) {
         (Some(_), Some(state)) => Some(state.to_string()),
         (None, Some(state)) if waits => Some(state.to_string()),
-        (trouble, _) => trouble.as_ref().map(ToString::to_string),
+        (trouble, _) => trouble.map(ToString::to_string),
     };
     NodeStatus {
         name: node.name,
         up: node.answers,
         votes,
         votes_in_ms: left.map(millis),
-        cause: node
-            .trouble
-            .as_ref()
+        cause: trouble
             .map(NodeError::cause)
             .or(waits.then_some("unadmitted"))
             .map(str::to_owned),
