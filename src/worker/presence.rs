@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp, Unit};
 
 use crate::{
+    clock::Moment,
     fleet::presence::{
         INTERVAL, LIFETIME,
         pages::{self, Page},
@@ -73,13 +74,14 @@ impl Identity {
 pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
     let mut teller = Teller::new(ctx.locks.wall().as_millisecond());
     let mut touch_at = ctx.clock.now() + pace.interval * PAGES_TOUCHED;
+    let mut sign_at = ctx.clock.now();
     loop {
         let mut presence = now(&me, &ctx, 0);
         presence.watches = watches(&ctx).await;
         let begun = ctx.clock.now();
         let changes = teller.changes(&presence, pace.lifetime, begun);
         let (bytes, due) = (changes.bytes, changes.due);
-        tell(&mut teller, changes, &ctx, pace).await;
+        tell(&mut teller, changes, &mut sign_at, &ctx, pace).await;
         if touch_at <= begun {
             touch_at = begun + pace.interval * PAGES_TOUCHED;
             touch(&mut teller, &me, &ctx, pace).await;
@@ -92,7 +94,7 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
             let collected = ctx.clock.now() + COLLECT;
             ctx.clock.sleep_until(collected.max(told + pause)).await;
         };
-        let next = ctx.clock.now() + pace.interval;
+        let next = sign_at.max(ctx.clock.now() + COLLECT);
         tokio::select! {
             biased;
             () = ctx.local_status.changed() => {
@@ -105,10 +107,17 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
     }
 }
 
-/// Writes what has changed, and gives a sign of life.
-async fn tell(teller: &mut Teller, changes: Changes, ctx: &Context, pace: Pace) {
+/// Writes what has changed, and gives a sign of life at `sign_at` and once in each interval from then on, also between many pages.
+async fn tell(
+    teller: &mut Teller,
+    changes: Changes,
+    sign_at: &mut Moment,
+    ctx: &Context,
+    pace: Pace,
+) {
     let locks = &ctx.locks;
     for some in changes.pages.chunks(AT_ONCE) {
+        sign(teller, sign_at, ctx, pace).await;
         let lifetime = pace.lifetime * PAGES_LIVE;
         let written = some.iter().map(async |(page, put)| {
             let Put { name, rev, body } = put.clone();
@@ -121,22 +130,33 @@ async fn tell(teller: &mut Teller, changes: Changes, ctx: &Context, pace: Pace) 
             }
         }
     }
-    let anew = match (&changes.summary, teller.summary_now()) {
-        (None, Some(put)) => {
-            let touched = vec![(put.name.clone(), put.rev)];
-            match locks.touch_docs(touched, pace.lifetime).await {
-                Ok(missing) if missing.is_empty() => None,
-                _ => Some(put),
-            }
+    match changes.summary {
+        Some(put) => {
+            *sign_at = ctx.clock.now() + pace.interval;
+            put_summary(teller, put, ctx, pace).await;
         }
-        _ => changes.summary,
+        None => sign(teller, sign_at, ctx, pace).await,
+    }
+}
+
+/// Lets the summary as it was written last live on, when that is due.
+async fn sign(teller: &mut Teller, sign_at: &mut Moment, ctx: &Context, pace: Pace) {
+    let now = ctx.clock.now();
+    let Some(put) = teller.summary_now().filter(|_| *sign_at <= now) else {
+        return;
     };
-    if let Some(Put { name, rev, body }) = anew
-        && locks
-            .put_doc(&name, rev, pace.lifetime, body)
-            .await
-            .is_err()
-    {
+    *sign_at = now + pace.interval;
+    let touched = vec![(put.name.clone(), put.rev)];
+    match ctx.locks.touch_docs(touched, pace.lifetime).await {
+        Ok(missing) if missing.is_empty() => {}
+        _ => put_summary(teller, put, ctx, pace).await,
+    }
+}
+
+async fn put_summary(teller: &mut Teller, put: Put, ctx: &Context, pace: Pace) {
+    let Put { name, rev, body } = put;
+    let taken = ctx.locks.put_doc(&name, rev, pace.lifetime, body).await;
+    if taken.is_err() {
         teller.summary_unsaid();
     }
 }
@@ -152,7 +172,7 @@ async fn touch(teller: &mut Teller, me: &Identity, ctx: &Context, pace: Pace) {
         .touch_docs(named.collect(), pace.lifetime * PAGES_LIVE);
     for missing in touched.await.unwrap_or_default() {
         if let Some((page, _)) = pages.get(missing) {
-            teller.unsaid(*page);
+            teller.lacks(*page);
         }
     }
 }

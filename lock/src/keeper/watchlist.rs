@@ -108,7 +108,13 @@ impl Watchlist {
 
     /// The pace of some locks may be another now: what is to be looked at all the time again is looked at soon.
     pub(crate) fn anew(&self, now: Moment) {
-        self.change(|listed| listed.anew(now));
+        let rarely = self.listed().rarely();
+        // Outside the lock of the list, for which the keeper would have to wait: there may be a hundred thousand of them.
+        let closer = rarely.into_iter().filter(|(_, pace)| pace().is_none());
+        let closer: Vec<Arc<str>> = closer.map(|(key, _)| key).collect();
+        if !closer.is_empty() {
+            self.change(|listed| listed.look_closer(&closer, now));
+        }
     }
 
     /// What is due, or nearly: to be looked at with whatever else is.
@@ -328,18 +334,21 @@ impl Listed {
         self.look_at(&seen.key, due);
     }
 
-    fn anew(&mut self, now: Moment) {
-        let closer = |entry: &Entry| entry.rarely && entry.left_alone().is_none();
-        let all = self.by_key.iter_mut();
-        let closer: Vec<_> = all
-            .filter(|(_, entry)| closer(entry))
-            .map(|(key, entry)| {
-                entry.rarely = false;
-                (key.clone(), entry.ttl)
-            })
-            .collect();
-        for (key, ttl) in closer {
-            self.look_at(&key, behind(now, ttl));
+    /// What is looked at rarely, with its pace.
+    fn rarely(&self) -> Vec<(Arc<str>, Pace)> {
+        let rarely = self.by_key.iter().filter(|(_, entry)| entry.rarely);
+        let paced = rarely.filter_map(|(key, entry)| Some((key.clone(), entry.pace.clone()?)));
+        paced.collect()
+    }
+
+    fn look_closer(&mut self, keys: &[Arc<str>], now: Moment) {
+        for key in keys {
+            let Some(entry) = self.by_key.get_mut(key).filter(|entry| entry.rarely) else {
+                continue;
+            };
+            entry.rarely = false;
+            let ttl = entry.ttl;
+            self.look_at(key, behind(now, ttl));
         }
     }
 

@@ -39,7 +39,7 @@ const AT_ONCE: usize = 8;
 pub(crate) enum Wanted<'a> {
     /// Who it is.
     Replicas,
-    /// What it is to its jobs; what they are, where any has other definitions than those of this hash.
+    /// What it is to its jobs; what they are, where it has other definitions than those of this hash.
     Standings(&'a str),
     /// All there is.
     Jobs,
@@ -185,18 +185,16 @@ impl Roster {
     }
 
     async fn details(&mut self, locks: &Locks, wanted: Wanted<'_>) -> Result<bool, LockError> {
-        let differ = match wanted {
-            Wanted::Standings(hash) => self.differs_from(hash),
-            _ => false,
-        };
-        let kinds: &[Kind] = match wanted {
-            Wanted::Replicas => &[],
-            Wanted::Standings(_) if differ => &[Kind::Standings, Kind::Facts],
-            Wanted::Standings(_) => &[Kind::Standings],
-            Wanted::Jobs => &[Kind::Head, Kind::Standings, Kind::Facts, Kind::Runs],
-        };
+        if let Wanted::Standings(hash) = wanted {
+            let agree = |replica: &&mut Replica| replica.summary.definitions == hash;
+            // They say what this replica knows by itself.
+            self.replicas
+                .values_mut()
+                .filter(agree)
+                .for_each(Replica::forget_facts);
+        }
         let moved = |replica: &Replica| {
-            let mut kinds = kinds.iter();
+            let mut kinds = wanted.kinds(replica).iter();
             wanted == Wanted::Jobs || kinds.any(|kind| !replica.has(*kind))
         };
         let ids = self.replicas.iter().filter(|(_, replica)| moved(replica));
@@ -211,6 +209,7 @@ impl Roster {
                 let Some(replica) = self.replicas.get_mut(id) else {
                     continue;
                 };
+                let kinds = wanted.kinds(replica);
                 let there = listed?.docs.into_iter();
                 let there: BTreeMap<Page, u64> = there
                     .filter_map(|(doc, _)| Some((Page::named(&doc.name, id)?, doc.rev)))
@@ -315,9 +314,31 @@ impl Index {
     }
 }
 
+// === impl Wanted ===
+
+impl Wanted<'_> {
+    /// What is read of this replica.
+    fn kinds(self, replica: &Replica) -> &'static [Kind] {
+        match self {
+            Wanted::Replicas => &[],
+            Wanted::Standings(hash) if replica.summary.definitions != hash => {
+                &[Kind::Standings, Kind::Facts]
+            }
+            Wanted::Standings(_) => &[Kind::Standings],
+            Wanted::Jobs => &[Kind::Head, Kind::Standings, Kind::Facts, Kind::Runs],
+        }
+    }
+}
+
 // === impl Replica ===
 
 impl Replica {
+    fn forget_facts(&mut self) {
+        if self.complete.remove(&Kind::Facts).is_some() {
+            self.pages.retain(|page, _| page.kind != Kind::Facts);
+        }
+    }
+
     /// Whether all of this kind was read that the summary speaks of.
     fn has(&self, kind: Kind) -> bool {
         self.complete.get(&kind) == Some(&self.summary.revisions(kind))

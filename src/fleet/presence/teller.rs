@@ -41,6 +41,8 @@ pub(crate) struct Teller {
 struct Written {
     /// A hash of what it said; none where it has to be written anew.
     print: Option<u64>,
+    /// A node lacks it that had it, or was elsewhere.
+    lost: bool,
     rev: u64,
     /// When it may be written again for the sake of runs.
     due: Moment,
@@ -122,10 +124,18 @@ impl Teller {
         let mut hasher = DefaultHasher::new();
         body.hash(&mut hasher);
         let print = hasher.finish();
-        let written = self.pages.get(&page);
-        if written.is_some_and(|written| written.print == Some(print)) {
+        let written = self.pages.get_mut(&page);
+        if let Some(written) = written
+            && written.print == Some(print)
+        {
+            if std::mem::take(&mut written.lost) {
+                // Under the revision that it has: to those that have read it, nothing has changed.
+                let (name, rev) = (page.document(id), written.rev);
+                changes.pages.push((page, Put { name, rev, body }));
+            }
             return;
         }
+        let written = self.pages.get(&page);
         if let Some(written) = written
             && page.kind == Kind::Runs
             && now < written.due
@@ -136,6 +146,7 @@ impl Teller {
         self.rev += 1;
         let written = Written {
             print: Some(print),
+            lost: false,
             rev: self.rev,
             due: now + turn(body.len()),
         };
@@ -188,10 +199,17 @@ impl Teller {
             .map(|(page, written)| (*page, written.rev))
     }
 
-    /// No node has the page, or one lacks it: it is written again.
+    /// No node has the page: it is written anew.
     pub(crate) fn unsaid(&mut self, page: Page) {
         if let Some(written) = self.pages.get_mut(&page) {
             written.print = None;
+        }
+    }
+
+    /// A node lacks the page: it is written there, too, with the next changes.
+    pub(crate) fn lacks(&mut self, page: Page) {
+        if let Some(written) = self.pages.get_mut(&page) {
+            written.lost = true;
         }
     }
 
@@ -248,6 +266,30 @@ mod tests {
 
     fn kinds(changes: &Changes) -> Vec<Kind> {
         changes.pages.iter().map(|(page, _)| page.kind).collect()
+    }
+
+    #[test]
+    fn what_a_node_lacks_is_written_under_the_revision_that_it_has() {
+        let (mut teller, mut me) = (Teller::new(7), replica(200));
+        let first = teller.changes(&me, LIFETIME, at(0));
+        let (page, put) = first.pages[3].clone();
+        teller.lacks(page);
+        let again = teller.changes(&me, LIFETIME, at(60_000));
+        assert_eq!(
+            (again.pages, again.summary),
+            (vec![(page, put.clone())], None)
+        );
+        assert!(teller.changes(&me, LIFETIME, at(61_000)).pages.is_empty());
+        // What has changed meanwhile is news, and so is what no node has taken.
+        teller.lacks(page);
+        me.jobs
+            .iter_mut()
+            .for_each(|job| job.standing = Standing::Leading);
+        let changed = teller.changes(&me, LIFETIME, at(120_000));
+        assert!(changed.pages.iter().all(|(_, new)| new.rev > put.rev));
+        teller.unsaid(page);
+        let anew = teller.changes(&me, LIFETIME, at(180_000));
+        assert!(anew.pages[0].1.rev > put.rev && anew.summary.is_some());
     }
 
     #[test]
