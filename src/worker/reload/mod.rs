@@ -28,10 +28,7 @@ use crate::{
     config::{Config, Problems, Severity},
     error::Error,
     event::Event,
-    job::{
-        Spec,
-        shard::{names_of, spec_of},
-    },
+    job::{Spec, shard::names_of},
     scheduler::Context,
     status::ReloadStatus,
     telemetry::metrics::Metrics,
@@ -74,7 +71,7 @@ impl Jobs {
     #[cfg(feature = "admin")]
     pub(super) fn get(&self, job: &str) -> Option<Spec> {
         let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        spec_of(&jobs, job).cloned()
+        crate::job::shard::spec_of(&jobs, job).cloned()
     }
 
     fn set(&self, jobs: Specs) {
