@@ -23,7 +23,7 @@ const BY_TICK: [&str; 3] = ["tick-1", "tick-2", "tick-3"];
 const MIN_TERM: Duration = Duration::from_secs(3);
 const REPLICAS: [&str; 3] = ["a", "b", "c"];
 /// Half a second each, or a whole one without optimization; WATCHKEEPER_SIM_SCHEDULES asks for more.
-const SEEDS: u64 = 48;
+const SEEDS: u64 = 24;
 
 type All = BTreeMap<&'static str, Starts>;
 

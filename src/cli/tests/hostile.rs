@@ -585,7 +585,7 @@ fn two_thousand_hostile_strings_command_no_terminal() {
         .map(|(_, text)| text.lines().count())
         .collect();
     let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
-    let step = if long { 1 } else { 10 };
+    let step = if long { 1 } else { 40 };
     for number in (0..=STRINGS).step_by(step).skip(1) {
         let text = text(&chance, number);
         for ((place, shown), lines) in shown(&text).iter().zip(&lines) {

@@ -260,7 +260,7 @@ fn is_o3(expr: &str) -> bool {
 fn another_implementation_finds_the_same_ticks_and_each_is_that_of_the_stated_rules() {
     let seed = number("WATCHKEEPER_SCHEDULE_SEED").unwrap_or(20_261_122);
     let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
-    let usual = if long { 100_000 } else { 15_000 };
+    let usual = if long { 100_000 } else { 8_000 };
     let cases = number("WATCHKEEPER_SCHEDULE_CASES").unwrap_or(usual);
     println!("WATCHKEEPER_SCHEDULE_SEED={seed} WATCHKEEPER_SCHEDULE_CASES={cases}");
     let mut rng = StdRng::seed_from_u64(seed);
