@@ -129,7 +129,7 @@ impl Counted {
 fn size_of(answer: &Answer) -> usize {
     match answer {
         Answer::Lives { docs, .. } => {
-            let lives = docs.iter().flatten();
+            let lives = docs.iter();
             40 + lives.map(|life| life.name.len() + 50).sum::<usize>()
         }
         Answer::Docs(docs) | Answer::Page(Page { docs, .. }) => {
