@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{beat::beat, History, Intents, LocalStatus, Peers, Recall, StartOrder};
+use super::{History, Intents, LocalStatus, Peers, Recall, StartOrder, beat::beat};
 use crate::{
     chance::Chance,
     clock::{Clock, Moment},

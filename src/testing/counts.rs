@@ -5,7 +5,7 @@
 //! within a third of what `INFO` says at rest (`cargo bench --bench ticks -- rest`), and what matters here is how it grows.
 
 use std::{
-    ops::Sub,
+    ops::{Div, Sub},
     sync::{Arc, Mutex},
 };
 
@@ -132,6 +132,27 @@ impl Sub for Counts {
             bytes_read: self.bytes_read - before.bytes_read,
             received: self.received - before.received,
             sent: self.sent - before.sent,
+        }
+    }
+}
+
+impl Div<u64> for Counts {
+    type Output = Self;
+
+    fn div(self, by: u64) -> Self {
+        Self {
+            calls: self.calls / by,
+            looks: self.looks / by,
+            reads: self.reads / by,
+            extends: self.extends / by,
+            acquires: self.acquires / by,
+            writes: self.writes / by,
+            puts: self.puts / by,
+            bytes_put: self.bytes_put / by,
+            docs: self.docs / by,
+            bytes_read: self.bytes_read / by,
+            received: self.received / by,
+            sent: self.sent / by,
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{
-        Admission, Answer, Cursor, Doc, Life, NodeError, Op, Record, Token, Version, View,
-        gather, rules::LAST, sum_of,
+        Admission, Answer, Cursor, Doc, Life, NodeError, Op, Record, Token, Version, View, gather,
+        rules::LAST, sum_of,
     },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
@@ -293,11 +293,14 @@ impl Shared {
     ) -> Result<Lives, LockError> {
         let links = &self.cluster.links;
         known.nodes.resize(links.len(), None);
-        let asked = links.iter().zip(&mut known.nodes).map(async |(link, known)| {
-            let told = who_lives(link, dir, &life, known.take()).await;
-            told.map(|told| *known = Some(told))
-                .map_err(|trouble| (link.name().to_owned(), trouble))
-        });
+        let asked = links
+            .iter()
+            .zip(&mut known.nodes)
+            .map(async |(link, known)| {
+                let told = who_lives(link, dir, &life, known.take()).await;
+                told.map(|told| *known = Some(told))
+                    .map_err(|trouble| (link.name().to_owned(), trouble))
+            });
         let answers = futures_util::future::join_all(asked).await;
         let failed = answers.into_iter().filter_map(Result::err).collect();
         match known.nodes.iter().any(Option::is_some) {

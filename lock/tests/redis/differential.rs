@@ -509,7 +509,9 @@ impl World {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
                 least: Duration::from_secs(30),
                 most: Duration::from_secs(90),
-                known: (0..self.chance.below(4)).map(|_| self.chance.below(20)).collect(),
+                known: (0..self.chance.below(4))
+                    .map(|_| self.chance.below(20))
+                    .collect(),
             },
             3 => Op::DocNames {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::{Body, DocName, Entry, Row, Rows, Stored, Turn, directory, later, walk::after};
-use crate::node::{
-    Answer, Cursor, Doc, Life, MOST_LIVING, Page, Record, Version, sum_of,
-};
+use crate::node::{Answer, Cursor, Doc, Life, MOST_LIVING, Page, Record, Version, sum_of};
 
 /// Names of a directory that are looked at in one step.
 const STEP: usize = 500;
