@@ -43,7 +43,9 @@ mod tap;
 
 use table::Table;
 
-const SECTIONS: [&str; 6] = ["led", "rest", "at-once", "beside", "scale", "replicas"];
+const SECTIONS: [&str; 7] = [
+    "led", "rest", "at-once", "beside", "scale", "sent", "replicas",
+];
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
             "led" => led::measure(plan, &mut table),
             "rest" => rest::measure(plan, &mut table),
             "at-once" => at_once::measure(plan, &mut table),
+            "sent" => replicas::sent_at_rest(plan, &mut table),
             "replicas" => replicas::measure(plan, &mut table),
             "scale" => scale::measure(plan, &mut table),
             _ => beside::measure(plan, &mut table),

@@ -13,6 +13,7 @@ use crate::{
     child::{When, Who},
     process::Process,
     scene::{NODES, Scene, pause},
+    server::RedisServer,
     table::{Goal, Row, Table},
     tap::{Heard, Tap},
 };
@@ -23,6 +24,11 @@ const PROCESSES: usize = 4;
 const READS: f64 = 1_500.0;
 /// From the kill until every job is led again, in seconds: the ttl and three more.
 const LED_AGAIN_S: f64 = 13.0;
+/// Jobs, and replicas in two processes, of which it is counted what each server sends at rest.
+const JOBS: usize = 100;
+const FEW_AND_MANY: [usize; 2] = [4, 12];
+/// Bytes that a server sends in a second, with many replicas.
+const SENT: f64 = 100_000.0;
 
 pub(crate) fn measure(plan: Plan, table: &mut Table) {
     let (replicas, jobs) = plan.fleet;
@@ -58,6 +64,58 @@ pub(crate) fn measure(plan: Plan, table: &mut Table) {
     );
     drop(children);
     half_are_killed(plan, table);
+}
+
+/// What each server sends while nothing is due, by its own count.
+pub(crate) fn sent_at_rest(plan: Plan, table: &mut Table) {
+    let mut most_of = Vec::new();
+    for replicas in FEW_AND_MANY {
+        let scene = Scene::start(NODES);
+        let child = |_| scene.replicas(Who::Led, When::Rest, JOBS, replicas / 2);
+        let mut children: Vec<Process> = (0..2).map(child).collect();
+        scene.wait_until_led(&mut children[0], JOBS);
+        pause(plan.settle() * 2);
+        let time = plan.time.max(Duration::from_secs(20));
+        let before: Vec<[f64; 2]> = scene.servers.iter().map(moved).collect();
+        pause(time);
+        let after = scene.servers.iter().map(moved);
+        let rates: Vec<[f64; 2]> = before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| {
+                [0, 1].map(|n: usize| (after[n] - before[n]) / time.as_secs_f64())
+            })
+            .collect();
+        let most = |n: usize| rates.iter().map(|of| of[n]).fold(0.0, f64::max);
+        let row = Row::new(
+            format!("{replicas} replicas, {JOBS} jobs at rest: bytes sent, a second and node"),
+            NODES,
+        );
+        let row = row
+            .ours(format!("{:.1} kB/s received", most(1) / 1e3))
+            .figure(most(0));
+        table.add(row.goal(Goal::AtMost(SENT)));
+        most_of.push(most(0));
+    }
+    let [few, many] = FEW_AND_MANY;
+    table.add(
+        Row::new(
+            format!("{many} replicas send for {JOBS} jobs at rest, times what {few} do"),
+            NODES,
+        )
+        .figure(most_of[1] / most_of[0])
+        .goal(Goal::AtMost(2.0)),
+    );
+}
+
+/// Bytes that a server has sent and received until now.
+fn moved(server: &RedisServer) -> [f64; 2] {
+    let told = server.raw(&["INFO", "stats"]);
+    ["total_net_output_bytes:", "total_net_input_bytes:"].map(|field| {
+        let line = told.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|bytes| bytes.trim().parse().ok())
+            .unwrap_or(0.0)
+    })
 }
 
 fn half_are_killed(plan: Plan, table: &mut Table) {

@@ -59,13 +59,11 @@ pub(crate) async fn balance(
                 one(&ctx, &min_terms, &log).await;
             }
         }
-        // Not in step with the ticks of a job, which would be found running at every look.
-        let sooner = ctx.chance.up_to(presence::INTERVAL / 4);
-        let next = presence::INTERVAL.saturating_sub(sooner);
+        let next = ctx.beat(presence::INTERVAL);
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
-            () = ctx.clock.sleep(next) => {}
+            () = ctx.clock.sleep_until(next) => {}
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{History, Intents, LocalStatus, Peers, Recall, StartOrder};
+use super::{History, Intents, LocalStatus, Peers, Recall, StartOrder, beat::beat};
 use crate::{
     chance::Chance,
-    clock::Clock,
+    clock::{Clock, Moment},
     election::Hesitation,
     event::{Event, Events},
     job::{Health, Hooks},
@@ -40,6 +40,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// When something is to be done that is done again after `longest` at most.
+    pub(crate) fn beat(&self, longest: Duration) -> Moment {
+        beat(&self.replica, self.clock.now(), longest)
+    }
+
     pub(crate) fn health_every(&self) -> Duration {
         (self.locks.timing().ttl / 3).max(Duration::from_millis(100))
     }

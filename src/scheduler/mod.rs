@@ -18,7 +18,7 @@
 //! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), wishes
 //! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
 //! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
-//! `intents`, `history`, `recall`. `balance` moves terms between replicas by the rules of `spread`; who of them watches a lock that
+//! `intents`, `history`, `recall`; what they ask of the nodes again and again leaves at each `beat`. `balance` moves terms between replicas by the rules of `spread`; who of them watches a lock that
 //! another one holds is said in `watchers`.
 //!
 //! # When things fail
@@ -28,6 +28,7 @@
 mod acts;
 mod ahead;
 mod balance;
+pub(crate) mod beat;
 mod by_tick;
 mod changed;
 mod checkpoints;

@@ -1,10 +1,25 @@
-//! How what a fleet at rest costs its lock nodes grows with jobs and with replicas: counted, so that it can be asserted.
+//! How what a fleet costs its lock nodes grows with jobs and with replicas: counted, so that it can be asserted. Counted is what
+//! one node of three is asked: the others are asked the same.
+//!
+//! Grown is in steps of two, and what is asserted is the exponent of each step: 0 where nothing grows, 1 where it grows as the
+//! number does.
+//!
+//! | | in jobs | in replicas |
+//! | --- | --- | --- |
+//! | locks that are looked at | 1.1 | 0.2 |
+//! | bytes, [estimated](crate::testing::counts) | 1.1 | 0.2, where the jobs cost more than the replicas themselves |
+//! | calls | 1.1 | 1.0, and 1.5 a second and replica |
+//!
+//! Calls cannot be fewer: each living replica gives signs of life, asks what is wanted of it, and renews what it holds. So
+//! do the bytes of these calls, which is why bytes are bounded by replica, too. A look at the others is a part of such a call and
+//! costs a number, however many there are.
+//! A replica that takes the place of another is heard of by all of them, once: that grows with the replicas, and not faster.
 
 use std::{sync::Arc, time::Duration};
 
 use super::acts::{Starts, quick};
 use crate::{
-    job::Spec,
+    job::{Coordination, Spec},
     lock::Timing,
     node::Expiry,
     sim_clock::SimTime,
@@ -26,6 +41,36 @@ pub(super) fn cluster(seed: u64) -> Cluster {
     Cluster::over(time, 3, seed, timing, Expiry::Observed)
 }
 
+/// With nothing to do for an hour.
+fn idle() -> Spec {
+    Spec::every(SECOND * 3600).min_term(SECOND * 3600)
+}
+
+/// A replica that has so many jobs of this kind.
+fn join(cluster: &Cluster, name: &str, jobs: usize, spec: &Spec, failover: bool) -> Member {
+    let names: Vec<String> = (0..jobs).map(|n| format!("job-{n}")).collect();
+    let body = || Body::Job(Arc::new(quick(&Starts::default())) as _);
+    let jobs = names
+        .iter()
+        .map(|name| (name.as_str(), body(), spec.clone()));
+    let member = cluster.join_as(name, jobs.collect(), failover, 0, true);
+    member.publish();
+    member
+}
+
+async fn fleet_of(
+    cluster: &Cluster,
+    (jobs, spec): (usize, Spec),
+    replicas: usize,
+    failover: bool,
+) -> Vec<Member> {
+    let join = |n: usize| join(cluster, &format!("r{n}"), jobs, &spec, failover);
+    let mut members = vec![join(0)];
+    cluster.sleep(SECOND * 12).await;
+    members.extend((1..replicas).map(join));
+    members
+}
+
 /// So many replicas with so many jobs that have nothing to do for an hour. The first one leads them all.
 pub(super) async fn fleet(
     cluster: &Cluster,
@@ -33,33 +78,57 @@ pub(super) async fn fleet(
     replicas: usize,
     failover: bool,
 ) -> Vec<Member> {
-    let names: Vec<String> = (0..jobs).map(|n| format!("job-{n}")).collect();
-    let join = |n: usize| {
-        let spec = Spec::every(SECOND * 3600).min_term(SECOND * 3600);
-        let body = || Body::Job(Arc::new(quick(&Starts::default())) as _);
-        let jobs = names
-            .iter()
-            .map(|name| (name.as_str(), body(), spec.clone()));
-        let member = cluster.join_as(&format!("r{n}"), jobs.collect(), failover, 0, true);
-        member.publish();
-        member
-    };
-    let mut members = vec![join(0)];
-    cluster.sleep(SECOND * 12).await;
-    members.extend((1..replicas).map(join));
-    members
+    fleet_of(cluster, (jobs, idle()), replicas, failover).await
 }
 
 async fn at_rest(jobs: usize, replicas: usize, failover: bool) -> Counts {
     let cluster = cluster(7);
     let members = fleet(&cluster, jobs, replicas, failover).await;
-    let counters = Counters::of(&cluster);
+    let counts = counted(&cluster).await;
+    assert_eq!(members[0].ctx.local_status.leases().len(), jobs);
+    println!("{jobs} jobs x {replicas} replicas: {counts:?}");
+    counts
+}
+
+/// Jobs whose locks are taken for each tick, and their ticks.
+async fn by_tick(jobs: usize, replicas: usize, failover: bool) -> Counts {
+    let cluster = cluster(7);
+    let spec = Spec::every(SECOND * 5).coordination(Coordination::Tick);
+    let members = fleet_of(&cluster, (jobs, spec), replicas, failover).await;
+    let counts = counted(&cluster).await;
+    println!("{jobs} by tick x {replicas} replicas: {counts:?}");
+    drop(members);
+    counts
+}
+
+/// Of a fleet that has found itself.
+async fn counted(cluster: &Cluster) -> Counts {
+    let counters = Counters::of(cluster);
     cluster.sleep(SECOND * 15).await;
     let before = counters.now();
     cluster.sleep(COUNTED).await;
-    let counts = counters.now() - before;
-    assert_eq!(members[0].ctx.local_status.leases().len(), jobs);
-    println!("{jobs} jobs x {replicas} replicas: {counts:?}");
+    counters.now() - before
+}
+
+/// Each replica in turn gives way to one with other definitions: what that costs for each, with all that is asked meanwhile.
+async fn rolling(replicas: usize) -> Counts {
+    let cluster = cluster(7);
+    let mut members = fleet(&cluster, 4, replicas, false).await;
+    let counters = Counters::of(&cluster);
+    cluster.sleep(SECOND * 15).await;
+    let before = counters.now();
+    let next = Spec::every(SECOND * 7200).min_term(SECOND * 3600);
+    for (n, old) in members.iter_mut().enumerate() {
+        let new = join(&cluster, &format!("s{n}"), 4, &next, false);
+        cluster.sleep(SECOND * 2).await;
+        let old = std::mem::replace(old, new);
+        old.drain();
+        cluster.sleep(SECOND).await;
+        old.tasks.crash();
+        cluster.sleep(SECOND * 2).await;
+    }
+    let counts = (counters.now() - before) / replicas as u64;
+    println!("replaced one of {replicas} replicas: {counts:?}");
     counts
 }
 
@@ -71,6 +140,15 @@ fn exponents(counts: &[Counts], of: impl Fn(&Counts) -> u64) -> Vec<f64> {
         .collect()
 }
 
+/// What is counted grows by no more than this exponent.
+fn grows(counts: &[Counts], most: f64, what: &str, of: impl Fn(&Counts) -> u64) {
+    let grow = exponents(counts, of);
+    assert!(
+        grow.iter().all(|it| *it <= most),
+        "{what} grow by {grow:?}: {counts:#?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn reads_do_not_grow_with_the_replicas() {
     for failover in [false, true] {
@@ -78,28 +156,80 @@ async fn reads_do_not_grow_with_the_replicas() {
         for replicas in [4, 8, 16] {
             counts.push(at_rest(8, replicas, failover).await);
         }
-        let reads = exponents(&counts, |counts| counts.reads);
-        assert!(reads.iter().all(|it| *it <= 0.2), "{reads:?}");
-        // Each replica reads wishes and documents, however little it watches: some calls a second, and not more in a larger fleet.
-        let calls = exponents(&counts, |counts| counts.calls);
-        assert!(calls.iter().all(|it| *it <= 1.1), "{calls:?}");
+        grows(&counts, 0.2, "reads", |counts| counts.reads);
+        grows(&counts, 1.0, "calls", |counts| counts.calls);
     }
+}
+
+/// What the jobs cost is more than what the replicas cost themselves: then bytes grow as little as reads do.
+#[tokio::test(start_paused = true)]
+async fn bytes_do_not_grow_with_the_replicas() {
+    let mut counts = Vec::new();
+    for replicas in [4, 8, 16] {
+        counts.push(at_rest(150, replicas, false).await);
+    }
+    grows(&counts, 0.2, "bytes", Counts::bytes);
+    grows(&counts, 0.2, "reads", |counts| counts.reads);
+    // Each replica more costs the same.
+    let more =
+        |pair: &[Counts], by: u64| (pair[1].bytes() - pair[0].bytes()) / by / COUNTED.as_secs();
+    let each = [more(&counts[0..2], 4), more(&counts[1..3], 8)];
+    assert!(each.iter().all(|bytes| *bytes < 1_200), "{each:?} a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_at_rest_makes_few_calls() {
+    let calls = |counts: Counts| counts.calls as f64 / COUNTED.as_secs_f64();
+    let (few, many) = (at_rest(8, 4, false).await, at_rest(8, 16, false).await);
+    let more = (calls(many) - calls(few)) / 12.0;
+    assert!(calls(few) / 4.0 < 1.5, "{few:?}");
+    assert!(more < 1.5, "{more} calls a second for each replica more");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_jobs_cost_grows_with_their_number_at_most() {
+    for failover in [false, true] {
+        let mut counts = Vec::new();
+        for jobs in [15, 30, 60] {
+            counts.push(at_rest(jobs, 6, failover).await);
+        }
+        grows(&counts, 1.1, "reads", |counts| counts.reads);
+        grows(&counts, 1.1, "calls", |counts| counts.calls);
+        grows(&counts, 1.1, "extensions", |counts| counts.extends);
+        grows(&counts, 1.1, "bytes", Counts::bytes);
+    }
+}
+
+/// Ticks cost what they cost, whichever replica takes them.
+#[tokio::test(start_paused = true)]
+async fn ticks_without_a_leader_cost_no_more_with_more_replicas_and_as_much_as_there_are() {
+    for failover in [false, true] {
+        let mut counts = Vec::new();
+        for replicas in [4, 8, 16] {
+            counts.push(by_tick(8, replicas, failover).await);
+        }
+        grows(&counts, 0.2, "reads", |counts| counts.reads);
+        grows(&counts, 1.0, "calls", |counts| counts.calls);
+    }
     let mut counts = Vec::new();
-    for jobs in [15, 30, 60] {
-        counts.push(at_rest(jobs, 6, false).await);
+    for jobs in [8, 16, 32] {
+        counts.push(by_tick(jobs, 4, false).await);
     }
-    for of in [
-        |c: &Counts| c.reads,
-        |c: &Counts| c.calls,
-        |c: &Counts| c.extends,
-    ] {
-        let grow = exponents(&counts, of);
-        assert!(grow.iter().all(|it| *it <= 1.1), "{grow:?}");
+    grows(&counts, 1.1, "reads", |counts| counts.reads);
+    grows(&counts, 1.1, "calls", |counts| counts.calls);
+    grows(&counts, 1.1, "bytes", Counts::bytes);
+}
+
+/// All of them hear of it, once.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_replaced_costs_what_there_are_of_others_at_most() {
+    let mut counts = Vec::new();
+    for replicas in [4, 8, 16] {
+        counts.push(rolling(replicas).await);
     }
+    grows(&counts, 1.1, "calls", |counts| counts.calls);
+    grows(&counts, 1.1, "documents", |counts| counts.docs);
+    grows(&counts, 1.1, "bytes", Counts::bytes);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,6 +27,7 @@ mod runs;
 mod same_seed;
 mod shards;
 mod slots;
+mod soak;
 mod spread;
 mod takeovers;
 mod terms;

@@ -16,7 +16,7 @@ use crate::{
     event::Events,
     fleet::Fleet,
     job::{Job, JobError, Outcome, Run, Spec},
-    lock::Locks,
+    lock::{Lives, Locks},
     node::{
         Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Page, Reply, Servers,
         memory::MemoryNode,
@@ -129,7 +129,7 @@ impl Counted {
 fn size_of(answer: &Answer) -> usize {
     match answer {
         Answer::Lives { docs, .. } => {
-            let lives = docs.iter().flatten();
+            let lives = docs.iter();
             40 + lives.map(|life| life.name.len() + 50).sum::<usize>()
         }
         Answer::Docs(docs) | Answer::Page(Page { docs, .. }) => {
@@ -285,4 +285,55 @@ async fn ticks_are_told_in_turn_and_read_by_those_who_show_them() {
         }
         crowd.sleep(SECOND * 3).await;
     }
+}
+
+/// Names are read of those parts of the directory alone in which something has changed: what comes of it is what a newcomer
+/// reads who knows nothing.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_who_lives_is_what_is_there_whatever_changes() {
+    let crowd = Crowd::of(0, 0, &Spec::every(SECOND));
+    let (locks, chance) = (crowd.locks(1), Chance::seeded(7));
+    let life = || SECOND * 2..SECOND * 7;
+    let read = || crowd.nodes[0].tally.read.load(Ordering::Relaxed);
+    let told = |lives: &Lives| -> BTreeMap<String, u64> {
+        let all = lives.newest().into_iter();
+        all.map(|(name, (rev, _))| (name.to_owned(), rev)).collect()
+    };
+    let (mut known, mut revs, mut costs) = (Lives::default(), [0_u64; 120], [0, 0]);
+    for step in 0..200 {
+        let changes = if step == 0 { 0 } else { chance.below(3) };
+        for n in (0..120).filter(|_| step % 20 == 0) {
+            // Signs of life, of most of them.
+            let name = format!("presence/{n}");
+            let n = usize::try_from(n).unwrap();
+            if revs[n] == 0 {
+                revs[n] = 1_000 * (n as u64 + 1);
+                let put = locks.put_doc(&name, revs[n], SECOND * 7, String::new());
+                put.await.unwrap();
+            } else if chance.hits(0.9) {
+                let touch = locks.touch_docs(vec![(name, revs[n])], SECOND * 7);
+                touch.await.unwrap();
+            }
+        }
+        for _ in 0..changes {
+            let n = usize::try_from(chance.below(120)).unwrap();
+            let name = format!("presence/{n}");
+            if chance.hits(0.3) {
+                locks.remove_doc(&name).await.unwrap();
+            } else {
+                revs[n] += 1;
+                let put = locks.put_doc(&name, revs[n], SECOND * 7, String::new());
+                put.await.unwrap();
+            }
+        }
+        crowd.sleep(SECOND / 5).await;
+        let before = read();
+        known = locks.living("presence/", life(), known).await.unwrap();
+        let between = read();
+        let anew = locks.living("presence/", life(), Lives::default());
+        let anew = anew.await.unwrap();
+        assert_eq!(told(&known), told(&anew), "step {step}");
+        costs = [costs[0] + between - before, costs[1] + read() - between];
+    }
+    assert!(costs[0] * 4 < costs[1], "{costs:?} bytes");
 }

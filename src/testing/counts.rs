@@ -1,12 +1,29 @@
 //! What a fleet costs its lock nodes, counted: for tests of how that grows with jobs and replicas.
+//!
+//! Bytes are estimated: what a Redis server would receive and send, as words with their lengths. A call weighs [`CALL`] on its
+//! way there and [`REPLY`] back; an operation its names and bodies and [`OPERATION`]; an answer what it tells and [`ANSWER`]. That is
+//! within a third of what `INFO` says at rest (`cargo bench --bench ticks -- rest`), and what matters here is how it grows.
 
 use std::{
-    ops::Sub,
+    ops::{Div, Sub},
     sync::{Arc, Mutex},
 };
 
 use super::cluster::Cluster;
-use crate::node::{Answer, Op, Reply, memory::Executed};
+use crate::node::{Answer, Doc, Op, Reply, memory::Executed};
+
+/// The script's name, the table's, the time, the guard's marker and the fleet's configuration, with all lengths.
+const CALL: usize = 330;
+/// The node's time, its marker and the fleet's configuration.
+const REPLY: usize = 60;
+/// Its code, times, tokens, rounds and owner.
+const OPERATION: usize = 90;
+/// Where it is more than a number: tokens, times and owner.
+const ANSWER: usize = 100;
+/// The revision and the rest of a life of a document that is named.
+const LIFE: usize = 40;
+/// A sum over revisions.
+const SUM: usize = 17;
 
 /// What one node was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +43,9 @@ pub(crate) struct Counts {
     /// Documents that were handed out, and the bytes of their bodies.
     pub(crate) docs: u64,
     pub(crate) bytes_read: u64,
+    /// About what a server would have received and sent.
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
 }
 
 /// Counts what the first node of a cluster is asked: the others are asked the same. Takes the place of the node's observer.
@@ -51,6 +71,11 @@ impl Counters {
 // === impl Counts ===
 
 impl Counts {
+    /// There and back.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.received + self.sent
+    }
+
     fn count(&mut self, executed: &Executed<'_>) {
         self.calls += 1;
         let mut looks = false;
@@ -71,9 +96,13 @@ impl Counts {
             }
         }
         self.looks += u64::from(looks);
+        let ops = executed.call.ops.iter().map(weight);
+        self.received += (CALL + ops.sum::<usize>()) as u64;
         let Ok(Reply { answers, .. }) = executed.result else {
             return;
         };
+        let told = answers.iter().map(weight_of_answer);
+        self.sent += (REPLY + told.sum::<usize>()) as u64;
         for answer in answers {
             let docs = match answer {
                 Answer::Docs(docs) => docs,
@@ -101,6 +130,66 @@ impl Sub for Counts {
             bytes_put: self.bytes_put - before.bytes_put,
             docs: self.docs - before.docs,
             bytes_read: self.bytes_read - before.bytes_read,
+            received: self.received - before.received,
+            sent: self.sent - before.sent,
         }
+    }
+}
+
+impl Div<u64> for Counts {
+    type Output = Self;
+
+    fn div(self, by: u64) -> Self {
+        Self {
+            calls: self.calls / by,
+            looks: self.looks / by,
+            reads: self.reads / by,
+            extends: self.extends / by,
+            acquires: self.acquires / by,
+            writes: self.writes / by,
+            puts: self.puts / by,
+            bytes_put: self.bytes_put / by,
+            docs: self.docs / by,
+            bytes_read: self.bytes_read / by,
+            received: self.received / by,
+            sent: self.sent / by,
+        }
+    }
+}
+
+/// About what an operation is on its way to a server.
+fn weight(op: &Op) -> usize {
+    let said = match op {
+        Op::Acquire { key, .. }
+        | Op::Extend { key, .. }
+        | Op::Confirm { key, .. }
+        | Op::Release { key, .. }
+        | Op::Read { key } => key.len(),
+        Op::Write { key, body, .. } => key.len() + body.len(),
+        Op::PutDoc { name, body, .. } => name.len() + body.len(),
+        Op::TouchDoc { name, .. } | Op::Doc { name } | Op::RemoveDoc { name } => name.len(),
+        Op::Living { dir, known, .. } => dir.len() + known.len() * SUM,
+        Op::DocNames { dir, .. } | Op::Docs { dir, .. } => dir.len(),
+        _ => 0,
+    };
+    said + OPERATION
+}
+
+/// About what an answer is on its way from a server.
+fn weight_of_answer(answer: &Answer) -> usize {
+    let of_doc = |doc: &Doc| doc.name.len() + doc.body.len() + LIFE;
+    match answer {
+        Answer::Done | Answer::Kept { .. } | Answer::Unadmitted => 4,
+        Answer::Granted { record, .. } => record.body.len() + ANSWER,
+        Answer::Docs(docs) => docs.iter().map(of_doc).sum::<usize>() + 4,
+        Answer::Page(page) => page.docs.iter().map(of_doc).sum::<usize>() + ANSWER / 2,
+        Answer::Lives { parts, docs, .. } => {
+            let lives = docs.iter().map(|life| life.name.len() + LIFE);
+            lives.sum::<usize>() + parts.len() * 5 + ANSWER / 2
+        }
+        Answer::View(view) | Answer::Refused(view) => {
+            view.key.len() + view.record.body.len() + ANSWER
+        }
+        _ => ANSWER,
     }
 }

@@ -76,6 +76,8 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
     let mut touch_at = ctx.clock.now() + pace.interval * PAGES_TOUCHED;
     let mut sign_at = ctx.clock.now();
     loop {
+        // First of all, so that it leaves with what else is asked at this beat.
+        sign(&mut teller, &mut sign_at, &ctx, pace).await;
         let mut presence = now(&me, &ctx, 0);
         presence.watches = watches(&ctx).await;
         let begun = ctx.clock.now();
@@ -132,7 +134,7 @@ async fn tell(
     }
     match changes.summary {
         Some(put) => {
-            *sign_at = ctx.clock.now() + pace.interval;
+            *sign_at = ctx.beat(pace.interval);
             put_summary(teller, put, ctx, pace).await;
         }
         None => sign(teller, sign_at, ctx, pace).await,
@@ -145,7 +147,7 @@ async fn sign(teller: &mut Teller, sign_at: &mut Moment, ctx: &Context, pace: Pa
     let Some(put) = teller.summary_now().filter(|_| *sign_at <= now) else {
         return;
     };
-    *sign_at = now + pace.interval;
+    *sign_at = ctx.beat(pace.interval);
     let touched = vec![(put.name.clone(), put.rev)];
     match ctx.locks.touch_docs(touched, pace.lifetime).await {
         Ok(missing) if missing.is_empty() => {}

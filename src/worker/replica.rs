@@ -56,9 +56,7 @@ impl Replica {
     /// Runs all jobs, following reloads, until the gate drains and everything has wound down.
     async fn run(self, changes: Changes, knows_jobs: oneshot::Sender<()>) {
         let ctx = self.ctx;
-        let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
-        let intents = intents.follow(locks, ctx.clock.clone(), ctx.local_status.clone());
-        let intents = ctx.spawn.spawn(intents);
+        let intents = ctx.spawn.spawn(ctx.intents.clone().follow(ctx.clone()));
         let recall =
             ctx.recall
                 .clone()

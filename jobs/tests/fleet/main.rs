@@ -49,6 +49,7 @@ mod ticks;
 mod views;
 #[path = "../shared/wait.rs"]
 mod wait;
+mod watchers;
 
 fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {
@@ -186,6 +187,10 @@ fn main() -> std::process::ExitCode {
     // For figures, not for every day.
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+        watchers::{
+            a_job_whose_leader_and_watchers_are_killed_is_led_again,
+            a_job_whose_leader_and_watchers_are_frozen_is_led_again,
+        },
     ];
     long.extend(on![embedded:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },

@@ -103,7 +103,7 @@ pub struct DocsRead {
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
     /// By node; `None` where it has not answered.
-    pub(super) nodes: Vec<Option<(u64, Vec<Life>)>>,
+    pub(super) nodes: Vec<Option<Vec<Life>>>,
 }
 
 impl Lives {
@@ -111,7 +111,7 @@ impl Lives {
     #[must_use]
     pub fn newest(&self) -> BTreeMap<&str, (u64, Duration)> {
         let mut newest: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
-        for life in self.nodes.iter().flatten().flat_map(|(_, docs)| docs) {
+        for life in self.nodes.iter().flatten().flatten() {
             let told = (life.rev, Duration::from_millis(life.left_ms));
             let known = newest.entry(&life.name).or_insert(told);
             *known = (*known).max(told);

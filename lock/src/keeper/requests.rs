@@ -20,8 +20,8 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{
-        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, UNKNOWN, Version, View,
-        gather, rules::LAST,
+        Admission, Answer, Cursor, Doc, Life, NodeError, Op, Record, Token, Version, View, gather,
+        rules::LAST, sum_of,
     },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
@@ -35,6 +35,9 @@ const LISTED: u32 = 500;
 
 /// The same of documents with their bodies.
 const READ: u32 = 100;
+
+/// In so many parts at most a directory is compared in which something has changed.
+const MOST_PARTS: usize = 64;
 
 /// Documents that are touched in one call.
 const TOUCHED: usize = 250;
@@ -290,33 +293,16 @@ impl Shared {
     ) -> Result<Lives, LockError> {
         let links = &self.cluster.links;
         known.nodes.resize(links.len(), None);
-        let asked = links.iter().zip(&known.nodes).map(|(link, known)| {
-            link.send(vec![Op::Living {
-                dir: dir.to_owned(),
-                least: life.start,
-                most: life.end,
-                known: known.as_ref().map_or(UNKNOWN, |(sum, _)| *sum),
-            }])
-        });
+        let asked = links
+            .iter()
+            .zip(&mut known.nodes)
+            .map(async |(link, known)| {
+                let told = who_lives(link, dir, &life, known.take()).await;
+                told.map(|told| *known = Some(told))
+                    .map_err(|trouble| (link.name().to_owned(), trouble))
+            });
         let answers = futures_util::future::join_all(asked).await;
-        let mut failed = Vec::new();
-        for ((link, node), answer) in links.iter().zip(&mut known.nodes).zip(answers) {
-            let told = answer.map(|answers| answers.into_iter().next());
-            match told {
-                Ok(Some(Answer::Lives { docs: None, .. })) if node.is_some() => {}
-                Ok(Some(Answer::Lives { sum, docs })) => {
-                    *node = Some((sum, docs.unwrap_or_default()))
-                }
-                Ok(other) => {
-                    failed.push((link.name().to_owned(), no_docs(&other)));
-                    *node = None;
-                }
-                Err(trouble) => {
-                    failed.push((link.name().to_owned(), trouble));
-                    *node = None;
-                }
-            }
-        }
+        let failed = answers.into_iter().filter_map(Result::err).collect();
         match known.nodes.iter().any(Option::is_some) {
             true => Ok(known),
             false => Err(LockError::NoQuorum(self.troubles(failed))),
@@ -589,6 +575,44 @@ async fn docs_of(link: &Link, which: &Which) -> Result<Vec<Doc>, NodeError> {
         }
     }
     Ok(all.into_values().collect())
+}
+
+/// Which documents of a directory live on one node, after what was known of it: names of those parts alone in which anything has
+/// changed.
+async fn who_lives(
+    link: &Link,
+    dir: &str,
+    life: &Range<Duration>,
+    known: Option<Vec<Life>>,
+) -> Result<Vec<Life>, NodeError> {
+    let ask = async |known: Vec<u64>| {
+        let op = Op::Living {
+            dir: dir.to_owned(),
+            least: life.start,
+            most: life.end,
+            known,
+        };
+        match link.send(vec![op]).await?.into_iter().next() {
+            Some(Answer::Lives { sum, parts, docs }) => Ok((sum, parts, docs)),
+            other => Err(no_docs(&other)),
+        }
+    };
+    let Some(mut known) = known else {
+        return ask(Vec::new()).await.map(|(_, _, docs)| docs);
+    };
+    let whole = sum_of(known.iter().map(|life| life.rev));
+    if ask(vec![whole]).await?.0 == whole {
+        return Ok(known);
+    }
+    let of = (known.len() / 4).next_power_of_two().clamp(2, MOST_PARTS) as u64;
+    let sum_in = |part| {
+        let revisions = known.iter().map(|life| life.rev);
+        sum_of(revisions.filter(|rev| rev % of == part))
+    };
+    let (_, parts, docs) = ask((0..of).map(sum_in).collect()).await?;
+    known.retain(|life| !parts.contains(&(life.rev % of)));
+    known.extend(docs);
+    Ok(known)
 }
 
 fn no_docs(answer: &Option<Answer>) -> NodeError {

@@ -114,11 +114,18 @@ pub const MOST_NAMES: usize = 64_000;
 
 /// Documents that [`Op::Living`] tells of at most.
 #[doc(hidden)]
-pub const MOST_LIVING: usize = 2000;
+pub const MOST_LIVING: usize = 10_000;
 
-/// No sum of revisions: see [`Op::Living`].
+/// Stands for documents of these revisions, whichever comes first. Revisions of different documents begin at different times:
+/// one that takes the place of another changes the sum.
 #[doc(hidden)]
-pub const UNKNOWN: u64 = 1 << 53;
+#[must_use]
+pub fn sum_of(revisions: impl IntoIterator<Item = u64>) -> u64 {
+    // Half of what Lua counts exactly, so that no addition is beyond that.
+    const END: u64 = 1 << 52;
+    let all = revisions.into_iter();
+    all.fold(0, |sum, rev| (sum + rev % END + 1) % END)
+}
 
 /// Adds what a page shows of a directory, by name: what comes or goes meanwhile may be on two pages, and the last one counts.
 pub(crate) fn gather(all: &mut BTreeMap<String, Doc>, docs: impl IntoIterator<Item = Doc>) {
@@ -470,8 +477,10 @@ pub enum Answer {
     Lives {
         /// Stands for all names and revisions.
         sum: u64,
-        /// Which they are, in any order; `None` while the sum is the one that is known.
-        docs: Option<Vec<Life>>,
+        /// The parts that are named, where its sender knows several.
+        parts: Vec<u64>,
+        /// Those that are named, in any order.
+        docs: Vec<Life>,
     },
     /// This operation alone was not done, and this is no vote: why. The others of its call were.
     Failed(NodeError),

@@ -194,7 +194,7 @@ pub enum Op {
         ttl: Duration,
     },
     /// Which documents of one directory live for `least` more and `most` at most: so are those that were stored or touched
-    /// of late. A sum over their revisions stands for all of them, and they are named only where it is another than what
+    /// of late. [Sums](super::sum_of) over their revisions stand for them, and they are named only where those are others than what
     /// its sender knows. [`MOST_LIVING`](super::MOST_LIVING) at most, those that end first. Answers [`Answer::Lives`].
     Living {
         /// As in [`Op::Docs`].
@@ -203,8 +203,10 @@ pub enum Op {
         least: Duration,
         /// What ends later is left out: the node's clock was set back since it was stored, or it is none of these.
         most: Duration,
-        /// The sum of the last answer of this node; [`UNKNOWN`](super::UNKNOWN) asks for all names.
-        known: u64,
+        /// What its sender knows. Nothing: all are named. One sum, over all: none is named, the answer's sum tells whether
+        /// anything has changed. Several: the documents are shared out by their revision modulo the number of sums, and named
+        /// where that of their part is another.
+        known: Vec<u64>,
     },
     /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
     Doc {

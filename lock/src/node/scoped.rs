@@ -101,7 +101,6 @@ impl<N: Node> Scoped<N> {
                 .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
             Answer::Lives { docs, .. } => docs
                 .iter_mut()
-                .flatten()
                 .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
             Answer::Granted { .. }
             | Answer::Kept { .. }

@@ -136,6 +136,7 @@ macro_rules! every_case {
                 a_touched_document_lives_on_and_says_what_it_said,
                 what_cannot_be_touched_has_to_be_stored_anew,
                 a_directory_tells_who_lives_and_at_rest_a_sum_alone,
+                of_a_directory_those_parts_are_named_in_which_anything_has_changed,
                 a_list_shows_locks_and_claims_by_prefix,
                 reading_changes_nothing,
                 names_and_bodies_may_contain_anything,

@@ -509,7 +509,9 @@ impl World {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
                 least: Duration::from_secs(30),
                 most: Duration::from_secs(90),
-                known: self.chance.below(20),
+                known: (0..self.chance.below(4))
+                    .map(|_| self.chance.below(20))
+                    .collect(),
             },
             3 => Op::DocNames {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
@@ -552,14 +554,15 @@ fn timeless(answer: Answer) -> Answer {
             views: page.views.into_iter().map(view).collect(),
             ..page
         }),
-        Answer::Lives { sum, docs } => Answer::Lives {
+        Answer::Lives {
             sum,
-            docs: docs.map(|mut docs| {
-                docs.sort();
-                docs.iter_mut().for_each(|doc| doc.left_ms = 0);
-                docs
-            }),
-        },
+            parts,
+            mut docs,
+        } => {
+            docs.sort();
+            docs.iter_mut().for_each(|doc| doc.left_ms = 0);
+            Answer::Lives { sum, parts, docs }
+        }
         Answer::Admission(admission) => Answer::Admission(Admission {
             incarnation: String::new(),
             ..admission

@@ -190,6 +190,7 @@ fn main() {
             lists_show_locks_and_claims_by_prefix,
             documents_are_replaced_by_larger_revisions_only,
             no_page_of_documents_keeps_a_server_for_long,
+            a_look_at_who_lives_costs_no_more_the_more_there_are,
             no_page_of_the_table_keeps_a_server_for_long,
             one_call_is_one_step,
         },

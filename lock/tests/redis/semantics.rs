@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use watchkeeper_lock::node::{
     Answer, Call, Cursor, Doc, Kind, Node, NodeError, NodeMs, Op, Page, Token, Version,
-    redis::RedisNode,
+    redis::RedisNode, sum_of,
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -460,6 +460,72 @@ pub(crate) fn no_page_of_documents_keeps_a_server_for_long() {
     });
 }
 
+/// Each replica of a fleet looks at all of them again and again.
+pub(crate) fn a_look_at_who_lives_costs_no_more_the_more_there_are() {
+    run(async {
+        let mut cost = Vec::new();
+        for many in [20, 2_000] {
+            let server = RedisServer::start();
+            let node = client(&server);
+            let put = |n: usize, rev: u64| Op::PutDoc {
+                name: format!("presence/{n}"),
+                rev,
+                ttl: TTL,
+                body: "a short body".into(),
+            };
+            for some in (0..many).collect::<Vec<_>>().chunks(250) {
+                let ops = some.iter().map(|n| put(*n, *n as u64)).collect();
+                send(&node, ops).await.unwrap();
+            }
+            let look = async |sums: Vec<u64>| {
+                let living = Op::Living {
+                    dir: "presence/".into(),
+                    least: TTL / 2,
+                    most: TTL,
+                    known: sums,
+                };
+                server.raw(&["CONFIG", "RESETSTAT"]);
+                let answer = ask(&node, living).await;
+                (answer, commands_of(&server))
+            };
+            let (Answer::Lives { sum, docs, .. }, _) = look(vec![]).await else {
+                panic!("no lives");
+            };
+            assert_eq!(docs.len(), many);
+            assert_eq!(sum, sum_of(0..many as u64));
+            look(vec![sum]).await;
+            let (_, at_rest) = look(vec![sum]).await;
+            // One of them tells something else: its document is read once, and not by each who looks.
+            ask(&node, put(7, 10_007)).await;
+            let (_, first) = look(vec![sum]).await;
+            let (_, second) = look(vec![sum]).await;
+            // A sign of life changes nothing.
+            let touch = Op::TouchDoc {
+                name: "presence/7".into(),
+                rev: 10_007,
+                ttl: TTL,
+            };
+            ask(&node, touch).await;
+            let (_, touched) = look(vec![sum]).await;
+            assert_eq!((at_rest, at_rest), (second, touched));
+            cost.push((at_rest, first));
+        }
+        let [(few, few_first), (many, many_first)] = cost[..] else {
+            panic!("{cost:?}");
+        };
+        assert!(few == many && many < 12, "{cost:?} commands");
+        assert!(many_first < few_first + 8, "{cost:?} commands");
+    });
+}
+
+fn commands_of(server: &RedisServer) -> usize {
+    let told = server.raw(&["INFO", "commandstats"]);
+    let calls = told
+        .lines()
+        .filter_map(|line| line.split_once(":calls=")?.1.split_once(','));
+    calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum()
+}
+
 /// As with documents: what one page looks at does not grow with the table. A listing that finds nothing shows how much each page
 /// passes over.
 pub(crate) fn no_page_of_the_table_keeps_a_server_for_long() {
@@ -537,11 +603,7 @@ async fn pages(
         let Answer::Page(page) = ask(node, op(from)).await else {
             panic!("no page");
         };
-        let told = server.raw(&["INFO", "commandstats"]);
-        let calls = told
-            .lines()
-            .filter_map(|line| line.split_once(":calls=")?.1.split_once(','));
-        let commands = calls.filter_map(|(n, _)| n.parse::<usize>().ok()).sum();
+        let commands = commands_of(server);
         next = page.next.clone();
         pages.push((page, commands));
     }

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     config::Config,
     lock::FleetConfig,
-    node::{Answer, Call, Cursor, Life, Node, NodeError, NodeFacts, Op, Page, UNKNOWN},
+    node::{Answer, Call, Cursor, Life, Node, NodeError, NodeFacts, Op, Page},
     worker::store,
 };
 
@@ -112,16 +112,15 @@ impl Guarded {
                 dir: PRESENCE.to_owned(),
                 least: Duration::from_millis(1),
                 most: MOST_LIFE,
-                known: UNKNOWN,
+                known: Vec::new(),
             };
             let answers = self.ask(n, vec![living]).await;
             let answers = answers.map_err(|trouble| {
                 failed(node.name(), &format!("{trouble}; all nodes are needed"))
             })?;
-            let Some(Answer::Lives { docs, .. }) = answers.into_iter().next() else {
+            let Some(Answer::Lives { mut docs, .. }) = answers.into_iter().next() else {
                 return Err(failed(node.name(), "it gives no sensible answer"));
             };
-            let mut docs = docs.unwrap_or_default();
             docs.sort();
             all.push(docs);
         }

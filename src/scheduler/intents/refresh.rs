@@ -17,7 +17,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{super::LocalStatus, Intents, Known};
+use super::{super::Context, Intents, Known};
 use crate::{
     clock::Clock,
     intent::{self, Intent, Outstanding, TriggerState},
@@ -30,19 +30,19 @@ const MOST_WRITES: usize = 64;
 
 impl Intents {
     /// Reads and writes until the task is dropped.
-    pub(crate) async fn follow(self, locks: Locks, clock: Clock, status: LocalStatus) {
+    pub(crate) async fn follow(self, ctx: Context) {
         let mut told = 0;
         loop {
-            let _ = self.refresh(&locks).await;
+            let _ = self.refresh(&ctx.locks).await;
             let seen = self.seen();
             if std::mem::replace(&mut told, seen) != seen {
                 // The other replicas, and the client that asked, read in the presence documents which replicas know.
-                status.told();
+                ctx.local_status.told();
             }
             tokio::select! {
                 biased;
                 () = self.0.said.notified() => {}
-                () = clock.sleep(self.pace()) => {}
+                () = ctx.clock.sleep_until(ctx.beat(self.pace())) => {}
             }
         }
     }

@@ -110,6 +110,18 @@ impl NodeState {
         self.rows.iter().map(|(name, row)| (name.as_str(), row))
     }
 
+    /// The documents by name, with the lengths of their bodies.
+    pub fn documents(&self) -> impl Iterator<Item = (&str, usize)> {
+        let docs = self.docs.iter();
+        docs.map(|(name, doc)| (name.as_str(), doc.body.len()))
+    }
+
+    /// The bodies of locks by key, with their lengths.
+    pub fn bodies(&self) -> impl Iterator<Item = (&str, usize)> {
+        let bodies = self.bodies.iter();
+        bodies.map(|(key, body)| (key.as_str(), body.record.body.len()))
+    }
+
     /// Names of all locks in which a lease stands, ended or not.
     pub fn held(&self) -> impl Iterator<Item = &str> {
         let rows = self.rows().filter(|(_, row)| match row {

@@ -12,6 +12,7 @@
 //! | `{NS}:2:b` | hash: bodies by `KEY`, of which the table knows version and length: one that does not fit was damaged |
 //! | `{NS}:2:doc:NAME` | hash: a document |
 //! | `{NS}:2:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
+//! | `{NS}:2:revs:DIR` | hash: revisions of the same by name, and what they come to; of directories that are asked who lives, for a minute |
 //! | `{NS}:2:w:KEY` | sorted set: the tickets of those who queue for a lock, in order |
 //! | `{NS}:2:we:KEY` | sorted set: the same by the time until which each place is kept |
 //! | `{NS}:2:ch` | channel: `OWNER KEY` at a release for which a client waits; `OWNER>TICKET KEY` where one queues |

@@ -585,7 +585,7 @@ impl<R: Rows> Turn<'_, R> {
                 least,
                 most,
                 known,
-            } => self.living(dir, (*least, *most), *known),
+            } => self.living(dir, (*least, *most), known),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
             Op::Admission => self.admission(),

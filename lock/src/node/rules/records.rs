@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Body, DocName, Entry, LIMIT, Row, Rows, Stored, Turn, directory, later, walk::after};
-use crate::node::{Answer, Cursor, Doc, Life, MOST_LIVING, Page, Record, Version};
+use super::{Body, DocName, Entry, Row, Rows, Stored, Turn, directory, later, walk::after};
+use crate::node::{Answer, Cursor, Doc, Life, MOST_LIVING, Page, Record, Version, sum_of};
 
 /// Names of a directory that are looked at in one step.
 const STEP: usize = 500;
@@ -97,7 +97,7 @@ impl<R: Rows> Turn<'_, R> {
         &mut self,
         dir: &str,
         (least, most): (Duration, Duration),
-        known: u64,
+        known: &[u64],
     ) -> Result<Answer, R::Error> {
         let (first, last) = (later(self.now, least), later(self.now, most));
         let (mut found, mut from) = (Vec::new(), Some(String::new()));
@@ -110,19 +110,30 @@ impl<R: Rows> Turn<'_, R> {
                 lives && directory(&doc.name) == dir
             }));
         }
+        let sum = sum_of(found.iter().map(|doc| doc.rev));
+        let (all, of) = (known.is_empty(), known.len() as u64);
+        let parts: Vec<u64> = match known {
+            [] | [_] => Vec::new(),
+            _ => {
+                let sum_in = |part| {
+                    let revisions = found.iter().map(|doc| doc.rev);
+                    sum_of(revisions.filter(|rev| rev % of == part))
+                };
+                let parts = (0..).zip(known);
+                let others = parts.filter(|(part, known)| sum_in(*part) != **known);
+                others.map(|(part, _)| part).collect()
+            }
+        };
+        found.retain(|doc| all || parts.contains(&(doc.rev % of)));
         found.sort_by(|a, b| (a.until, &a.name).cmp(&(b.until, &b.name)));
         found.truncate(MOST_LIVING);
-        // Revisions of different documents begin at different times: one that takes the place of another changes the sum.
-        let sum = found.iter().fold(0, |sum, doc| (sum + doc.rev + 1) % LIMIT);
-        let docs = (sum != known).then(|| {
-            let life = |doc: DocName| Life {
-                left_ms: doc.until.0.saturating_sub(self.now.0),
-                name: doc.name,
-                rev: doc.rev,
-            };
-            found.into_iter().map(life).collect()
-        });
-        Ok(Answer::Lives { sum, docs })
+        let life = |doc: DocName| Life {
+            left_ms: doc.until.0.saturating_sub(self.now.0),
+            name: doc.name,
+            rev: doc.rev,
+        };
+        let docs = found.into_iter().map(life).collect();
+        Ok(Answer::Lives { sum, parts, docs })
     }
 
     pub(super) fn doc(&mut self, name: &str) -> Result<Answer, R::Error> {

@@ -1,6 +1,6 @@
 //! Records, documents, and looking at them.
 
-use watchkeeper_lock::node::{Doc, Kind::Lock, Life, UNKNOWN};
+use watchkeeper_lock::node::{Doc, Kind::Lock, Life, sum_of};
 
 use super::*;
 
@@ -320,25 +320,69 @@ pub(crate) async fn a_directory_tells_who_lives_and_at_rest_a_sum_alone(lab: Lab
         put("a/below/it", 1, LONG, ""),
     ];
     ask_all(&*node, ops).await;
-    let (sum, found) = living(&*node, (least, most), UNKNOWN).await;
-    let mut found = found.unwrap();
+    let (sum, _, mut found) = living(&*node, (least, most), vec![]).await;
     found.sort();
     let told: Vec<_> = found.iter().map(|life| (&*life.name, life.rev)).collect();
     assert_eq!(told, [("a/one", 100), ("a/two", 2_000)]);
+    assert_eq!(sum, sum_of([2_000, 100]));
     let most_ms = u64::try_from(most.as_millis()).unwrap();
     assert!(found.iter().all(|life| life.left_ms <= most_ms));
     assert!(found.iter().all(|life| life.left_ms > most_ms / 2));
+    let sum = async || {
+        let (sum, parts, found) = living(&*node, (least, most), vec![7]).await;
+        assert_eq!((parts, found), (vec![], vec![]), "a sum alone");
+        sum
+    };
+    for _ in 0..2 {
+        assert_eq!(sum().await, sum_of([100, 2_000]));
+    }
     assert_eq!(touch(&*node, "a/one", 100).await, Answer::Done);
-    assert_eq!(living(&*node, (least, most), sum).await, (sum, None));
+    assert_eq!(sum().await, sum_of([100, 2_000]));
     ask(&*node, put("a/one", 101, LONG, "new")).await;
-    let (next, found) = living(&*node, (least, most), sum).await;
-    assert!(next != sum && found.unwrap().len() == 2);
+    assert_eq!(sum().await, sum_of([101, 2_000]));
     let name = "a/two".to_owned();
     ask(&*node, Op::RemoveDoc { name }).await;
-    let (_, found) = living(&*node, (least, most), next).await;
-    assert_eq!(found.unwrap().len(), 1);
-    let (_, none) = living(&*node, (most * 3, most * 4), UNKNOWN).await;
-    assert_eq!(none.unwrap(), []);
+    assert_eq!(sum().await, sum_of([101]));
+    // Who is touched again is there again, and who is not has gone.
+    assert_eq!(touch(&*node, "a/too-long", 1).await, Answer::Done);
+    assert_eq!(sum().await, sum_of([101, 1]));
+    ask(&*node, put("a/one", 102, SHORT, "")).await;
+    assert_eq!(sum().await, sum_of([1]));
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    ask(&*node, put("a/one", 103, LONG, "")).await;
+    assert_eq!(sum().await, sum_of([1, 103]));
+    let (none, _, found) = living(&*node, (most * 3, most * 4), vec![]).await;
+    assert_eq!((none, found), (0, vec![]));
+}
+
+pub(crate) async fn of_a_directory_those_parts_are_named_in_which_anything_has_changed(lab: Lab) {
+    let node = lab.client().await;
+    let life = (SHORT, LONG);
+    let name = |rev: u64| format!("a/{}", rev % 100);
+    let puts = (100..140).map(|rev| put(&name(rev), rev, LONG, ""));
+    ask_all(&*node, puts.collect()).await;
+    let sums = |known: &[u64]| -> Vec<u64> {
+        let part = |part| sum_of(known.iter().copied().filter(|rev| rev % 8 == part));
+        (0..8).map(part).collect()
+    };
+    let mut known: Vec<u64> = (100..140).collect();
+    let (sum, parts, found) = living(&*node, life, sums(&known)).await;
+    assert_eq!((sum, parts, found), (sum_of(known.clone()), vec![], vec![]));
+    // One is another, one has gone, one is new.
+    ask(&*node, put(&name(107), 207, LONG, "")).await;
+    let gone = name(104);
+    ask(&*node, Op::RemoveDoc { name: gone }).await;
+    ask(&*node, put("a/new", 328, LONG, "")).await;
+    let (sum, parts, found) = living(&*node, life, sums(&known)).await;
+    assert_eq!(parts, [0, 3, 7], "those of 328 and 104, of 107, of 207");
+    known.retain(|rev| !parts.contains(&(rev % 8)));
+    known.extend(found.iter().map(|life| life.rev));
+    known.sort_unstable();
+    let others = (100..140).filter(|rev| ![104, 107].contains(rev));
+    let all: Vec<u64> = others.chain([207, 328]).collect();
+    assert_eq!((sum, &known), (sum_of(all.clone()), &all));
+    assert!(found.len() < 20, "{} names", found.len());
 }
 
 pub(crate) async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
@@ -451,8 +495,8 @@ async fn touch(node: &dyn Node, name: &str, rev: u64) -> Answer {
 async fn living(
     node: &dyn Node,
     (least, most): (Duration, Duration),
-    known: u64,
-) -> (u64, Option<Vec<Life>>) {
+    known: Vec<u64>,
+) -> (u64, Vec<u64>, Vec<Life>) {
     let dir = "a/".to_owned();
     let op = Op::Living {
         dir,
@@ -461,7 +505,7 @@ async fn living(
         known,
     };
     match ask(node, op).await {
-        Answer::Lives { sum, docs } => (sum, docs),
+        Answer::Lives { sum, parts, docs } => (sum, parts, docs),
         other => panic!("no lives: {other:?}"),
     }
 }

@@ -296,12 +296,31 @@ local function rare(code)
     misfits[#misfits + 1] = key
     return nil
   end
+  -- Of a directory that is asked again and again who lives there: revisions by name, and what those of all names in the index come
+  -- to, under a name that lies in another directory. It spares reading a document each for nothing, and is made anew each minute.
+  local function revs_of(dir) return base .. 'revs:' .. dir end
+  local function whole(number)
+    number = number and #number <= 16 and find(number, '^%d+$') and number_of(number)
+    return number and number < 9007199254740992 and number
+  end
+  local function remember(dir, fields)
+    local revs = revs_of(dir)
+    if full or #fields == 0 or try('HSET', revs, unpack(fields)) == nil then return end
+    if call('PTTL', revs) < 0 then call('PEXPIRE', revs, 60000) end
+  end
+  -- Something in it is not what it was: this document, where one is named.
+  local function moved(dir, ...)
+    if try('HDEL', revs_of(dir), dir .. '/', ...) == nil then call('DEL', revs_of(dir)) end
+  end
   -- A page of a directory's names, as they lie: each with its score. What has ended goes, a page at a time too.
   local function names_in(dir, from, count)
     local index = index_of(dir)
     local gone = try('ZRANGEBYSCORE', index, '-inf', '(' .. now, 'LIMIT', 0, count)
     if gone == nil then return { '0', {} } end
-    if #gone > 0 then call('ZREM', index, unpack(gone)) end
+    if #gone > 0 then
+      call('ZREM', index, unpack(gone))
+      moved(dir)
+    end
     return call('ZSCAN', index, from, 'COUNT', count)
   end
   -- The revision that stands there. What is none of ours counts as absent, like a key of another type.
@@ -317,6 +336,47 @@ local function rare(code)
     if rev then found[#found + 1] = { name, rev, doc[2] or '' } end
   end
 
+  -- In the order of the names; false where none stands.
+  local function revisions_of(dir, names)
+    local all, news = {}, {}
+    for from = 1, #names, 500 do
+      local upto = math.min(from + 499, #names)
+      local known = try('HMGET', revs_of(dir), unpack(names, from, upto)) or {}
+      for i = from, upto do
+        local rev = whole(known[i - from + 1])
+        if not rev then
+          local there = try('HGET', doc_key(names[i]), 'rev')
+          rev = there and revision(there, names[i])
+          if rev then
+            news[#news + 1], news[#news + 2] = names[i], format('%.0f', rev)
+          end
+        end
+        all[i] = rev or false
+      end
+      remember(dir, news)
+      news = {}
+    end
+    return all
+  end
+  -- Revisions of different documents begin at different times: one that takes the place of another changes the sum. No
+  -- addition is beyond what is counted exactly.
+  local function sum_of(revs, sum)
+    for i = 1, #revs do
+      if revs[i] then sum = (sum + revs[i] % 4503599627370496 + 1) % 4503599627370496 end
+    end
+    return sum
+  end
+  local function total_of(dir)
+    local any = try('ZRANGE', index_of(dir), 0, 0)
+    if not any or #any == 0 then return 0 end
+    local total = whole(try('HGET', revs_of(dir), dir .. '/'))
+    if not total then
+      total = sum_of(revisions_of(dir, call('ZRANGE', index_of(dir), 0, -1)), 0)
+      remember(dir, { dir .. '/', format('%.0f', total) })
+    end
+    return total
+  end
+
   if code == 'put_doc' then
     local name, rev, ttl, body = args(4)
     local doc, index = doc_key(name), index_of(directory(name))
@@ -326,6 +386,7 @@ local function rare(code)
     if stored and number_of(rev) <= stored then return DONE end
     -- What is there already goes on.
     if full and not stored then return FULL end
+    moved(directory(name), name)
     call('HSET', doc, 'rev', rev, 'body', body)
     call('PEXPIRE', doc, ttl)
     if try('ZADD', index, later(ttl), name) == nil then
@@ -369,28 +430,53 @@ local function rare(code)
     if not stored or stored < number_of(rev) then return { DOCS, {}, {} } end
     if stored == number_of(rev) then
       call('PEXPIRE', doc, ttl)
-      if try('ZADD', index, later(ttl), name) == nil then return { DOCS, {}, misfits } end
+      local added = try('ZADD', index, later(ttl), name)
+      if added == nil then return { DOCS, {}, misfits } end
+      if added == 1 then moved(directory(name)) end
       outlive(index, ttl)
     end
     return DONE
   end
-  -- Revisions of different documents begin at different times: one that takes the place of another changes the sum.
   if code == 'living' then
     local dir, least, most, known = args(4)
-    local index, sum, found = index_of(dir), 0, {}
+    local index, first, last = index_of(dir), later(least), later(most)
     local gone = try('ZRANGEBYSCORE', index, '-inf', '(' .. now, 'LIMIT', 0, 500)
-    if gone and #gone > 0 then call('ZREM', index, unpack(gone)) end
-    local lives = gone and try('ZRANGEBYSCORE', index, later(least), later(most), 'WITHSCORES', 'LIMIT', 0, 2000) or {}
+    if gone and #gone > 0 then
+      call('ZREM', index, unpack(gone))
+      moved(dir)
+    end
+    local sums = {}
+    for sum in string.gmatch(known, '%d+') do sums[#sums + 1] = number_of(sum) end
+    local of = #sums
+    if of == 1 then
+      -- Looked at again and again: all of them, without the few that are not asked for.
+      local early = gone and try('ZRANGEBYSCORE', index, '-inf', '(' .. first) or {}
+      local late = gone and try('ZRANGEBYSCORE', index, '(' .. last, '+inf') or {}
+      local left = sum_of(revisions_of(dir, early), sum_of(revisions_of(dir, late), 0))
+      return { LIVES, (total_of(dir) - left) % 4503599627370496, {}, {}, misfits }
+    end
+    local names, ends, told, parts, found = {}, {}, {}, {}, {}
+    local lives = gone and try('ZRANGEBYSCORE', index, first, last, 'WITHSCORES') or {}
     for i = 1, #lives, 2 do
-      local there = try('HGET', doc_key(lives[i]), 'rev')
-      local rev = there and revision(there, lives[i])
-      if rev then
-        sum = (sum + rev + 1) % 9007199254740992
-        found[#found + 1] = { lives[i], rev, number_of(lives[i + 1]) - now }
+      names[#names + 1], ends[#ends + 1] = lives[i], lives[i + 1]
+    end
+    local revs, come_to = revisions_of(dir, names), {}
+    if of > 1 then
+      for i = 1, #names do
+        if revs[i] then come_to[revs[i] % of] = sum_of({ revs[i] }, come_to[revs[i] % of] or 0) end
+      end
+      for part = 0, of - 1 do
+        if (come_to[part] or 0) ~= sums[part + 1] then
+          told[part], parts[#parts + 1] = true, part
+        end
       end
     end
-    if sum == number_of(known) then return { LIVES, sum, 0, {}, misfits } end
-    return { LIVES, sum, 1, found, misfits }
+    for i = 1, #names do
+      if revs[i] and (of == 0 or told[revs[i] % of]) and #found < 10000 then
+        found[#found + 1] = { names[i], revs[i], number_of(ends[i]) - now }
+      end
+    end
+    return { LIVES, sum_of(revs, 0), parts, found, misfits }
   end
   if code == 'doc' then
     local found = {}
@@ -401,6 +487,7 @@ local function rare(code)
     local name = args(1)
     call('DEL', doc_key(name))
     try('ZREM', index_of(directory(name)), name)
+    moved(directory(name), name)
     return DONE
   end
 

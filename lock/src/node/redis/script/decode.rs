@@ -121,11 +121,12 @@ impl<'a> Scene<'a> {
                 Answer::Docs(docs)
             }
             14 => {
-                let (sum, told) = (f.unsigned()?, f.int()? == 1);
+                let sum = f.unsigned()?;
+                let part = |value| Fields(vec![value].into_iter()).unsigned();
+                let parts = f.list()?.into_iter().map(part).collect::<Result<_, _>>()?;
                 let docs = f.list()?.into_iter().map(life).collect::<Result<_, _>>()?;
                 self.misfits.extend(texts(f.list_or_none()?)?);
-                let docs = told.then_some(docs);
-                Answer::Lives { sum, docs }
+                Answer::Lives { sum, parts, docs }
             }
             11 => Answer::Broken(self.view(key, &mut f)?),
             13 => Answer::Admission(admission(&mut f)?),

@@ -367,7 +367,8 @@ impl Args {
                 known,
             } => {
                 let (least, most) = (millis(*least), millis(*most));
-                self.texts(&["living", dir, &least, &most, &known.to_string()]);
+                let known: Vec<String> = known.iter().map(u64::to_string).collect();
+                self.texts(&["living", dir, &least, &most, &known.join(" ")]);
             }
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),

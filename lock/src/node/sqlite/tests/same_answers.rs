@@ -140,7 +140,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (prefix(), from()).prop_map(|(dir, from)| Op::DocNames { dir, from, count: 9 }),
         1 => name().prop_map(|name| Op::Doc { name }),
         1 => (name(), 0..4_u64, ttl()).prop_map(|(name, rev, ttl)| Op::TouchDoc { name, rev, ttl }),
-        1 => (prefix(), ttl(), 0..9_u64).prop_map(|(dir, least, known)| {
+        1 => (prefix(), ttl(), prop::collection::vec(0..9_u64, 0..4)).prop_map(|(dir, least, known)| {
             Op::Living { dir, least, most: least * 2, known }
         }),
         1 => name().prop_map(|name| Op::RemoveDoc { name }),

@@ -1,0 +1,67 @@
+//! Few replicas watch what one leads: all of them are killed or frozen together with it. Costs a quarter of a minute for each way.
+
+use std::time::Duration;
+
+use crate::{
+    fleet::{Fleet, TTL},
+    store::Store,
+    wait::{SOON, pause, takeover_limit},
+};
+
+const REPLICAS: usize = 6;
+/// Others watch nothing while these do.
+const WATCHERS: usize = 3;
+/// As long as a sign of life counts, and a look at the others; a ttl; an election.
+const LED_AGAIN: Duration = Duration::from_secs(20);
+
+const IDLE: &str = "
+[jobs.idle]
+kind = \"heartbeat\"
+schedule = \"@every 24h\"
+min_term = \"1h\"
+";
+
+pub(crate) fn a_job_whose_leader_and_watchers_are_killed_is_led_again(store: Store) {
+    all_at_once(store, |fleet, worker| drop(fleet.kill(worker)));
+}
+
+pub(crate) fn a_job_whose_leader_and_watchers_are_frozen_is_led_again(store: Store) {
+    all_at_once(store, |fleet, worker| drop(fleet.freeze(worker)));
+}
+
+fn all_at_once(store: Store, strike: impl Fn(&mut Fleet, usize)) {
+    let mut fleet = Fleet::of(REPLICAS, store, IDLE);
+    let led = fleet.leader("idle");
+    // All of them have heard of each other, and who need not watch has ceased to.
+    pause(Duration::from_secs(8));
+    let mut others = fleet.workers();
+    others.retain(|worker| *worker != led.worker);
+    others.sort_by_key(|worker| likes(&fleet.replica(*worker), "idle"));
+    let (watch, rest) = others.split_at(WATCHERS);
+    let mark = fleet.log.mark();
+    let struck = watchkeeper::clock::Clock::system().now();
+    for worker in watch.iter().chain([&led.worker]) {
+        strike(&mut fleet, *worker);
+    }
+    let next = fleet.log.wait(mark, SOON, "leader", |l| {
+        l.is("leading", "idle") && rest.contains(&l.worker)
+    });
+    let gap = next.at.since(struck);
+    fleet.measured(
+        "led again after the leader and all that watched have gone",
+        &gap,
+    );
+    assert!(gap <= LED_AGAIN, "led again after {gap:?}");
+    assert!(gap > takeover_limit(TTL), "nobody rested: {gap:?}");
+    assert!(next.number("token") > led.token);
+}
+
+/// By how much a replica likes a job candidates are ranked, the smallest first: the same in every version.
+fn likes(replica: &str, job: &str) -> u64 {
+    let bytes = replica.bytes().chain([0xff]).chain(job.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
