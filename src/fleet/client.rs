@@ -124,6 +124,12 @@ impl Fleet {
         }
     }
 
+    /// The same client with what another one has read of replicas, and reads.
+    #[cfg(feature = "admin")]
+    pub(crate) fn reading(self, roster: Arc<tokio::sync::Mutex<Roster>>) -> Self {
+        Self { roster, ..self }
+    }
+
     /// The fleet's time.
     #[cfg(feature = "cli")]
     pub(crate) fn now(&self) -> jiff::Timestamp {

@@ -67,6 +67,9 @@ pub(crate) struct Presence {
     pub draining: bool,
     /// Why it is unfit; `null` when fit.
     pub unfit: Option<String>,
+    /// Too few lock nodes answer it, and give it their votes, to take a lock.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// Address of its status page.
     pub admin: Option<String>,
     /// What became of its last reload; `null` before the first.
@@ -115,6 +118,9 @@ pub(crate) struct JobPresence {
     /// When this replica loaded that definition, by the fleet's time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Timestamp>,
+    /// Other replicas have other definitions of it, as far as this one has heard: then it matters when each was loaded.
+    #[serde(skip)]
+    pub disputed: bool,
     /// Why this replica stands back from the job, when that is because another definition counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stands_back: Option<String>,
@@ -286,6 +292,15 @@ impl fmt::Display for HeldItems {
         let some = all.iter().filter(|(n, _)| *n > 0);
         let words: Vec<String> = some.map(|(n, word)| format!("{n} {word}")).collect();
         f.write_str(&words.join(", "))
+    }
+}
+
+// === impl JobPresence ===
+
+impl JobPresence {
+    /// Whether the replica leads it beyond its next tick.
+    pub(crate) fn is_led(&self) -> bool {
+        self.standing == Standing::Leading && self.coordination != "tick"
     }
 }
 

@@ -13,6 +13,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
+#[cfg(feature = "admin")]
+use super::status::{
+    LastSeen,
+    merge::{Merged, Words},
+};
 use super::{
     intent::{self, Intent, Pause},
     presence::{
@@ -23,11 +28,6 @@ use super::{
         FleetStatus, HOLDER_PREFIX, Holders, LockDetail, LockStatus, NodeStatus, Presence,
         leaders::Reading, merge::Seen,
     },
-};
-#[cfg(feature = "admin")]
-use super::{
-    presence::roster::Index,
-    status::{LastSeen, merge::Merged},
 };
 use crate::{
     job::shard::whole,
@@ -273,7 +273,7 @@ impl Told {
         self,
         locks: &Locks,
         heads: &[Presence],
-        index: &mut Index,
+        others: &Words<'_>,
         merged: &mut Merged,
         me: &Presence,
         records: BTreeMap<String, Reading>,
@@ -284,7 +284,7 @@ impl Told {
             me: Some(&me.id),
             remembered,
         };
-        let fleet = merged.again(heads, index, me, self.statuses(), locks.wall(), &seen);
+        let fleet = merged.again(heads, others, me, self.statuses(), locks.wall(), &seen);
         self.pause(fleet)
     }
 

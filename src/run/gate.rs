@@ -78,6 +78,11 @@ impl Gate {
         self.state.send_replace(State::Closed);
     }
 
+    /// Whether this replica holds the replica lock, and lets its jobs pass.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Held(lease) if lease.is_held())
+    }
+
     /// Waits until this replica may be a candidate; `None` once it drains.
     pub(crate) async fn pass(&self) -> Option<Pass> {
         let mut news = self.state.subscribe();

@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     Context,
-    spread::{HandOver, Held, Why, hand_over},
+    spread::{HandOver, Held, Why},
 };
 use crate::{clock::Moment, fleet::presence, intent::Resign, status::Standing};
 
@@ -80,8 +80,8 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &Handov
     if ctx.place.calm_for(now) < CALM || terms.iter().any(under_way) {
         return;
     }
-    let (me, others) = (ctx.place.me(&ctx.local_status), ctx.place.others());
-    let Some(HandOver { job, to, why }) = hand_over(&me, &terms, &others) else {
+    let found = ctx.place.hand_over(&ctx.local_status, &terms);
+    let Some(HandOver { job, to, why }) = found else {
         return;
     };
     // What an operator or a peer asks for comes first.

@@ -17,11 +17,16 @@
 //! - B5 An unfit replica leaves its ticks to others, and waits until it is fit.
 //!   (an_unfit_replica_leaves_its_ticks_to_others_and_waits)
 //! - B6 The candidates for a tick look one after another: three at the tick or a little later, one a second later, and the others
-//!   only when none of these has given a sign of life since.   (ticks_cost_no_more_in_a_larger_fleet,
+//!   only when none of these has given a sign of life since, or stands by no more.   (ticks_cost_no_more_in_a_larger_fleet,
 //!   a_tick_whose_first_replicas_have_died_is_found_by_another)
+//! - B7 Candidates that live and reach too few nodes to take the lock keep a tick from the others for [`HEARD`] and a second at
+//!   most, and none once that is known of them.   (a_tick_whose_first_replicas_reach_too_few_nodes_is_found_by_another)
+//! - B8 A run is watched by those of the first three for the last tick that live, whatever wakes the others: they look once.
+//!   (a_long_run_is_watched_by_few_whatever_wakes_the_others, a_run_that_all_who_watched_it_have_left_goes_on_elsewhere)
 //! # When things fail
 //! A replica that has not heard of the others looks at the tick. All look when a replica has gone: it may have left a run. And
-//! no tick is left to others for longer than ten minutes: those that came first may live and not reach the nodes.
+//! whatever else keeps those from a tick that come first, it is left to them for a minute by the next one, twice as long by the one
+//! after it, and for ten minutes at most; so is a run to those that watch it.
 //! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
 
@@ -50,7 +55,7 @@ const NEAR: Duration = Duration::from_secs(1);
 /// however patient the store's clients are.
 const SPREAD: Duration = Duration::from_millis(50);
 
-/// So many candidates look at a tick at once, one after another, and watch the run of it; one more a second later, for when
+/// So many candidates look at a tick at once, one after another, and watch what is run from then on; one more a second later, for when
 /// these have died together.
 const FIRST: usize = 3;
 
@@ -63,7 +68,11 @@ const NEXT: Duration = Duration::from_secs(1);
 /// What is there still has given a sign of life since the tick.
 const HEARD: Duration = LIFETIME;
 
-/// A tick that others were to look at is looked at after this.
+/// A tick that others were to look at, and live, is looked at after this by the first one of the rest: for when something else than
+/// the nodes keeps them from it.
+const LEFT: Duration = Duration::from_secs(60);
+
+/// What others are to look at, or to watch, is looked at by all after this.
 const AT_LAST: Duration = Duration::from_secs(600);
 
 /// How long a ledger that cannot be read is left alone.
@@ -102,6 +111,12 @@ fn waits(turn: usize) -> Duration {
         FIRST => NEXT,
         _ => HEARD,
     }
+}
+
+/// For how much longer the candidate in this place leaves a tick to those that come first and live.
+fn leaves(turn: usize) -> Duration {
+    let after = u32::try_from(turn.saturating_sub(FIRST + 1)).unwrap_or(u32::MAX);
+    LEFT.saturating_mul(1 << after.min(10)).min(AT_LAST)
 }
 
 /// Ticks spread over the replicas by it, as soon as a store answers; none of them is late for it.
@@ -197,8 +212,6 @@ impl Engine {
         let mut seen_intents = ctx.intents.seen();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         let mut one_first = false;
-        // Whether this replica is one of those that look at the tick first. At the beginning it may have come for a run.
-        let mut first = true;
         loop {
             // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
             // keep the runtime from the heartbeat that makes a stalled replica fit again.
@@ -207,11 +220,13 @@ impl Engine {
                 locks.fitness().fit().await;
             }
             let (asked, gone) = (clock.now(), ctx.place.gone());
+            let mut rests = false;
             let next = match elector.look().await {
                 Ok(seen) => {
                     let mut next = self.next(&seen, taken, asked);
-                    if next == Next::Watch && !first && self.is_told_held(&seen) {
-                        // The first ones watch its run, and all look when a replica has gone.
+                    if next == Next::Watch && seen.shows_life() && !self.is_to_watch() {
+                        // Others watch its run, and all look when a replica has gone.
+                        rests = true;
                         let until = self.next_start();
                         next = Next::Sleep { until, open: false };
                     }
@@ -250,11 +265,13 @@ impl Engine {
                 Next::Sleep { until, open } => {
                     backoff.reset();
                     one_first = false;
-                    first = tokio::select! {
+                    // Whether this replica is one of those that look at the tick first.
+                    let first = tokio::select! {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => false,
                         () = ctx.recall.nodes_are_back() => false,
                         () = ctx.place.any_gone(gone) => false,
+                        () = clock.sleep(AT_LAST), if rests => false,
                         () = self.asleep(until, taken.stale_at()), if open => false,
                         first = self.in_turn(until, taken.stale_at()), if !open => first,
                     };
@@ -294,7 +311,7 @@ impl Engine {
                     if left.turn == FIRST || !came {
                         return false;
                     }
-                    at_last = at_last.min(next + AT_LAST);
+                    at_last = at_last.min(next + leaves(left.turn));
                 }
                 () = self.asleep(until, stale) => {
                     let tick = until.filter(|at| is_tick && *at <= locks.wall());
@@ -321,10 +338,20 @@ impl Engine {
         }
     }
 
-    /// Whether another replica that lives says that it holds the lock, as it seems to do.
-    fn is_told_held(&self, seen: &LockState) -> bool {
-        let now = self.ctx.clock.now();
-        seen.shows_life() && self.ctx.place.is_told_held(&self.name, now)
+    /// Whether this replica is one of those that watch what another one runs: the first ones for the last tick, of those that live.
+    /// One that does not know the others watches.
+    fn is_to_watch(&self) -> bool {
+        let Context {
+            place,
+            locks,
+            clock,
+            ..
+        } = &self.ctx;
+        let due = self.schedule.due_upto(locks.wall());
+        let last = self.schedule.latest_upto(Timestamp::UNIX_EPOCH, due);
+        let last = last.map_or(Timestamp::UNIX_EPOCH, |tick| self.schedule.starts(tick));
+        let found = place.turn(&self.name, last, FIRST, clock.now());
+        found.is_none_or(|found| found.turn < FIRST)
     }
 
     /// When the next run would start by the schedule.
@@ -464,6 +491,13 @@ mod tests {
         assert!(all[..FIRST].iter().all(|wait| *wait * 2 <= TOLERANCE));
         assert_eq!(all[FIRST], NEXT);
         assert!(all[FIRST + 1..].iter().all(|wait| *wait == HEARD));
+    }
+
+    #[test]
+    fn a_tick_is_left_to_others_for_a_minute_and_by_none_for_longer_than_ten() {
+        let all: Vec<Duration> = (FIRST + 1..100).map(leaves).collect();
+        assert_eq!(all[..3], [LEFT, LEFT * 2, LEFT * 4]);
+        assert!(all.is_sorted() && all.last() == Some(&AT_LAST));
     }
 
     fn shows(rev: u64) -> Result<View, NodeError> {

@@ -4,9 +4,13 @@
 //! was loaded last counts, as long as a replica is there that could lead under it; with `refuse` the one under which the job is
 //! led, or was led last, until no live replica has it any more.
 //!
+//! Of jobs on which all agree nothing is kept here. Of a job on which any do not, a replica tells when it has loaded its definition
+//! also those that have the same one: a definition may have been loaded again after the other.
+//!
 //! # Invariants
 //! - With `newest` a replica may always lead: the replica that loaded its definition last.   (somebody_always_counts)
 //! - Who starts first among equals is the same on every replica.   (everybody_finds_the_same_one_newest)
+//! - Replicas with one definition agree on whether it is the newest.   (with_newest_what_was_loaded_again_counts_for_all_that_have_it)
 //! # When things fail
 //! A replica that hears of no peer follows its own definition. News is as old as the last look at the others, so an older
 //! definition may start a tick in that time; never beside another run of the job.
@@ -34,10 +38,11 @@ pub(crate) struct Definitions(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// Of the jobs on which not all agree.
     others: Mutex<BTreeMap<String, Vec<PeerDefinition>>>,
     /// Counts the changes; 0 before the first look.
     news: latest::Sender<u64>,
-    /// How many definitions of a job were told of last.
+    /// How many definitions of such a job were told of last.
     told: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -101,18 +106,29 @@ pub(crate) fn refuse(me: &PeerDefinition, others: &[PeerDefinition], last: &str)
 // === impl Definitions ===
 
 impl Definitions {
-    /// Adds what a replica tells of its definitions that is there.
-    pub(super) fn note(presence: &Presence, all: &mut BTreeMap<String, Vec<PeerDefinition>>) {
-        if presence.draining {
-            return;
+    /// What replicas tell of their definitions that are there, to one that `reaches` enough nodes to lead.
+    pub(super) fn noted(
+        told: impl Iterator<Item = Presence>,
+        reaches: bool,
+    ) -> BTreeMap<String, Vec<PeerDefinition>> {
+        let mut all = BTreeMap::new();
+        for presence in told.filter(|presence| !presence.draining) {
+            Self::note(&presence, reaches, &mut all);
         }
-        let fit = presence.unfit.is_none() && presence.role != Role::Observer;
+        all
+    }
+
+    fn note(presence: &Presence, reaches: bool, all: &mut BTreeMap<String, Vec<PeerDefinition>>) {
+        let fit = presence.unfit.is_none()
+            && presence.role != Role::Observer
+            && !(presence.cut_off && reaches);
         for job in &presence.jobs {
             let told = PeerDefinition {
                 replica: presence.id.clone(),
                 name: presence.name.clone(),
                 definition: job.definition.clone(),
-                loaded: job.loaded.unwrap_or(presence.started),
+                // Not told yet: what is not known makes nothing newer.
+                loaded: job.loaded.unwrap_or(Timestamp::MIN),
                 could_lead: fit && job.standing != Standing::Off,
                 leads: job.token.filter(|_| job.standing == Standing::Leading),
             };
@@ -120,7 +136,7 @@ impl Definitions {
         }
     }
 
-    /// Takes note of what the others tell; of nothing where all agree on all.
+    /// Takes note of what the others tell of jobs on which not all agree.
     pub(super) fn saw(&self, others: BTreeMap<String, Vec<PeerDefinition>>) {
         let mut known = lock(&self.0.others);
         if *known != others || *self.0.news.borrow() == 0 {
@@ -131,19 +147,31 @@ impl Definitions {
 
     /// Tells of each job on which the fleet has begun or ceased to disagree.
     pub(super) fn tell(&self, status: &LocalStatus, events: &Events) {
-        let others = lock(&self.0.others).clone();
+        let others = lock(&self.0.others);
         let mut told = lock(&self.0.told);
-        for (job, definition) in status.definitions() {
-            let theirs = others.get(&job).into_iter().flatten();
+        if others.is_empty() && told.is_empty() {
+            return;
+        }
+        let own = status.own();
+        let jobs: BTreeSet<&String> = others.keys().chain(told.keys()).collect();
+        let counted = jobs.into_iter().filter_map(|job| {
+            let mine = &own.facts.get(job)?.definition;
+            let theirs = others.get(job).into_iter().flatten();
             let mut all: BTreeSet<&str> = theirs.map(|peer| peer.definition.as_str()).collect();
-            all.insert(&definition);
+            all.insert(mine);
             all.remove("");
-            let count = all.len();
-            let before = told.insert(job.clone(), count).unwrap_or(1);
-            if before != count {
+            Some((job.clone(), all.len()))
+        });
+        let now: BTreeMap<String, usize> = counted.collect();
+        drop(others);
+        for (job, &count) in &now {
+            if told.get(job).copied().unwrap_or(1) != count {
+                let job = job.clone();
                 events.tell(Event::Definitions { job, count });
             }
         }
+        *told = now;
+        told.retain(|_, count| *count > 1);
     }
 
     pub(super) fn of(&self, job: &str) -> Vec<PeerDefinition> {

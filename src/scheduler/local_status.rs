@@ -10,9 +10,8 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::spread;
 use crate::{
-    fleet::presence::pages::{Kind, hash_of},
+    fleet::presence::{pages::Kind, roster::Own},
     job::Run,
     lease::LeaseView,
     node::Token,
@@ -27,6 +26,8 @@ pub(crate) struct LocalStatus(Arc<Mutex<Notes>>);
 pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
+    /// How they are defined; none where that has changed since it was asked last.
+    own: Option<Arc<Own>>,
     reload: Option<ReloadStatus>,
     /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
@@ -88,6 +89,7 @@ impl LocalStatus {
     pub(crate) fn add_job(&self, facts: JobPresence) {
         let name = facts.name.clone();
         self.change(&name, |job| job.facts = facts);
+        self.notes().own = None;
     }
 
     /// The job is defined anew; what this replica is to it stays.
@@ -98,36 +100,37 @@ impl LocalStatus {
                 (new.coordination, new.schedule, new.zone);
             (facts.definition, facts.loaded) = (new.definition, new.loaded);
         });
+        self.notes().own = None;
     }
 
     /// This replica has the job no more.
     pub(crate) fn forget(&self, job: &str) {
         let mut notes = self.notes();
         notes.jobs.remove(job);
+        notes.last_seen.remove(job);
+        notes.own = None;
         notes.dirty.notify_one();
     }
 
-    /// Takes note of which replica says that it leads which job.
+    /// Takes note of which replica says that it leads which job, of those that this one has.
     pub(super) fn heard(&self, presence: &Presence) {
-        let mut notes = self.notes();
-        for job in &presence.jobs {
-            let Some(said) = LastSeen::said(presence, job) else {
-                continue;
-            };
-            let known = notes.last_seen.get(&job.name);
-            if known.is_none_or(|known| known.token <= said.token) {
-                notes.last_seen.insert(job.name.clone(), said);
-            }
-        }
-    }
-
-    /// What was heard of jobs of which this replica knows nothing else is forgotten.
-    pub(super) fn heard_all(&self) {
         let mut notes = self.notes();
         let Notes {
             jobs, last_seen, ..
         } = &mut *notes;
-        last_seen.retain(|job, _| jobs.contains_key(job));
+        for job in presence
+            .jobs
+            .iter()
+            .filter(|job| jobs.contains_key(&job.name))
+        {
+            let Some(said) = LastSeen::said(presence, job) else {
+                continue;
+            };
+            let known = last_seen.get(&job.name);
+            if known.is_none_or(|known| known.token <= said.token) {
+                last_seen.insert(job.name.clone(), said);
+            }
+        }
     }
 
     /// These replicas are there, and have nothing new to tell: they said at `now` what they said.
@@ -277,32 +280,34 @@ impl LocalStatus {
         });
     }
 
-    /// The jobs that this replica has, and the definition of each.
-    pub(super) fn definitions(&self) -> Vec<(String, String)> {
-        let notes = self.notes();
-        let all = notes.jobs.iter();
-        all.map(|(name, job)| (name.clone(), job.facts.definition.clone()))
-            .collect()
-    }
-
-    /// A hash of them, as each replica tells it of its own.
-    pub(super) fn definitions_hash(&self) -> String {
-        let notes = self.notes();
-        let all = notes.jobs.iter();
-        hash_of(all.map(|(name, job)| (name.as_str(), job.facts.definition.as_str())))
-    }
-
-    /// The jobs that this replica has, as they are defined.
-    pub(super) fn facts(&self) -> Vec<JobPresence> {
-        let notes = self.notes();
-        let all = notes.jobs.values();
-        all.filter_map(|job| Kind::Facts.part(&job.facts, Role::Standby))
-            .map(|facts| JobPresence {
+    /// The jobs that this replica has, as they are defined: the same as last time while they are.
+    pub(super) fn own(&self) -> Arc<Own> {
+        let mut notes = self.notes();
+        let Notes { jobs, own, .. } = &mut *notes;
+        let facts = || {
+            let facts = jobs
+                .values()
+                .filter_map(|job| Kind::Facts.part(&job.facts, Role::Standby));
+            facts.map(|facts| JobPresence {
                 // When others loaded them is asked of others alone.
                 loaded: None,
                 ..facts
             })
-            .collect()
+        };
+        own.get_or_insert_with(|| Arc::new(Own::of(facts())))
+            .clone()
+    }
+
+    /// Others have other definitions of these jobs: when this replica has loaded its own is told.
+    pub(super) fn disputed(&self, disputed: &BTreeSet<String>) {
+        let mut notes = self.notes();
+        let Notes { jobs, dirty, .. } = &mut *notes;
+        for (name, job) in jobs {
+            let now = disputed.contains(name);
+            if std::mem::replace(&mut job.facts.disputed, now) != now {
+                dirty.notify_one();
+            }
+        }
     }
 
     /// The jobs that this replica has.
@@ -327,11 +332,14 @@ impl LocalStatus {
     /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.
     pub(super) fn led(&self) -> BTreeMap<String, bool> {
         let notes = self.notes();
-        let led = notes.jobs.iter().filter(|(_, job)| {
-            let held = job.lease.as_ref().is_none_or(LeaseView::is_held);
-            held && job.facts.standing == Standing::Leading && !spread::is_by_tick(&job.facts)
-        });
+        let led = notes.jobs.iter().filter(|(_, job)| job.is_led());
         led.map(|(name, _)| (name.clone(), true)).collect()
+    }
+
+    /// How many these are.
+    pub(super) fn leads_now(&self) -> usize {
+        let notes = self.notes();
+        notes.jobs.values().filter(|job| job.is_led()).count()
     }
 
     /// The token of this replica's term.
@@ -354,6 +362,11 @@ impl LocalStatus {
 }
 
 impl JobNotes {
+    fn is_led(&self) -> bool {
+        let held = self.lease.as_ref().is_none_or(LeaseView::is_held);
+        held && self.facts.is_led()
+    }
+
     fn presence(&self) -> JobPresence {
         let mut facts = self.facts.clone();
         match &self.lease {

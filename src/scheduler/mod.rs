@@ -67,7 +67,7 @@ pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
 pub(crate) use local_status::LocalStatus;
 pub(crate) use next_definition::{Definition, NextDefinition};
-pub(crate) use peers::Peers;
+pub(crate) use peers::{Peers, reach_enough};
 pub(crate) use recall::Recall;
 #[cfg(test)]
 pub(crate) use spread::Attention;

@@ -1,7 +1,9 @@
 //! What this replica knows of the others, and its own settings among them. Their summaries are looked at again and again, and
-//! of their details what this replica needs.
+//! of their details what this replica needs. What is kept of each is what it tells of jobs beyond what is expected of it, and
+//! it is put together anew when it tells something else.
 //!
 //! # Invariants
+//! - A change costs what has changed, however many replicas and jobs there are.   (a_change_of_one_replica_costs_that_one)
 //! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not
 //!   know.   (what_is_not_known_is_watched)
 //! - A replica that has not touched its summary for [`FRESH`] counts as gone.   (whoever_touches_nothing_any_more_counts_as_gone)
@@ -19,20 +21,19 @@ use jiff::Timestamp;
 use super::{
     Intents, LocalStatus,
     definitions::Definitions,
-    spread::{self, Attention, Peer},
+    spread::{self, Attention, HandOver, Held, Peer, StandsBy},
 };
 #[cfg(doc)]
 use crate::fleet::presence::INTERVAL;
 use crate::{
     clock::Moment,
     fleet::presence::{
-        FRESH, LIFETIME, Presence,
-        roster::{Roster, Wanted},
+        FRESH, LIFETIME,
+        roster::{Own, Roster, Telling, Wanted},
     },
     latest,
-    lock::{LockError, Locks},
+    lock::{LockError, Locks, NodeReport, tally::majority},
     node::Token,
-    status::{JobPresence, Standing},
 };
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
@@ -51,20 +52,41 @@ pub(crate) struct Peers {
     news: Arc<latest::Sender<u64>>,
     /// Counts how often others were found to have gone.
     gone: Arc<latest::Sender<u64>>,
-    roster: Arc<tokio::sync::Mutex<Roster>>,
+    reading: Arc<tokio::sync::Mutex<Reading>>,
 }
 
 #[derive(Debug, Default)]
 struct View {
+    /// In the order of their ids.
     others: Vec<Peer>,
     /// When the others were last heard of; `None` before the first time, and when that is too long ago.
     read: Option<Moment>,
-    /// The jobs whose locks are taken for each tick, and held by one of them now.
-    held: BTreeSet<String>,
-    /// For which own definitions that is so.
-    hash: String,
-    /// Since when the shares are what they are.
-    calm: Option<(Vec<Peer>, Moment)>,
+    /// Since when the shares are what they are, and how many jobs this replica has led since.
+    calm: Option<(usize, Moment)>,
+    /// How often a replica was put together.
+    #[cfg(test)]
+    built: usize,
+}
+
+/// What was read of the others, and what of it this replica has taken note of.
+#[derive(Debug)]
+struct Reading {
+    roster: Roster,
+    /// Up to which news of each replica.
+    noted: BTreeMap<String, u64>,
+    /// The jobs that this replica has had then.
+    own: Arc<Own>,
+    /// Whether it has reached enough nodes then to take a lock.
+    reached: bool,
+    /// The jobs that a replica has other definitions of, by its id.
+    differ: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What is new of replicas, this one among them.
+#[derive(Debug, Default)]
+struct News {
+    gone: BTreeSet<String>,
+    told: Vec<Telling>,
 }
 
 /// The place of this replica among those that stand by for the work of a tick.
@@ -88,14 +110,14 @@ impl Peers {
             view: Arc::default(),
             news: Arc::default(),
             gone: Arc::default(),
-            roster: roster(LIFETIME),
+            reading: reading(LIFETIME),
         }
     }
 
     /// In a fleet whose summaries live for so long without a touch.
     pub(crate) fn told_for(self, lifetime: Duration) -> Self {
-        let roster = roster(lifetime);
-        Self { roster, ..self }
+        let reading = reading(lifetime);
+        Self { reading, ..self }
     }
 
     pub(crate) fn mode(&self) -> &'static str {
@@ -110,26 +132,42 @@ impl Peers {
     /// # Errors
     /// [`LockError`] while no node answers: nothing has changed then.
     pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<bool, LockError> {
-        let mut roster = self.roster.lock().await;
-        let hash = mine.definitions_hash();
+        let mut reading = self.reading.lock().await;
+        let own = mine.own();
+        let wanted = Wanted::Standings(&own.hash);
         // What is read before a node stops to answer, or before this is dropped, is news at the next look.
-        let was = std::mem::take(&mut self.view().hash);
-        let changed = roster.look(locks, Wanted::Standings(&hash)).await?;
+        reading.roster.look(locks, wanted).await?;
+        let reaches = reach_enough(&locks.nodes().await?);
         let (now, at) = (locks.wall(), locks.clock().now());
-        let mut news = {
+        let fresh = reading.news(&self.replica, &own, reaches, now);
+        let moved = !fresh.gone.is_empty() || !fresh.told.is_empty();
+        for told in &fresh.told {
+            mine.heard(&told.presence);
+        }
+        let mut news = self.saw(fresh, &own, reaches, at);
+        if moved || self.definitions.seen() == 0 {
+            let disputed = reading.disputed();
+            mine.disputed(&disputed);
+            self.definitions.saw(match disputed.is_empty() {
+                true => BTreeMap::new(),
+                false => {
+                    let told = reading.roster.about(&disputed, now, &own);
+                    Definitions::noted(told.filter(|told| told.id != self.replica), reaches)
+                }
+            });
+        }
+        let there = reading.roster.news().map(|(id, _)| id).collect();
+        mine.heard_again(&there, now);
+        news |= {
             let mut view = self.view();
+            let led = mine.leads_now();
+            if view.calm.is_none_or(|(was, _)| was != led) {
+                view.calm = Some((led, at));
+            }
             let knew = view.knows(at);
             view.read = Some(at);
             !knew
         };
-        if changed || was != hash || self.definitions.seen() == 0 {
-            let disagree = roster.differs_from(&hash);
-            let own = mine.facts();
-            news |= self.saw(roster.peers(now, &hash, &own), disagree, mine);
-        }
-        self.view().hash = hash;
-        mine.heard_again(&roster.ids(), now);
-        self.calm(mine, at);
         if news {
             self.news.send_modify(|news| *news += 1);
         }
@@ -143,71 +181,49 @@ impl Peers {
         locks: &Locks,
         mine: &LocalStatus,
     ) -> Option<Token> {
-        let mut roster = self.roster.lock().await;
-        let hash = mine.definitions_hash();
-        let looked = roster.look(locks, Wanted::Standings(&hash)).await;
-        if looked.as_ref().map_or(true, |changed| *changed) {
-            // The next look at all of them takes note of it.
-            self.view().hash.clear();
-        }
+        // The next look at all of them takes note of what is read.
+        let mut reading = self.reading.lock().await;
+        let wanted = &mine.own().hash;
+        let looked = reading.roster.look(locks, Wanted::Standings(wanted)).await;
         looked.ok()?;
-        roster.leader(job)
+        reading.roster.leader(job)
     }
 
-    /// Takes note of what the others tell that are there; of their definitions where any `disagree`. Says whether it is news.
-    fn saw(
-        &self,
-        presences: impl IntoIterator<Item = Presence>,
-        disagree: bool,
-        mine: &LocalStatus,
-    ) -> bool {
-        let (mut others, mut definitions) = (Vec::new(), BTreeMap::new());
-        let mut held = BTreeSet::new();
-        for presence in presences {
-            mine.heard(&presence);
-            if presence.id == self.replica {
-                continue;
-            }
-            if disagree {
-                Definitions::note(&presence, &mut definitions);
-            }
-            others.push(Peer::of(&presence, self.failover));
-            let by_tick =
-                |job: &&JobPresence| spread::is_by_tick(job) && job.standing == Standing::Leading;
-            held.extend(
-                presence
-                    .jobs
-                    .into_iter()
-                    .filter(|job| by_tick(&job))
-                    .map(|job| job.name),
-            );
-        }
-        mine.heard_all();
-        self.definitions.saw(definitions);
-        others.sort_by(|a, b| a.id.cmp(&b.id));
+    /// Takes note of what is new of the others, for a replica that `reaches` enough nodes; says whether it changes anything.
+    fn saw(&self, fresh: News, own: &Own, reaches: bool, now: Moment) -> bool {
         let mut view = self.view();
-        let is_news = view.others != others;
-        let lives = |was: &Peer| others.iter().any(|other| other.id == was.id);
-        let have_gone = !view.others.iter().all(lives);
-        (view.others, view.held) = (others, held);
+        let before = view.others.len();
+        view.others.retain(|peer| !fresh.gone.contains(&peer.id));
+        let have_gone = view.others.len() != before;
+        let (mut is_news, mut moved) = (have_gone, have_gone);
+        let others = fresh.told.iter();
+        for told in others.filter(|told| told.presence.id != self.replica) {
+            #[cfg(test)]
+            {
+                view.built += 1;
+            }
+            let peer = Peer::of(told, own, self.failover, reaches);
+            match view.others.binary_search_by(|was| was.id.cmp(&peer.id)) {
+                Ok(at) => {
+                    let was = std::mem::replace(&mut view.others[at], peer);
+                    let is = &view.others[at];
+                    is_news |= *is != was;
+                    moved |= !is.has_share_of(&was);
+                }
+                Err(at) => {
+                    view.others.insert(at, peer);
+                    (is_news, moved) = (true, true);
+                }
+            }
+        }
+        if moved {
+            view.calm = view.calm.map(|(led, _)| (led, now));
+        }
         drop(view);
         if have_gone {
             self.gone.send_modify(|gone| *gone += 1);
         }
         is_news
-    }
-
-    /// Takes note of how long nothing has moved.
-    fn calm(&self, mine: &LocalStatus, now: Moment) {
-        let me = self.me(mine);
-        let mut view = self.view();
-        let mut shares = view.others.clone();
-        shares.push(me);
-        // Who would take over may change all the time.
-        shares.iter_mut().for_each(|peer| peer.stands_by.clear());
-        if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
-            view.calm = Some((shares, now));
-        }
     }
 
     /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
@@ -255,18 +271,11 @@ impl Peers {
         })
     }
 
-    /// Whether any of these replicas lives and stands by for the job, or another one holds its lock for a tick, by what was
-    /// heard lately.
+    /// Whether any of these replicas lives and stands by for the job, by what was heard lately.
     pub(super) fn any_stands_by(&self, ids: &[String], job: &str, now: Moment) -> bool {
         let view = self.view();
         let stands_by = |peer: &Peer| ids.contains(&peer.id) && peer.stands_by.contains(job);
-        view.knows(now) && (view.held.contains(job) || view.others.iter().any(stands_by))
-    }
-
-    /// Whether a living replica tells that it holds the lock of a job for a tick.
-    pub(super) fn is_told_held(&self, job: &str, now: Moment) -> bool {
-        let view = self.view();
-        view.knows(now) && view.held.contains(job)
+        view.knows(now) && view.others.iter().any(stands_by)
     }
 
     /// Completes when another replica has gone since `seen`. Cancel-safe when that was read before.
@@ -299,12 +308,14 @@ impl Peers {
     /// How long all shares have been what they are.
     pub(super) fn calm_for(&self, now: Moment) -> Duration {
         let view = self.view();
-        let calm = view.calm.as_ref();
-        calm.map_or(Duration::ZERO, |(_, since)| now.since(*since))
+        view.calm
+            .map_or(Duration::ZERO, |(_, since)| now.since(since))
     }
 
-    pub(super) fn others(&self) -> Vec<Peer> {
-        self.view().others.clone()
+    /// Which of these terms this replica is to hand over now, if any.
+    pub(super) fn hand_over(&self, mine: &LocalStatus, terms: &[Held]) -> Option<HandOver> {
+        let me = self.me(mine);
+        spread::hand_over(&me, terms, &self.view().others)
     }
 
     /// Whether this replica would take the job over, as far as it was heard of lately.
@@ -335,12 +346,12 @@ impl Peers {
     }
 
     /// This replica, as it is now.
-    pub(super) fn me(&self, local_status: &LocalStatus) -> Peer {
+    fn me(&self, local_status: &LocalStatus) -> Peer {
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
             leads: local_status.led(),
-            stands_by: BTreeSet::new(),
+            stands_by: StandsBy::default(),
             is_active: false,
         }
     }
@@ -359,16 +370,103 @@ impl View {
     }
 }
 
+// === impl Reading ===
+
+impl Reading {
+    /// What the others tell that this replica has not taken note of; all of it where it has other jobs than then, or reaches
+    /// the nodes as it did not.
+    fn news(&mut self, me: &str, own: &Arc<Own>, reaches: bool, now: Timestamp) -> News {
+        if self.own != *own || self.reached != reaches {
+            (self.own, self.reached) = (own.clone(), reaches);
+            self.noted.values_mut().for_each(|noted| *noted = 0);
+        }
+        let Self { roster, noted, .. } = self;
+        let there: BTreeMap<&str, u64> = roster.news().collect();
+        let gone = noted.keys().filter(|id| !there.contains_key(id.as_str()));
+        let gone: BTreeSet<String> = gone.cloned().collect();
+        noted.retain(|id, _| !gone.contains(id));
+        self.differ.retain(|id, _| !gone.contains(id));
+        let mut fresh = News {
+            gone,
+            told: Vec::new(),
+        };
+        for (id, news) in there {
+            if noted.get(id) == Some(&news) {
+                continue;
+            }
+            let Some(told) = roster.telling(id, now, own) else {
+                continue;
+            };
+            noted.insert(id.to_owned(), news);
+            let other = |name: &str, definition: &str| {
+                let mine = own.facts.get(name);
+                !definition.is_empty() && mine.is_some_and(|mine| mine.definition != definition)
+            };
+            let jobs = told.presence.jobs.iter();
+            let differ = jobs.filter(|job| id != me && other(&job.name, &job.definition));
+            let differ: BTreeSet<String> = differ.map(|job| job.name.clone()).collect();
+            match differ.is_empty() {
+                true => drop(self.differ.remove(id)),
+                false => drop(self.differ.insert(id.to_owned(), differ)),
+            }
+            fresh.told.push(told);
+        }
+        fresh
+    }
+
+    /// The jobs on which not all agree.
+    fn disputed(&self) -> BTreeSet<String> {
+        self.differ.values().flatten().cloned().collect()
+    }
+}
+
+/// Whether so many nodes answer, and give their votes, that a lock can be taken.
+pub(crate) fn reach_enough(nodes: &[NodeReport]) -> bool {
+    let votes = nodes.iter().filter(|node| node.trouble.is_none()).count();
+    nodes.is_empty() || votes >= majority(nodes.len())
+}
+
 /// Of replicas that have given a sign of life of late.
-fn roster(lifetime: Duration) -> Arc<tokio::sync::Mutex<Roster>> {
+fn reading(lifetime: Duration) -> Arc<tokio::sync::Mutex<Reading>> {
     let life = lifetime.saturating_sub(FRESH)..lifetime;
-    Arc::new(tokio::sync::Mutex::new(Roster::within(life)))
+    Arc::new(tokio::sync::Mutex::new(Reading {
+        roster: Roster::within(life),
+        noted: BTreeMap::new(),
+        own: Arc::default(),
+        reached: true,
+        differ: BTreeMap::new(),
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Role;
+    use crate::{
+        fleet::presence::teller::write_all,
+        node::memory::MemoryNode,
+        sim_clock::SimTime,
+        spawn::Spawn,
+        status::{JobPresence, Presence, Role, Standing},
+    };
+
+    fn own() -> Own {
+        Own::of([JobPresence {
+            name: "job".to_owned(),
+            ..JobPresence::default()
+        }])
+    }
+
+    /// All that is known now: these replicas.
+    fn saw(place: &Peers, all: &[Presence], now: Moment) -> bool {
+        let mut view = place.view();
+        view.read = Some(now);
+        let there = |id: &String| all.iter().any(|presence| presence.id == *id);
+        let known = view.others.iter().map(|peer| peer.id.clone());
+        let gone = known.filter(|id| !there(id)).collect();
+        drop(view);
+        let told = all.iter().cloned().map(Telling::all).collect();
+        place.saw(News { gone, told }, &own(), true, now)
+    }
 
     #[test]
     fn only_another_replica_that_could_take_over_stands_by() {
@@ -384,11 +482,10 @@ mod tests {
         let standby = || presence("b", Standing::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
             let place = Peers::new(me, priority, true, false);
-            place.saw([other], false, &LocalStatus::default());
+            saw(&place, &[other], Moment::ZERO);
             place.has_standby(job)
         };
         assert!(has_standby("a", 0, standby(), "job"));
-        assert!(!has_standby("b", 0, standby(), "job"), "that is this one");
         assert!(!has_standby("a", 0, standby(), "another"));
         assert!(!has_standby("a", 1, standby(), "job"), "it is worth less");
         let off = presence("b", Standing::Off);
@@ -413,7 +510,6 @@ mod tests {
     #[test]
     fn what_is_not_known_is_watched() {
         let place = Peers::new("me", 0, true, false);
-        let local_status = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let watches = |now| place.attention("job", at(now)) == Attention::Watches;
         let presence = |id: &str, standing| Presence {
@@ -431,10 +527,7 @@ mod tests {
             .into_iter()
             .chain([presence("a", Standing::Leading)])
             .collect();
-        let saw = |fleet: &[Presence], now| {
-            place.view().read = Some(at(now));
-            place.saw(fleet.to_vec(), false, &local_status)
-        };
+        let saw = |fleet: &[Presence], now| saw(&place, fleet, at(now));
         assert!(watches(100), "no other is known");
         saw(&[], 100);
         assert!(watches(100), "there is no other");
@@ -453,5 +546,62 @@ mod tests {
         again[0].draining = true;
         assert!(saw(&again, 116));
         assert!(watches(116), "one of three goes");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_one_replica_costs_that_one() {
+        for (replicas, jobs) in [(4, 100), (16, 100), (16, 400)] {
+            let time = SimTime::new();
+            let node = MemoryNode::new("one", time.clock());
+            let locks = Locks::over(vec![Arc::new(node)])
+                .clock(time.clock())
+                .keeper_here(Spawn::system())
+                .start()
+                .unwrap();
+            let job = |n: usize| JobPresence {
+                name: format!("job-{n}"),
+                coordination: "leader".to_owned(),
+                definition: "0f".to_owned(),
+                ..JobPresence::default()
+            };
+            let mine = LocalStatus::default();
+            (0..jobs).for_each(|n| mine.add_job(job(n)));
+            let replica = |me: usize| {
+                let leads = |n: usize| JobPresence {
+                    standing: Standing::Leading,
+                    token: Some(Token(1)),
+                    ..job(n)
+                };
+                let known = |n: usize| if n % replicas == me { leads(n) } else { job(n) };
+                Presence {
+                    id: format!("r{me}"),
+                    mode: "shared".to_owned(),
+                    rev: 1,
+                    jobs: (0..jobs).map(known).collect(),
+                    ..Presence::default()
+                }
+            };
+            let mut all: Vec<Presence> = (0..replicas).map(replica).collect();
+            for told in &all {
+                write_all(&locks, told, LIFETIME).await;
+            }
+            let place = Peers::new("me", 0, true, false);
+            let look = async || place.look(&locks, &mine).await.unwrap();
+            let built = || place.view().built;
+            assert!(look().await);
+            assert_eq!(built(), replicas);
+            let names = |peer: &Peer| peer.leads.len() + peer.stands_by.kept();
+            let kept: usize = place.view().others.iter().map(names).sum();
+            assert_eq!(kept, 2 * jobs, "each job where it is led");
+            assert!(place.stands_by("r1", "job-0") && !place.stands_by("r1", "job-1"));
+            assert!(!look().await);
+            assert_eq!(built(), replicas, "nothing has changed");
+            // One that cannot do a job any more.
+            all[1].jobs[0].standing = Standing::Off;
+            all[1].rev = 2;
+            write_all(&locks, &all[1], LIFETIME).await;
+            assert!(look().await);
+            assert_eq!(built(), replicas + 1);
+            assert!(!place.stands_by("r1", "job-0") && place.stands_by("r1", "job-2"));
+        }
     }
 }

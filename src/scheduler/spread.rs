@@ -19,14 +19,16 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 
 use crate::{
+    fleet::presence::roster::{Own, Telling},
     hash::{liking, mixed},
-    status::{JobPresence, Presence, Role, Standing},
+    status::{JobPresence, Role, Standing},
 };
 
 /// What the standbys of a failover fleet stand by for. No job has this name.
@@ -60,9 +62,17 @@ pub(crate) struct Peer {
     /// The jobs that it leads, and whether it could ever give them away between two runs.
     pub(crate) leads: BTreeMap<String, bool>,
     /// The jobs that it would take over now.
-    pub(crate) stands_by: BTreeSet<String>,
+    pub(crate) stands_by: StandsBy,
     /// It is the active one of a failover fleet.
     pub(crate) is_active: bool,
+}
+
+/// What a replica would take over: all of what the reader knows but some. Most would take over nearly everything, and so that
+/// everything is kept once.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct StandsBy {
+    all: Arc<BTreeSet<String>>,
+    but: BTreeSet<String>,
 }
 
 /// A term of this replica.
@@ -98,34 +108,40 @@ pub(crate) enum Why {
 // === impl Peer ===
 
 impl Peer {
-    /// What this document says. Replicas in failover mode have one thing to stand by for.
-    pub(crate) fn of(presence: &Presence, failover: bool) -> Self {
+    /// What a replica tells one that has the jobs `own`. Replicas in failover mode have one thing to stand by for; one that
+    /// reaches too few lock nodes stands by for nothing, where the reader `reaches` enough.
+    pub(crate) fn of(told: &Telling, own: &Own, failover: bool, reaches: bool) -> Self {
+        let presence = &told.presence;
         let of_mode = (presence.mode == "failover") == failover;
         let able = of_mode
             && !presence.draining
             && presence.unfit.is_none()
+            && !(presence.cut_off && reaches)
             && presence.role != Role::Observer;
-        let with = |standing| presence.jobs.iter().filter(move |j| j.standing == standing);
         // A lock that is taken for a tick is no replica's share.
-        let leads: BTreeMap<String, bool> = with(Standing::Leading)
-            .filter(|j| !is_by_tick(j))
-            .map(|j| (j.name.clone(), j.schedule != CONTINUOUS))
-            .collect();
+        let leads = presence.jobs.iter().filter(|j| j.is_led());
+        let leads = leads.map(|j| (j.name.clone(), j.schedule != CONTINUOUS));
         let stands_by = match (able, failover) {
-            (false, _) => BTreeSet::new(),
-            (true, false) => with(Standing::Standby).map(|j| j.name.clone()).collect(),
+            (false, _) => StandsBy::default(),
+            (true, false) => StandsBy::told(told, own),
             (true, true) => match presence.role {
-                Role::Standby => BTreeSet::from([WHOLE_REPLICA.to_owned()]),
-                _ => BTreeSet::new(),
+                Role::Standby => StandsBy::from_iter([WHOLE_REPLICA.to_owned()]),
+                _ => StandsBy::default(),
             },
         };
         Self {
             id: presence.id.clone(),
             priority: presence.priority,
             is_active: failover && of_mode && presence.role == Role::Leader,
-            leads,
+            leads: leads.collect(),
             stands_by,
         }
+    }
+
+    /// Whether what it leads, and who it is, are the same. Who would take over may change all the time.
+    pub(super) fn has_share_of(&self, other: &Self) -> bool {
+        let share = |peer: &Self| (peer.priority, peer.is_active);
+        share(self) == share(other) && self.id == other.id && self.leads == other.leads
     }
 
     fn leads(&self, what: &str) -> bool {
@@ -133,9 +149,55 @@ impl Peer {
     }
 }
 
-/// Whether the job has no leader between its ticks.
-pub(super) fn is_by_tick(job: &JobPresence) -> bool {
-    job.coordination == "tick"
+// === impl StandsBy ===
+
+impl StandsBy {
+    fn told(told: &Telling, own: &Own) -> Self {
+        let jobs = &told.presence.jobs;
+        let stands_by = |job: &&JobPresence| job.standing == Standing::Standby;
+        let all = &own.locked;
+        let but = if told.others_rest {
+            let not = jobs.iter().filter(|job| !stands_by(job));
+            let names = not.map(|job| &job.name);
+            names.filter(|name| all.contains(*name)).cloned().collect()
+        } else {
+            let names = jobs.iter().filter(stands_by).map(|job| &job.name);
+            let names: BTreeSet<&String> = names.collect();
+            if names.is_empty() {
+                return Self::default();
+            }
+            all.iter()
+                .filter(|job| !names.contains(job))
+                .cloned()
+                .collect()
+        };
+        let all = all.clone();
+        Self { all, but }
+    }
+
+    pub(crate) fn contains(&self, what: &str) -> bool {
+        self.all.contains(what) && !self.but.contains(what)
+    }
+
+    /// Names that are kept for this alone.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.but.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len() - self.but.len()
+    }
+}
+
+impl FromIterator<String> for StandsBy {
+    fn from_iter<T: IntoIterator<Item = String>>(all: T) -> Self {
+        Self {
+            all: Arc::new(all.into_iter().collect()),
+            but: BTreeSet::new(),
+        }
+    }
 }
 
 // === decisions ===

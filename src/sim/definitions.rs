@@ -129,6 +129,45 @@ async fn with_newest_whoever_has_the_newest_definition_takes_the_ticks() {
     scene.assert_no_tick_lost();
 }
 
+/// It lives, and what it tells is read; it can take no lock.
+#[tokio::test(start_paused = true)]
+async fn with_newest_a_replica_that_reaches_too_few_nodes_keeps_none_from_leading() {
+    let scene = Scene::new(Coordination::Tick, Disagreement::Newest);
+    let [a, b, c] = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+    scene.fleet.sleep(SECOND * 9).await;
+    scene.reload(&c, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    assert_eq!([&a, &b].map(stands_back), [true, true]);
+    c.cut_to_a_minority();
+    scene.fleet.sleep(FORGOTTEN).await;
+    assert_eq!([&a, &b].map(stands_back), [false, false]);
+    scene.only("old", &["a", "b"]).await;
+    scene.assert_no_tick_lost();
+}
+
+/// One replica went back to the old definition after another one had loaded a new one: the old one counts, also for the one that has
+/// had it all the time.
+#[tokio::test(start_paused = true)]
+async fn with_newest_what_was_loaded_again_counts_for_all_that_have_it() {
+    let scene = Scene::new(Coordination::Tick, Disagreement::Newest);
+    let [a, b, c] = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+    scene.fleet.sleep(SECOND * 9).await;
+    scene.reload(&b, "new").await;
+    scene.reload(&c, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    assert_eq!([&a, &b, &c].map(stands_back), [true, false, false]);
+    scene.reload(&b, "old").await;
+    scene.fleet.sleep(KNOWN * 2).await;
+    assert_eq!([&a, &b, &c].map(stands_back), [false, false, true]);
+    scene.only("old", &["a", "b"]).await;
+    // It has loaded the old one last, and goes: what it has loaded counts no more.
+    scene.crash(&b).await;
+    scene.fleet.sleep(FORGOTTEN + SECOND).await;
+    assert_eq!([&a, &c].map(stands_back), [true, false]);
+    scene.only("new", &["c"]).await;
+    scene.assert_no_tick_lost();
+}
+
 #[tokio::test(start_paused = true)]
 async fn with_refuse_a_new_definition_takes_no_tick_before_all_have_it() {
     let scene = Scene::new(Coordination::Tick, Disagreement::Refuse);

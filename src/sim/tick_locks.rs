@@ -303,6 +303,34 @@ async fn a_record_is_kept_through_the_time_between_two_rare_ticks() {
     assert_eq!(ticks.len(), 2, "none was a first sight");
 }
 
+/// What a replica is to the others does not change with each tick.
+#[tokio::test(start_paused = true)]
+async fn a_tick_is_no_news_for_other_replicas() {
+    for failover in [false, true] {
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
+        let members = ["a", "b"].map(|name| {
+            let body = Body::Job(Arc::new(slow(&starts, ms(700))));
+            let member = fleet.join_with(name, vec![("job", body, every(2))], failover);
+            member.publish();
+            member
+        });
+        until(&fleet, 21).await;
+        let summaries = Arc::new(AtomicUsize::new(0));
+        let count = summaries.clone();
+        fleet.nodes[0].observe(move |executed| {
+            let told =
+                |op: &&Op| matches!(op, Op::PutDoc { name, .. } if name.starts_with("presence/"));
+            let told = executed.call.ops.iter().filter(told).count();
+            count.fetch_add(told, Ordering::SeqCst);
+        });
+        until(&fleet, 61).await;
+        assert!(starts.len() >= 29);
+        let summaries = summaries.load(Ordering::SeqCst);
+        assert_eq!(summaries, 0, "failover: {failover}");
+        drop(members);
+    }
+}
+
 /// So many replicas that tell of themselves, with a job that takes so long.
 fn fleet_of(
     fleet: &Cluster,
@@ -344,22 +372,39 @@ async fn ticks_cost_no_more_in_a_larger_fleet() {
     }
 }
 
+/// The next tick of a period of so many seconds.
+fn next_tick(fleet: &Cluster, period: i64) -> Timestamp {
+    let tick = fleet.clock().wall().as_second() / period * period + period;
+    Timestamp::from_second(tick).unwrap()
+}
+
+/// Sleeps until shortly before it.
+async fn until_before(fleet: &Cluster, tick: Timestamp, before: Duration) {
+    let before = SignedDuration::try_from(before).unwrap();
+    let left = tick.duration_since(fleet.clock().wall()) - before;
+    fleet.sleep(Duration::try_from(left).unwrap()).await;
+}
+
+/// The candidates for a tick in their turn.
+fn in_turn(members: &[Member], tick: Timestamp) -> Vec<&Member> {
+    let turn = |m: &&Member| {
+        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+        place.unwrap().turn
+    };
+    let mut order: Vec<&Member> = members.iter().collect();
+    order.sort_by_key(turn);
+    order
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tick_whose_first_replicas_have_died_is_found_by_another() {
     for (dead, late) in [(3, SECOND), (4, SECOND * 7)] {
         let (fleet, starts) = (Cluster::new(3), Starts::default());
         let members = fleet_of(&fleet, 8, (&starts, ms(20)), &every(10));
         until(&fleet, 38).await;
-        let tick = fleet.clock().wall().as_second() / 10 * 10 + 10;
-        let tick = Timestamp::from_second(tick).unwrap();
-        let turn = |m: &&Member| {
-            let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
-            place.unwrap().turn
-        };
-        let mut order: Vec<&Member> = members.iter().collect();
-        order.sort_by_key(turn);
-        let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_millis(100);
-        fleet.sleep(Duration::try_from(before).unwrap()).await;
+        let tick = next_tick(&fleet, 10);
+        let order = in_turn(&members, tick);
+        until_before(&fleet, tick, ms(100)).await;
         for member in &order[..dead] {
             member.tasks.crash();
         }
@@ -372,22 +417,68 @@ async fn a_tick_whose_first_replicas_have_died_is_found_by_another() {
     }
 }
 
+/// They live, and what they tell is read; a majority of the nodes does not hear them.
+#[tokio::test(start_paused = true)]
+async fn a_tick_whose_first_replicas_reach_too_few_nodes_is_found_by_another() {
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
+    let members = fleet_of(&fleet, 8, (&starts, ms(20)), &every(30));
+    until(&fleet, 58).await;
+    let tick = next_tick(&fleet, 30);
+    let order = in_turn(&members, tick);
+    until_before(&fleet, tick, ms(100)).await;
+    for member in &order[..5] {
+        member.cut_to_a_minority();
+    }
+    let started = starts.len();
+    fleet.sleep(SECOND * 8 + ms(300)).await;
+    assert_eq!(starts.len(), started + 1, "the first tick is late");
+    // The others know of it now: no tick is left to these any more.
+    for n in 1..4 {
+        let tick = next_tick(&fleet, 30);
+        until_before(&fleet, tick, Duration::ZERO).await;
+        fleet.sleep(SECOND).await;
+        assert_eq!(starts.len(), started + 1 + n);
+    }
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_run_is_watched_by_few_whatever_wakes_the_others() {
+    let mut reads = Vec::new();
+    for replicas in [5, 10, 20] {
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
+        let members = fleet_of(&fleet, replicas, (&starts, SECOND * 300), &every(600));
+        fleet.sleep(SECOND * 20).await;
+        until_before(&fleet, next_tick(&fleet, 600), Duration::ZERO).await;
+        fleet.sleep(SECOND * 15).await;
+        let runner = members.iter().position(Member::leads).expect("it runs");
+        // All look when a replica has gone, and when anything is asked of the fleet.
+        members[(runner + 1) % replicas].tasks.crash();
+        let client = Client::over(&members[runner].ctx.locks, "test");
+        let paused = client.set_paused("other", true, "", Duration::ZERO).await;
+        paused.unwrap();
+        fleet.sleep(SECOND * 20).await;
+        let counters = Counters::of(&fleet);
+        fleet.sleep(SECOND * 60).await;
+        reads.push(counters.now().reads);
+        assert_eq!(starts.len(), 1);
+    }
+    println!("a minute of a run, in fleets of 5, 10 and 20: {reads:?}");
+    for pair in reads.windows(2) {
+        let exponent = (pair[1] as f64 / pair[0] as f64).log2();
+        assert!(exponent <= 0.2, "{reads:?}");
+    }
+}
+
 /// Those that watched the run have died with its replica, long before the next tick.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_all_who_watched_it_have_left_goes_on_elsewhere() {
     let (fleet, starts) = (Cluster::new(3), Starts::default());
     let members = fleet_of(&fleet, 8, (&starts, SECOND * 300), &every(600));
     fleet.sleep(SECOND * 20).await;
-    let tick = fleet.clock().wall().as_second() / 600 * 600 + 600;
-    let tick = Timestamp::from_second(tick).unwrap();
-    let turn = |m: &&Member| {
-        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
-        place.unwrap().turn
-    };
-    let mut order: Vec<&Member> = members.iter().collect();
-    let before = tick.duration_since(fleet.clock().wall()) - SignedDuration::from_secs(1);
-    fleet.sleep(Duration::try_from(before).unwrap()).await;
-    order.sort_by_key(turn);
+    let tick = next_tick(&fleet, 600);
+    until_before(&fleet, tick, SECOND).await;
+    let order = in_turn(&members, tick);
     fleet.sleep(SECOND * 15).await;
     assert_eq!(starts.len(), 1);
     assert!(order[0].leads(), "the first one in turn");

@@ -135,6 +135,15 @@ impl Process {
         }
     }
 
+    /// Cuts its connections to all nodes but the first one, so that it can take no lock, and can be heard.
+    #[cfg(test)]
+    pub(crate) fn cut_to_a_minority(&self) {
+        self.links
+            .iter()
+            .skip(1)
+            .for_each(|link| link.cut(Cut::Hang));
+    }
+
     /// Cuts its connections to all nodes, or mends them.
     pub(crate) fn cut(&self, cut: bool) {
         for link in &self.links {

@@ -22,7 +22,7 @@ use crate::{
     job::shard::is_of,
     scheduler::Context,
     secret::Secret,
-    status::{FleetStatus, LockStatus, Role, RunRecord},
+    status::{FleetStatus, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
     worker::{given, token},
 };
@@ -121,7 +121,8 @@ impl AdminSource for Source {
     }
 
     fn leads_any(&self) -> bool {
-        presence::now(&self.me, &self.ctx, 0).role == Role::Leader
+        let leases = self.ctx.local_status.leases();
+        leases.iter().any(|(_, lease)| lease.is_held())
     }
 
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
@@ -201,7 +202,8 @@ impl Source {
     /// For an order that has just come: it is answered in time.
     fn client(&self) -> Fleet {
         let now = self.ctx.clock.now();
-        Fleet::over(&self.ctx.locks, format!("http to {}", self.me.name))
+        self.seen
+            .client(&self.ctx.locks, format!("http to {}", self.me.name))
             .no_later_than(now + LAST_WRITE, now + ENOUGH)
     }
 

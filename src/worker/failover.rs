@@ -42,6 +42,8 @@ pub(super) async fn hold_the_gate(ctx: Context) {
             leaderless: elected.leaderless,
         });
         ctx.gate.hold(lease.clone());
+        // Which replica is the active one.
+        ctx.local_status.told();
         let held = async {
             let why = tokio::select! {
                 biased;
@@ -61,6 +63,7 @@ pub(super) async fn hold_the_gate(ctx: Context) {
             why = held => why,
             never = cordon_in_time(&lease, &ctx) => match never {},
         };
+        ctx.local_status.told();
         elected.term.resign().await;
         ctx.events.tell(Event::StandingBy {
             job: "replica".to_owned(),

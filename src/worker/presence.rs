@@ -11,8 +11,9 @@ use crate::{
         pages::{self, Page},
         teller::{COLLECT, Changes, Put, Teller},
     },
-    scheduler::Context,
-    status::{NodeWatch, Presence, Role, Standing, replica_id},
+    lock::NodeReport,
+    scheduler::{Context, reach_enough},
+    status::{JobPresence, NodeWatch, Presence, Role, replica_id},
 };
 
 /// Facts of this replica that do not change.
@@ -79,7 +80,9 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
         // First of all, so that it leaves with what else is asked at this beat.
         sign(&mut teller, &mut sign_at, &ctx, pace).await;
         let mut presence = now(&me, &ctx, 0);
-        presence.watches = watches(&ctx).await;
+        let nodes = ctx.locks.nodes().await.unwrap_or_default();
+        presence.cut_off = !reach_enough(&nodes);
+        presence.watches = watches(nodes, &ctx);
         let begun = ctx.clock.now();
         let changes = teller.changes(&presence, pace.lifetime, begun);
         let (bytes, due) = (changes.bytes, changes.due);
@@ -210,7 +213,11 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     for job in &mut jobs {
         job.paused = ctx.intents.is_paused(&job.name);
     }
-    let leads = jobs.iter().any(|job| job.standing == Standing::Leading);
+    // What a replica is does not change with each tick.
+    let leads = match ctx.place.failover {
+        true => ctx.gate.is_held(),
+        false => jobs.iter().any(JobPresence::is_led),
+    };
     Presence {
         id: me.id.clone(),
         tag: ctx.locks.tag().unwrap_or_default().to_owned(),
@@ -229,6 +236,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         priority: ctx.place.priority,
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
+        cut_off: false,
         admin: me.admin.clone(),
         reload: ctx.local_status.reload(),
         jobs,
@@ -238,8 +246,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
 }
 
 /// Lock nodes that this replica watches on their way back to their vote.
-async fn watches(ctx: &Context) -> Vec<NodeWatch> {
-    let nodes = ctx.locks.nodes().await.unwrap_or_default();
+fn watches(nodes: Vec<NodeReport>, ctx: &Context) -> Vec<NodeWatch> {
     let watched = nodes.into_iter().filter_map(|node| node.watched);
     let now = ctx.locks.wall();
     let watch = |(nomination, left): (String, Duration)| {

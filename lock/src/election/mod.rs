@@ -358,6 +358,8 @@ impl fmt::Debug for Hesitation {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::{
         chance::Chance,
@@ -368,98 +370,107 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    #[tokio::test(start_paused = true)]
-    async fn w2_a_standby_has_told_the_nodes_that_it_waits() {
-        for expiry in [Expiry::Server, Expiry::Observed] {
+    /// Nodes in memory, and candidates for one lock there.
+    struct Scene {
+        time: SimTime,
+        nodes: Vec<MemoryNode>,
+    }
+
+    impl Scene {
+        fn new(nodes: usize) -> Self {
             let time = SimTime::new();
             let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
-            let nodes: Vec<_> = (0..3).map(node).collect();
-            let candidate = |seed| {
-                let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
-                let locks = Locks::over(lines.collect())
-                    .expiry(expiry)
-                    .clock(time.clock())
-                    .chance(Chance::seeded(seed))
-                    .keeper_here(Spawn::system())
-                    .start()
-                    .unwrap();
-                Elector::new(&locks, "x").ttl(TTL)
-            };
-            let told = || {
-                let waits = |node: &&MemoryNode| {
-                    let now = node.time();
-                    node.inspect(|state| match state.row("elect/x") {
-                        Some(Row::Record(entry)) => entry.waits > now,
-                        _ => false,
-                    })
-                };
-                nodes.iter().filter(waits).count()
-            };
-            let term = candidate(1).campaign().await.unwrap();
-            assert_eq!(told(), 0);
-            let other = candidate(2);
-            let clock = time.clock();
-            let watches = async {
-                for _ in 0..40 {
-                    clock.sleep(TTL * 6).await;
-                    assert!(told() >= 2, "{} of 3", told());
-                }
-                let resigned = time.elapsed();
-                term.resign().await;
-                resigned
-            };
-            let standby = async {
-                let next = other.campaign().await;
-                (next, time.elapsed())
-            };
-            let ((next, elected), resigned) = tokio::join!(standby, watches);
-            let took = elected - resigned;
-            assert!(took < Duration::from_millis(100), "{took:?}");
-            next.unwrap().resign().await;
+            Self {
+                nodes: (0..nodes).map(node).collect(),
+                time,
+            }
         }
-    }
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_standby_tells_the_nodes_nothing() {
-        let time = SimTime::new();
-        let node = MemoryNode::new("one", time.clock());
-        let candidate = |seed| {
-            let locks = Locks::over(vec![Arc::new(node.clone())])
-                .clock(time.clock())
+
+        fn candidate(&self, expiry: Expiry, seed: u64) -> Elector {
+            let nodes = self.nodes.iter();
+            let nodes = nodes.map(|node| Arc::new(node.clone()) as Arc<dyn Node>);
+            let locks = Locks::over(nodes.collect())
+                .expiry(expiry)
+                .clock(self.time.clock())
                 .chance(Chance::seeded(seed))
                 .keeper_here(Spawn::system())
                 .start()
                 .unwrap();
             Elector::new(&locks, "x").ttl(TTL)
-        };
-        let bids = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let term = candidate(1).campaign().await.unwrap();
+        }
+
+        /// How many nodes know that a candidate waits.
+        fn told(&self) -> usize {
+            let waits = |node: &&MemoryNode| {
+                let now = node.time();
+                node.inspect(|state| match state.row("elect/x") {
+                    Some(Row::Record(entry)) => entry.waits > now,
+                    _ => false,
+                })
+            };
+            self.nodes.iter().filter(waits).count()
+        }
+
+        /// How long the next one takes to lead when the term is resigned after it was `watched`.
+        async fn succeeded(
+            &self,
+            next: Elector,
+            term: Term,
+            watched: impl Future<Output = ()>,
+        ) -> Duration {
+            let resigns = async {
+                watched.await;
+                let resigned = self.time.elapsed();
+                term.resign().await;
+                resigned
+            };
+            let leads = async {
+                let next = next.campaign().await.unwrap();
+                (next, self.time.elapsed())
+            };
+            let ((next, elected), resigned) = tokio::join!(leads, resigns);
+            next.resign().await;
+            elected - resigned
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn w2_a_standby_has_told_the_nodes_that_it_waits() {
+        for expiry in [Expiry::Server, Expiry::Observed] {
+            let scene = Scene::new(3);
+            let term = scene.candidate(expiry, 1).campaign().await.unwrap();
+            assert_eq!(scene.told(), 0);
+            let watched = async {
+                for _ in 0..40 {
+                    scene.time.clock().sleep(TTL * 6).await;
+                    assert!(scene.told() >= 2, "{} of 3", scene.told());
+                }
+            };
+            let next = scene.candidate(expiry, 2);
+            let took = scene.succeeded(next, term, watched).await;
+            assert!(took < Duration::from_millis(100), "{took:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_standby_tells_the_nodes_nothing() {
+        let scene = Scene::new(1);
+        let bids = Arc::new(AtomicUsize::new(0));
+        let term = scene.candidate(Expiry::Server, 1).campaign().await.unwrap();
         let count = bids.clone();
-        node.observe(move |executed| {
+        scene.nodes[0].observe(move |executed| {
             let bid = |op: &&Op| matches!(op, Op::Acquire { .. });
             let these = executed.call.ops.iter().filter(bid).count();
-            count.fetch_add(these, std::sync::atomic::Ordering::SeqCst);
+            count.fetch_add(these, Ordering::SeqCst);
         });
-        let silent = candidate(2).telling(|| false).looking_first(true);
-        let watches = async {
-            time.clock().sleep(TTL * 3).await;
-            assert_eq!(bids.load(std::sync::atomic::Ordering::SeqCst), 0);
-            let now = node.time();
-            let told = node.inspect(|state| match state.row("elect/x") {
-                Some(Row::Record(entry)) => entry.waits > now,
-                _ => false,
-            });
-            assert!(!told);
-            let resigned = time.elapsed();
-            term.resign().await;
-            resigned
+        let silent = scene.candidate(Expiry::Server, 2);
+        let silent = silent.telling(|| false).looking_first(true);
+        let watched = async {
+            scene.time.clock().sleep(TTL * 3).await;
+            assert_eq!((bids.load(Ordering::SeqCst), scene.told()), (0, 0));
         };
-        let standby = async {
-            let next = silent.campaign().await;
-            (next, time.elapsed())
-        };
-        let ((next, elected), resigned) = tokio::join!(standby, watches);
+        let took = scene.succeeded(silent, term, watched).await;
         // Nothing wakes it: it comes with its next look.
-        assert!(elected - resigned <= TTL / 2 + TTL / 20);
-        next.unwrap().resign().await;
+        assert!(took <= TTL / 2 + TTL / 20, "{took:?}");
     }
 }

@@ -119,6 +119,14 @@ impl Lives {
         newest
     }
 
+    /// The names are forgotten, and what they came to is not: the next look names the documents of those nodes where they come
+    /// to something else.
+    pub fn forget_names(&mut self) {
+        for (_, docs) in self.nodes.iter_mut().flatten() {
+            *docs = Vec::new();
+        }
+    }
+
     /// Nothing of it is taken as known at the next look: every name is told, and how long it lives.
     pub fn forget(&mut self) {
         self.nodes.clear();

@@ -110,6 +110,7 @@ impl Kind {
                 let part = JobPresence {
                     name,
                     standing: resting,
+                    loaded: job.loaded.filter(|_| job.disputed),
                     stands_back: job.stands_back.clone(),
                     engine_died: job.engine_died.clone(),
                     trouble: job.trouble.clone(),
@@ -155,6 +156,7 @@ impl Kind {
                 (job.remaining_ms, job.paused) = (part.remaining_ms, part.paused);
                 (job.stands_back, job.engine_died) = (part.stands_back, part.engine_died);
                 job.trouble = part.trouble;
+                job.loaded = part.loaded.or(job.loaded);
             }
             Self::Runs => {
                 (job.last_tick, job.next_tick) = (part.last_tick, part.next_tick);
@@ -294,13 +296,11 @@ impl Summary {
         let mut jobs: Vec<_> = presence.jobs.iter().collect();
         jobs.sort_unstable_by_key(|job| &job.name);
         let definitions = jobs.iter().map(|job| (&*job.name, &*job.definition));
-        let leads =
-            |job: &&&JobPresence| job.standing == Standing::Leading && job.coordination != "tick";
         let mut summary = Self {
             head: head_of(presence),
             definitions: hash_of(definitions),
             jobs: jobs.len(),
-            leads: jobs.iter().filter(leads).count(),
+            leads: jobs.iter().filter(|job| job.is_led()).count(),
             pages: Page::pages_of(jobs.len()),
             standings,
             facts,

@@ -1,10 +1,11 @@
 //! What is known of the replicas of a fleet, read from their documents: each document once per revision.
 //!
 //! A look costs a number for each node while no summary changes ([`Locks::living`]); after a change the summaries that moved, and
-//! of their pages those that are [`Wanted`] and moved.
+//! of their pages those that are [`Wanted`] and moved. One at all there is costs a number more for each replica.
 //!
 //! # Invariants
 //! - A document is read once per revision.   (each_document_is_read_once_per_revision)
+//! - The pages of a replica are listed when they have moved.   (only_pages_that_have_moved_are_listed)
 //! - A replica is there while a node says that its summary was touched of late, however long clocks that were set back let it
 //!   stand.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - Of a replica whose pages are not all there, or are older than its summary says, nothing is made up: its jobs count as not
@@ -15,18 +16,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
+    sync::Arc,
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    JobPresence, PRESENCE_PREFIX, Presence, Standing,
+    JobPresence, PRESENCE_PREFIX, Presence, Standing, has_lock,
     pages::{self, Kind, Page, Summary, Told},
 };
 use crate::{
     lock::{Lives, LockError, Locks},
-    node::{Doc, Token},
+    node::{Doc, MOST_LIVING, Token},
 };
 
 /// Every summary that stands, whenever it was touched.
@@ -45,12 +47,23 @@ pub(crate) enum Wanted<'a> {
     Jobs,
 }
 
-/// What replicas tell of each job, by the job and the id of the replica: kept up to date by the pages that move.
-#[derive(Debug, Default)]
-pub(crate) struct Index {
-    pub(crate) jobs: BTreeMap<String, BTreeMap<String, JobPresence>>,
-    /// Jobs of which something else is told than when this was emptied last.
-    pub(crate) moved: BTreeSet<String>,
+/// The jobs of a reader that has jobs itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// A hash of them, as each replica tells it of its own.
+    pub(crate) hash: String,
+    /// How each is defined.
+    pub(crate) facts: BTreeMap<String, JobPresence>,
+    /// The names of those with a lock.
+    pub(crate) locked: Arc<BTreeSet<String>>,
+}
+
+/// What a replica tells a reader that has jobs itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Telling {
+    pub(crate) presence: Presence,
+    /// It has the same jobs, and is to all but these what it is at rest.
+    pub(crate) others_rest: bool,
 }
 
 /// The replicas of a fleet, as far as they were read.
@@ -62,8 +75,18 @@ pub(crate) struct Roster {
     replicas: BTreeMap<String, Replica>,
     /// Summaries that make no sense, by their revision.
     in_vain: BTreeMap<String, u64>,
+    /// How often a replica was found to tell something new.
+    news: u64,
     /// For a reader that looks again and again at all there is.
-    index: Option<Index>,
+    noted: Option<Noted>,
+}
+
+/// Of which jobs replicas tell.
+#[derive(Debug, Default)]
+struct Noted {
+    names: BTreeSet<String>,
+    /// Something else than when this was taken last.
+    moved: BTreeSet<String>,
 }
 
 /// One replica.
@@ -80,6 +103,10 @@ struct Replica {
     told: u64,
     /// How much longer its summary lived when it was asked for.
     left: Duration,
+    /// What its pages came to at the last look at all of them.
+    lives: Lives,
+    /// Which news of the roster was the last of this replica.
+    news: u64,
 }
 
 impl Default for Roster {
@@ -97,15 +124,16 @@ impl Roster {
             lives: Lives::default(),
             replicas: BTreeMap::new(),
             in_vain: BTreeMap::new(),
-            index: None,
+            news: 0,
+            noted: None,
         }
     }
 
-    /// Of all replicas whose summaries stand, with an index of what they tell.
+    /// Of all replicas whose summaries stand, for a reader that is told of which jobs they tell something else.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
-    pub(crate) fn indexed() -> Self {
+    pub(crate) fn noting_jobs() -> Self {
         Self {
-            index: Some(Index::default()),
+            noted: Some(Noted::default()),
             ..Self::default()
         }
     }
@@ -128,6 +156,15 @@ impl Roster {
         self.lives = locks.living(PRESENCE_PREFIX, life, known).await?;
         let mut changed = self.summaries(locks).await?;
         changed |= self.details(locks, wanted).await?;
+        if let Some(Noted { names, moved }) = &mut self.noted {
+            for job in moved.iter() {
+                if self.replicas.values().any(|of| of.facts(job).is_some()) {
+                    names.insert(job.clone());
+                } else {
+                    names.remove(job);
+                }
+            }
+        }
         Ok(changed)
     }
 
@@ -142,9 +179,10 @@ impl Roster {
         let gone = self.replicas.keys().filter(|id| !living.contains_key(*id));
         let gone: Vec<String> = gone.cloned().collect();
         for id in gone {
-            self.replicas.remove(&id);
-            if let Some(index) = &mut self.index {
-                index.forget(&id);
+            if let Some(replica) = self.replicas.remove(&id)
+                && let Some(noted) = &mut self.noted
+            {
+                noted.moved.extend(replica.names());
             }
         }
         self.in_vain.retain(|id, _| living.contains_key(id));
@@ -163,12 +201,15 @@ impl Roster {
                 continue;
             };
             changed = true;
+            self.news += 1;
             let replica = self.replicas.entry(summary.head.id.clone()).or_default();
-            if replica.summary.pages != summary.pages
-                && let Some(index) = &mut self.index
-            {
+            replica.news = self.news;
+            if replica.summary.pages != summary.pages {
                 // The pages are others now: all of them are read anew.
-                index.forget(&summary.head.id);
+                replica.lives = Lives::default();
+                if let Some(noted) = &mut self.noted {
+                    noted.moved.extend(replica.names());
+                }
             }
             let of = summary.pages;
             replica
@@ -193,54 +234,60 @@ impl Roster {
                 .filter(agree)
                 .for_each(Replica::forget_facts);
         }
-        let moved = |replica: &Replica| {
+        let all = wanted == Wanted::Jobs;
+        let lacks = |replica: &Replica| {
             let mut kinds = wanted.kinds(replica).iter();
-            wanted == Wanted::Jobs || kinds.any(|kind| !replica.has(*kind))
+            all || kinds.any(|kind| !replica.has(*kind))
         };
-        let ids = self.replicas.iter().filter(|(_, replica)| moved(replica));
-        let ids: Vec<String> = ids.map(|(id, _)| id.clone()).collect();
+        let ids = self.replicas.iter_mut();
+        let ids = ids.filter(|(_, replica)| lacks(replica));
+        let ids: Vec<(String, Option<Lives>)> = ids
+            .map(|(id, replica)| {
+                let known = std::mem::take(&mut replica.lives);
+                let known = (all && replica.has_few_pages()).then_some(known);
+                (id.clone(), known)
+            })
+            .collect();
         let mut changed = false;
         for some in ids.chunks(AT_ONCE) {
-            let listed = some
-                .iter()
-                .map(async |id| locks.doc_names(&Page::directory(id)).await);
+            let listed = some.iter().map(async |(id, known)| {
+                let known = known.clone();
+                listed(locks, id, known).await
+            });
             let listed = futures_util::future::join_all(listed).await;
-            for (id, listed) in some.iter().zip(listed) {
+            for ((id, _), listed) in some.iter().zip(listed) {
                 let Some(replica) = self.replicas.get_mut(id) else {
                     continue;
                 };
+                let (there, lives) = listed?;
                 let kinds = wanted.kinds(replica);
-                let there = listed?.docs.into_iter();
-                let there: BTreeMap<Page, u64> = there
-                    .filter_map(|(doc, _)| Some((Page::named(&doc.name, id)?, doc.rev)))
-                    .collect();
                 let news = replica.news(&there, kinds);
                 let names: Vec<String> = news.iter().map(|page| page.document(id)).collect();
                 let docs = locks.docs_of(&names).await?;
-                changed |= !docs.is_empty();
-                let moved: BTreeSet<String> =
+                if !docs.is_empty() {
+                    changed = true;
+                    self.news += 1;
+                    replica.news = self.news;
+                }
+                let told: BTreeSet<String> =
                     docs.iter().flat_map(|doc| replica.read(doc, id)).collect();
+                if let Some(noted) = &mut self.noted {
+                    noted.moved.extend(told);
+                }
                 replica.judge(id, kinds);
-                if let Some(index) = &mut self.index {
-                    for job in moved {
-                        index.note(id, replica.job(&job), job);
-                    }
+                if docs.len() == names.len() {
+                    // Else all are listed again, as when this is dropped or fails.
+                    replica.lives = lives;
                 }
             }
         }
         Ok(changed)
     }
 
-    /// Whether any replica has other jobs, or others' definitions of them, than this hash stands for.
-    pub(crate) fn differs_from(&self, definitions: &str) -> bool {
-        let mut all = self.replicas.values();
-        all.any(|replica| replica.summary.definitions != definitions)
-    }
-
     /// Every replica with all that was read of it, at `now`.
     pub(crate) fn presences(&self, now: Timestamp) -> Vec<Presence> {
         let all = self.replicas.values();
-        all.map(|replica| replica.presence(now, None)).collect()
+        all.map(|replica| replica.presence(now)).collect()
     }
 
     /// Every replica without its jobs, but those whose engines have died.
@@ -250,29 +297,55 @@ impl Roster {
         all.map(|replica| replica.head(now)).collect()
     }
 
-    /// What they tell of each job; nothing where no index is kept.
+    /// The jobs of which replicas tell, where that is noted.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
-    pub(crate) fn index(&mut self) -> &mut Index {
-        self.index.get_or_insert_default()
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.noted.iter().flat_map(|noted| &noted.names);
+        names.map(String::as_str)
     }
 
-    /// Every replica, one after the other, for a reader that has the jobs `own` itself: of replicas with other definitions
-    /// than this hash only what they say of them.
-    pub(crate) fn peers<'a>(
-        &'a self,
+    /// Those of which they tell something else than when this was asked last.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn take_moved(&mut self) -> BTreeSet<String> {
+        let noted = self.noted.as_mut();
+        noted.map_or_else(BTreeSet::new, |noted| std::mem::take(&mut noted.moved))
+    }
+
+    /// What each of them tells of a job.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn told_of(&self, job: &str) -> Vec<(&str, JobPresence)> {
+        let all = self.replicas.iter();
+        all.filter_map(|(id, replica)| Some((id.as_str(), replica.job(job)?)))
+            .collect()
+    }
+
+    /// Whether a job of which they tell has a lock that one replica holds.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn is_locked(&self, job: &str) -> bool {
+        let mut told = self.replicas.values().filter_map(|of| of.facts(job));
+        told.any(|facts| has_lock(&facts.coordination))
+    }
+
+    /// The replicas that are there, and a number that grows with what each tells.
+    pub(crate) fn news(&self) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.replicas.iter();
+        all.map(|(id, replica)| (id.as_str(), replica.news))
+    }
+
+    /// What a replica tells a reader with these jobs.
+    pub(crate) fn telling(&self, id: &str, now: Timestamp, own: &Own) -> Option<Telling> {
+        Some(self.replicas.get(id)?.telling(now, own))
+    }
+
+    /// The same of all of them, and of these jobs alone.
+    pub(crate) fn about(
+        &self,
+        jobs: &BTreeSet<String>,
         now: Timestamp,
-        definitions: &'a str,
-        own: &'a [JobPresence],
-    ) -> impl Iterator<Item = Presence> + 'a {
-        self.replicas.values().map(move |replica| {
-            let same = replica.summary.definitions == definitions;
-            replica.presence(now, same.then_some(own))
-        })
-    }
-
-    /// The ids of all replicas that are there.
-    pub(crate) fn ids(&self) -> BTreeSet<&str> {
-        self.replicas.keys().map(String::as_str).collect()
+        own: &Own,
+    ) -> impl Iterator<Item = Presence> {
+        let all = self.replicas.values();
+        all.map(move |replica| replica.about(jobs, now, own))
     }
 
     /// The largest token under which a replica says to lead the job.
@@ -286,31 +359,31 @@ impl Roster {
     }
 }
 
-// === impl Index ===
+// === impl Own ===
 
-impl Index {
-    pub(crate) fn note(&mut self, replica: &str, told: Option<JobPresence>, job: String) {
-        match told {
-            Some(told) => {
-                let of_it = self.jobs.entry(job.clone()).or_default();
-                of_it.insert(replica.to_owned(), told);
-            }
-            None => {
-                if let Some(of_it) = self.jobs.get_mut(&job) {
-                    of_it.remove(replica);
-                }
-            }
+impl Own {
+    pub(crate) fn of(facts: impl IntoIterator<Item = JobPresence>) -> Self {
+        let facts = facts.into_iter().map(|job| (job.name.clone(), job));
+        let facts: BTreeMap<String, JobPresence> = facts.collect();
+        let definitions = facts.values().map(|job| (&*job.name, &*job.definition));
+        let locked = facts.values().filter(|job| has_lock(&job.coordination));
+        Self {
+            hash: pages::hash_of(definitions),
+            locked: Arc::new(locked.map(|job| job.name.clone()).collect()),
+            facts,
         }
-        self.moved.insert(job);
     }
+}
 
-    fn forget(&mut self, replica: &str) {
-        for (job, of_it) in &mut self.jobs {
-            if of_it.remove(replica).is_some() {
-                self.moved.insert(job.clone());
-            }
+// === impl Telling ===
+
+impl Telling {
+    /// Of a replica that names each of its jobs.
+    pub(crate) fn all(presence: Presence) -> Self {
+        Self {
+            presence,
+            others_rest: false,
         }
-        self.jobs.retain(|_, of_it| !of_it.is_empty());
     }
 }
 
@@ -417,16 +490,36 @@ impl Replica {
         told.as_ref()
     }
 
+    /// How it defines the job, where it has told that.
+    fn facts(&self, job: &str) -> Option<&JobPresence> {
+        self.page(Kind::Facts, job)?.get(job)
+    }
+
     /// What it tells of the job, where it has told how that is defined.
     fn job(&self, name: &str) -> Option<JobPresence> {
-        let part = |kind| self.page(kind, name)?.get(name);
-        let (standing, runs) = (part(Kind::Standings), part(Kind::Runs));
-        Some(pages::job(
-            part(Kind::Facts)?,
-            self.summary.head.role,
-            standing,
-            runs,
-        ))
+        Some(self.defined(self.facts(name)?))
+    }
+
+    /// What it tells of a job that is defined so.
+    fn defined(&self, facts: &JobPresence) -> JobPresence {
+        let part = |kind| self.page(kind, &facts.name)?.get(&facts.name);
+        let role = self.summary.head.role;
+        pages::job(facts, role, part(Kind::Standings), part(Kind::Runs))
+    }
+
+    /// The names of the jobs that it has defined.
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.parts(Kind::Facts).flat_map(Told::keys).cloned()
+    }
+
+    fn parts(&self, kind: Kind) -> impl Iterator<Item = &Told> {
+        let pages = self.pages.iter().filter(move |(page, _)| page.kind == kind);
+        pages.filter_map(|(_, (_, told))| told.as_ref())
+    }
+
+    /// Whether a node names all of them where it is asked which of them live, also while their number changes.
+    fn has_few_pages(&self) -> bool {
+        usize::try_from(self.summary.pages).is_ok_and(|pages| pages * 6 < MOST_LIVING)
     }
 
     /// What it tells of itself; no more than the summary says where it is known `briefly`.
@@ -451,43 +544,76 @@ impl Replica {
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     fn head(&self, now: Timestamp) -> Presence {
         let mut presence = self.itself(now, false);
-        let told = self
-            .pages
-            .iter()
-            .filter(|(page, _)| page.kind == Kind::Standings);
-        let jobs = told
-            .filter_map(|(_, (_, told))| told.as_ref())
-            .flat_map(Told::values);
+        let jobs = self.parts(Kind::Standings).flat_map(Told::values);
         let died = jobs.filter(|job| job.engine_died.is_some());
         presence.jobs = died.cloned().collect();
         presence
     }
 
-    /// What it tells, put together; of these jobs where it has the same.
-    fn presence(&self, now: Timestamp, own: Option<&[JobPresence]>) -> Presence {
-        let mut presence = self.itself(now, own.is_some());
-        let role = presence.role;
-        let told = |facts: &JobPresence| {
-            let part = |kind| self.page(kind, &facts.name)?.get(&facts.name);
-            pages::job(facts, role, part(Kind::Standings), part(Kind::Runs))
-        };
-        presence.jobs = match own {
-            // Nothing of it was read yet, or not all: it may lead any of them.
-            Some(_) if !self.complete.contains_key(&Kind::Standings) && self.summary.leads > 0 => {
-                Vec::new()
-            }
-            Some(own) => own.iter().map(told).collect(),
-            None => {
-                let facts = self
-                    .pages
-                    .iter()
-                    .filter(|(page, _)| page.kind == Kind::Facts);
-                let facts = facts.filter_map(|(_, (_, told))| told.as_ref());
-                facts.flat_map(Told::values).map(told).collect()
-            }
-        };
-        presence
+    /// All that it tells, put together.
+    fn presence(&self, now: Timestamp) -> Presence {
+        let facts = self.parts(Kind::Facts).flat_map(Told::values);
+        Presence {
+            jobs: facts.map(|facts| self.defined(facts)).collect(),
+            ..self.itself(now, false)
+        }
     }
+
+    /// Nothing of what it is to its jobs was read yet, or not all: it may lead any of them.
+    fn may_lead_any(&self) -> bool {
+        !self.complete.contains_key(&Kind::Standings) && self.summary.leads > 0
+    }
+
+    fn telling(&self, now: Timestamp, own: &Own) -> Telling {
+        if self.summary.definitions != own.hash {
+            return Telling::all(self.presence(now));
+        }
+        let names = self.parts(Kind::Standings).flat_map(Told::keys);
+        let named = names.filter_map(|name| own.facts.get(name));
+        let named = named.filter(|_| !self.may_lead_any());
+        Telling {
+            presence: Presence {
+                jobs: named.map(|facts| self.defined(facts)).collect(),
+                ..self.itself(now, true)
+            },
+            others_rest: !self.may_lead_any(),
+        }
+    }
+
+    fn about(&self, jobs: &BTreeSet<String>, now: Timestamp, own: &Own) -> Presence {
+        let same = self.summary.definitions == own.hash;
+        let facts = |job: &String| match same {
+            true if self.may_lead_any() => None,
+            true => own.facts.get(job),
+            false => self.facts(job),
+        };
+        let told = jobs.iter().filter_map(facts);
+        Presence {
+            jobs: told.map(|facts| self.defined(facts)).collect(),
+            ..self.itself(now, same)
+        }
+    }
+}
+
+/// Which pages of a replica are there: of each node all where anything has changed since they were `known`, and else none.
+async fn listed(
+    locks: &Locks,
+    id: &str,
+    known: Option<Lives>,
+) -> Result<(BTreeMap<Page, u64>, Lives), LockError> {
+    let directory = Page::directory(id);
+    let page = |name: &str, rev| Some((Page::named(name, id)?, rev));
+    let Some(known) = known else {
+        let there = locks.doc_names(&directory).await?.docs.into_iter();
+        let there = there.filter_map(|(doc, _)| page(&doc.name, doc.rev));
+        return Ok((there.collect(), Lives::default()));
+    };
+    let mut lives = locks.living(&directory, ANY, known).await?;
+    let there = lives.newest().into_iter();
+    let there = there.filter_map(|(name, (rev, _))| page(name, rev));
+    let there = there.collect();
+    lives.forget_names();
+    Ok((there, lives))
 }
 
 fn millis(d: Duration) -> u64 {

@@ -15,7 +15,7 @@ use super::{
     locks::tally,
 };
 use crate::{
-    fleet::presence::{has_lock, roster::Index},
+    fleet::presence::has_lock,
     node::{Token, View, tag::tag_of},
 };
 
@@ -31,6 +31,16 @@ pub(crate) struct Seen<'a> {
     pub(crate) me: Option<&'a str>,
     /// Who was seen to lead, as far as the asker remembers.
     pub(crate) remembered: BTreeMap<String, LastSeen>,
+}
+
+/// What others tell of jobs.
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+pub(crate) struct Words<'a> {
+    pub(crate) names: BTreeSet<&'a str>,
+    /// Of these they tell something else than last.
+    pub(crate) moved: BTreeSet<String>,
+    /// What each replica tells of a job.
+    pub(crate) told: &'a dyn Fn(&str) -> Vec<(&'a str, JobPresence)>,
 }
 
 /// What was merged last, for a reader that merges again and again.
@@ -123,45 +133,41 @@ impl FleetStatus {
 
 #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
 impl Merged {
-    /// As [`FleetStatus::merged`], of what `index` tells of the jobs of these `heads`, and `me`, which is newer than what is told
+    /// As [`FleetStatus::merged`], of what `others` tell of the jobs of these `heads`, and `me`, which is newer than what is told
     /// of it there. A job is put together anew where what is known of it has changed.
     pub(crate) fn again(
         &mut self,
         heads: &[Presence],
-        index: &mut Index,
+        others: &Words<'_>,
         me: &Presence,
         nodes: Vec<NodeStatus>,
         now: Timestamp,
         seen: &Seen<'_>,
     ) -> FleetStatus {
-        let others = heads.iter().filter(|head| head.id != me.id);
+        let heads = heads.iter().filter(|head| head.id != me.id);
         let all: BTreeMap<&str, &Presence> =
-            others.chain([me]).map(|p| (p.id.as_str(), p)).collect();
+            heads.chain([me]).map(|p| (p.id.as_str(), p)).collect();
         let tags = all.values().filter(|p| !p.tag.is_empty());
         let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), *p)).collect();
         let who = all
             .values()
             .map(|p| format!("{}\0{}\0{}\0{}\0{}", p.id, p.tag, p.name, p.host, p.pid));
         let who: Vec<String> = who.collect();
-        let moved = std::mem::take(&mut index.moved);
         // What a leader is called stands in the status of its jobs.
         if std::mem::replace(&mut self.who, who.clone()) != who {
             self.jobs.clear();
         }
         let mine: BTreeMap<&str, &JobPresence> =
             me.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
-        let names = index.jobs.iter().filter(|(_, told)| !told.is_empty());
-        let names: BTreeSet<&str> = names
-            .map(|(name, _)| name.as_str())
-            .chain(mine.keys().copied())
-            .collect();
+        let names = others.names.iter().chain(mine.keys()).copied();
+        let names: BTreeSet<&str> = names.collect();
         self.jobs.retain(|name, _| names.contains(name.as_str()));
         let mut jobs = Vec::with_capacity(names.len());
         for name in names {
             let mine = mine.get(name).copied();
             let reading = seen.records.get(name);
             let basis = Basis::of(mine, reading);
-            let last = self.jobs.get(name).filter(|_| !moved.contains(name));
+            let last = self.jobs.get(name).filter(|_| !others.moved.contains(name));
             if let Some(last) = last.filter(|last| last.stands(basis.as_ref(), now)) {
                 let mut status = last.status.clone();
                 if let (Some(leader), Some(Reading::Held(held))) = (&mut status.leader, reading) {
@@ -174,9 +180,9 @@ impl Merged {
             {
                 self.anew += 1;
             }
-            let told = index.jobs.get(name).into_iter().flatten();
-            let told = told.filter(|(id, _)| **id != me.id);
-            let told = told.filter_map(|(id, job)| Some((*all.get(id.as_str())?, job)));
+            let told = (others.told)(name);
+            let told = told.iter().filter(|(id, _)| *id != me.id);
+            let told = told.filter_map(|(id, job)| Some((*all.get(id)?, job)));
             let reports: Vec<Report<'_>> = told.chain(mine.map(|job| (me, job))).collect();
             if reports.is_empty() {
                 continue;

@@ -1,11 +1,11 @@
 use super::{
     leaders::{Holding, Reading},
-    merge::{Merged, Seen, definitions_of},
+    merge::{Merged, Seen, Words, definitions_of},
     *,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{fleet::presence::roster::Index, node::View};
+use crate::node::View;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
@@ -405,7 +405,8 @@ fn replicas_that_agree_or_do_not_tell_show_nothing() {
 /// A fleet of two replicas that is looked at again and again by one of them.
 struct Looks {
     merged: Merged,
-    index: Index,
+    /// Jobs of which the other one has told something new.
+    moved: BTreeSet<String>,
     me: Presence,
     other: Presence,
     records: BTreeMap<String, Reading>,
@@ -416,7 +417,7 @@ impl Looks {
     /// The other replica leads jobs 0 to 49.
     fn new() -> Self {
         let (mut me, mut other) = (presence("me", u64::MAX), presence("b", 1));
-        let (mut index, mut records) = (Index::default(), BTreeMap::new());
+        let (mut moved, mut records) = (BTreeSet::new(), BTreeMap::new());
         for n in 0..100 {
             let name = format!("job-{n}");
             me = stands_by(me, &name);
@@ -432,11 +433,11 @@ impl Looks {
             };
             let told = other.jobs.last_mut().unwrap();
             told.next_tick = Some(at(60_000));
-            index.note(&other.id, Some(told.clone()), name);
+            moved.insert(name);
         }
         Self {
             merged: Merged::default(),
-            index,
+            moved,
             me,
             other,
             records,
@@ -446,9 +447,7 @@ impl Looks {
 
     fn tell(&mut self, job: usize, change: impl Fn(&mut JobPresence)) {
         change(&mut self.other.jobs[job]);
-        let told = self.other.jobs[job].clone();
-        let name = told.name.clone();
-        self.index.note(&self.other.id, Some(told), name);
+        self.moved.insert(self.other.jobs[job].name.clone());
     }
 
     /// How many jobs were put together anew; all is as if it were merged for the first time.
@@ -464,9 +463,19 @@ impl Looks {
             ..Seen::default()
         };
         let now = at(self.now);
+        let of = |job: &str| {
+            let told = self.other.jobs.iter().filter(|told| told.name == job);
+            told.map(|told| (self.other.id.as_str(), told.clone()))
+                .collect()
+        };
+        let others = Words {
+            names: self.other.jobs.iter().map(|job| &*job.name).collect(),
+            moved: std::mem::take(&mut self.moved),
+            told: &of,
+        };
         let again = self
             .merged
-            .again(&[head], &mut self.index, &self.me, vec![], now, &seen);
+            .again(&[head], &others, &self.me, vec![], now, &seen);
         let first = FleetStatus::merged([self.me.clone(), self.other.clone()], vec![], now, &seen);
         assert_eq!(again, first);
         self.merged.anew - before

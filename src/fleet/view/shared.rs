@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -9,12 +10,17 @@ use super::{PAGE, Told, records};
 use crate::{
     clock::Moment,
     fleet::{
+        Fleet,
         intent::Pause,
         presence::{
             has_lock,
-            roster::{Index, Roster, Wanted},
+            roster::{Roster, Wanted},
         },
-        status::{FleetStatus, LastSeen, Presence, leaders::Reading, merge::Merged},
+        status::{
+            FleetStatus, LastSeen, Presence,
+            leaders::Reading,
+            merge::{Merged, Words},
+        },
     },
     lock::{LockError, Locks},
 };
@@ -26,23 +32,20 @@ const FEW: usize = PAGE;
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// What all who look at one replica's page share.
-#[derive(Default)]
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
-    seen: tokio::sync::Mutex<Shown>,
+    /// What was read of documents, also by those who ask for something by the page.
+    roster: Arc<tokio::sync::Mutex<Roster>>,
+    /// What came of it: what has moved is merged again.
+    merged: tokio::sync::Mutex<Merged>,
 }
 
-/// What was read of documents, and what came of it: what has moved is read and merged again.
-struct Shown {
-    roster: Roster,
-    merged: Merged,
-}
-
-impl Default for Shown {
+impl Default for SharedView {
     fn default() -> Self {
         Self {
-            roster: Roster::indexed(),
-            merged: Merged::default(),
+            records: tokio::sync::Mutex::default(),
+            roster: Arc::new(tokio::sync::Mutex::new(Roster::noting_jobs())),
+            merged: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -54,6 +57,11 @@ struct Last {
 }
 
 impl SharedView {
+    /// A client that reads what moves of what this view has read.
+    pub(crate) fn client(&self, locks: &Locks, by: String) -> Fleet {
+        Fleet::over(locks, by).reading(self.roster.clone())
+    }
+
     /// The fleet as the store tells it, and this replica as it is now: at least that.
     pub(crate) async fn fleet(
         &self,
@@ -62,31 +70,39 @@ impl SharedView {
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
-        let mut seen = self.seen.lock().await;
-        let Shown { roster, merged } = &mut *seen;
-        if roster.look(locks, Wanted::Jobs).await.is_err() {
-            // This replica can be told when nothing else can.
-            *roster = Roster::indexed();
-        }
-        let mut heads = roster.heads(locks.wall());
+        let mut merged = self.merged.lock().await;
+        let (heads, led) = {
+            let mut roster = self.roster.lock().await;
+            if roster.look(locks, Wanted::Jobs).await.is_err() {
+                // This replica can be told when nothing else can.
+                *roster = Roster::noting_jobs();
+            }
+            (roster.heads(locks.wall()), led(&roster, &me))
+        };
         let beside = Told::beside(locks, &heads, pauses).await?;
-        let (led, blank) = (led(roster.index(), &me), beside.blank());
+        let blank = beside.blank();
         let records = if led.len() <= FEW {
             records(locks, &led, &blank).await?
         } else {
             self.seldom(locks, &led, &blank).await?
         };
+        let mut roster = self.roster.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
-        if !records.values().filter_map(Reading::tag).all(known)
-            && roster.look(locks, Wanted::Jobs).await.is_ok()
-        {
-            heads = roster.heads(locks.wall());
+        if !records.values().filter_map(Reading::tag).all(known) {
+            let _ = roster.look(locks, Wanted::Jobs).await;
         }
+        let moved = roster.take_moved();
+        let others = Words {
+            names: roster.names().collect(),
+            moved,
+            told: &|job| roster.told_of(job),
+        };
+        let heads = roster.heads(locks.wall());
         Ok(beside.merge(
             locks,
             &heads,
-            roster.index(),
-            merged,
+            &others,
+            &mut merged,
             &me,
             records,
             remembered,
@@ -117,13 +133,10 @@ impl SharedView {
 }
 
 /// The jobs that one replica leads.
-fn led(index: &Index, me: &Presence) -> Vec<String> {
+fn led(roster: &Roster, me: &Presence) -> Vec<String> {
     let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
-    let told = index.jobs.iter().filter(|(_, told)| {
-        let mut told = told.values();
-        told.any(|job| has_lock(&job.coordination))
-    });
-    let names = told.map(|(name, _)| name).chain(mine.map(|job| &job.name));
-    let names: BTreeSet<&String> = names.collect();
-    names.into_iter().cloned().collect()
+    let mine = mine.map(|job| job.name.as_str());
+    let told = roster.names().filter(|job| roster.is_locked(job));
+    let names: BTreeSet<&str> = told.chain(mine).collect();
+    names.into_iter().map(str::to_owned).collect()
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::status::Presence;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -116,7 +117,7 @@ fn a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads() {
             let me = others.remove(n);
             for other in &mut others {
                 if leads.is_some_and(|leads| fleet[leads].id == other.id) {
-                    other.stands_by.clear();
+                    other.stands_by = StandsBy::default();
                     other.leads.insert("job".to_owned(), true);
                 }
             }
@@ -198,13 +199,13 @@ fn each_tick_has_another_order_of_replicas_and_all_agree_on_it() {
 #[test]
 fn the_active_replica_of_a_failover_fleet_is_what_its_standbys_stand_by_for() {
     let of = |id: &str, role| {
-        let presence = Presence {
+        let told = Telling::all(Presence {
             id: id.to_owned(),
             mode: "failover".to_owned(),
             role,
             ..Presence::default()
-        };
-        Peer::of(&presence, true)
+        });
+        Peer::of(&told, &Own::default(), true, true)
     };
     let mut others: Vec<Peer> = ["b", "c", "d", "e", "f", "g", "h"]
         .map(|id| of(id, Role::Standby))
@@ -290,13 +291,14 @@ fn a_replica_that_is_no_candidate_stands_by_for_nothing() {
             standing: Standing::Standby,
             ..JobPresence::default()
         };
-        let presence = Presence {
+        let own = Own::of([job.clone()]);
+        let told = Telling::all(Presence {
             mode: "shared".to_owned(),
             role,
             jobs: vec![job],
             ..Presence::default()
-        };
-        Peer::of(&presence, false).stands_by.len()
+        });
+        Peer::of(&told, &own, false, true).stands_by.len()
     };
     assert_eq!([Role::Standby, Role::Observer].map(of), [1, 0]);
 }
@@ -460,11 +462,72 @@ fn a_lock_that_is_taken_for_a_tick_is_nobodys_share() {
         standing: Standing::Leading,
         ..JobPresence::default()
     };
-    let presence = Presence {
+    let told = Telling::all(Presence {
         mode: "shared".to_owned(),
         jobs: vec![job("led", "leader"), job("brief", "tick")],
         ..Presence::default()
-    };
-    let leads: Vec<String> = Peer::of(&presence, false).leads.into_keys().collect();
+    });
+    let peer = Peer::of(&told, &Own::default(), false, true);
+    let leads: Vec<String> = peer.leads.into_keys().collect();
     assert_eq!(leads, ["led"]);
+}
+
+#[test]
+fn what_a_standby_of_everything_would_take_over_is_kept_once_for_all() {
+    let job = |n: usize, standing| JobPresence {
+        name: format!("job-{n}"),
+        coordination: "leader".to_owned(),
+        standing,
+        ..JobPresence::default()
+    };
+    let own = Own::of((0..1_000).map(|n| job(n, Standing::Standby)));
+    let presence = |jobs| Presence {
+        mode: "shared".to_owned(),
+        jobs,
+        ..Presence::default()
+    };
+    let peer = |told: &Telling| Peer::of(told, &own, false, true).stands_by;
+    let others_rest = |jobs| Telling {
+        presence: presence(jobs),
+        others_rest: true,
+    };
+    let told = others_rest(vec![
+        job(3, Standing::Leading),
+        job(4, Standing::Standby),
+        job(5_000, Standing::Off),
+    ]);
+    let found = peer(&told);
+    assert_eq!((found.len(), found.kept()), (999, 1));
+    assert!(!found.contains("job-3") && found.contains("job-4"));
+    assert!(!found.contains("job-5000"));
+    // Told job by job it is the same.
+    let named = (0..1_000).filter(|n| *n != 3);
+    let named = named.map(|n| job(n, Standing::Standby));
+    let named = Telling::all(presence(named.chain([job(3, Standing::Leading)]).collect()));
+    assert_eq!(peer(&named), found);
+    assert_eq!(peer(&Telling::all(presence(Vec::new()))).len(), 0);
+}
+
+/// Where all are cut off alike none is worse than another.
+#[test]
+fn a_replica_that_reaches_too_few_nodes_stands_by_for_nothing_where_others_reach_enough() {
+    let own = Own::of([JobPresence {
+        name: "job".to_owned(),
+        ..JobPresence::default()
+    }]);
+    let told = |cut_off| Telling {
+        presence: Presence {
+            mode: "shared".to_owned(),
+            cut_off,
+            ..Presence::default()
+        },
+        others_rest: true,
+    };
+    let stands_by = |cut_off, reaches| {
+        let peer = Peer::of(&told(cut_off), &own, false, reaches);
+        peer.stands_by.contains("job")
+    };
+    assert!(stands_by(false, true) && stands_by(false, false));
+    assert!(!stands_by(true, true));
+    assert!(stands_by(true, false));
 }

@@ -1,13 +1,17 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::{
     chance::Chance,
+    clock::Moment,
     fleet::{
-        presence::{FRESH, INTERVAL, LIFETIME, teller::write_all},
+        presence::{
+            FRESH, INTERVAL, LIFETIME,
+            teller::{Teller, write_all},
+        },
         status::FleetStatus,
     },
-    node::{Node, memory::MemoryNode},
+    node::{Answer, Node, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -39,6 +43,12 @@ impl Store {
     async fn look(&self, roster: &mut Roster, wanted: Wanted<'_>) -> Vec<Presence> {
         roster.look(&self.locks, wanted).await.unwrap();
         roster.presences(self.locks.wall())
+    }
+
+    /// Looks as a replica does that has these definitions; says whether anything has moved.
+    async fn look_as_peer(&self, roster: &mut Roster, hash: &str) -> bool {
+        let looked = roster.look(&self.locks, Wanted::Standings(hash)).await;
+        looked.unwrap()
     }
 
     async fn sleep(&self, pause: Duration) {
@@ -106,34 +116,74 @@ async fn each_document_is_read_once_per_revision() {
     write_all(&store.locks, &a, LIFETIME).await;
     let mut roster = of_late();
     let hash = pages::hash_of(a.jobs.iter().map(|job| (&*job.name, "other")));
-    assert!(
-        roster
-            .look(&store.locks, Wanted::Standings(&hash))
-            .await
-            .unwrap()
-    );
-    assert!(
-        !roster
-            .look(&store.locks, Wanted::Standings(&hash))
-            .await
-            .unwrap()
-    );
+    assert!(store.look_as_peer(&mut roster, &hash).await);
+    assert!(!store.look_as_peer(&mut roster, &hash).await);
     lead(&mut a, 7, 5);
     a.rev = 2;
     write_all(&store.locks, &a, LIFETIME).await;
-    assert!(
-        roster
-            .look(&store.locks, Wanted::Standings(&hash))
-            .await
-            .unwrap()
-    );
-    assert!(
-        !roster
-            .look(&store.locks, Wanted::Standings(&hash))
-            .await
-            .unwrap()
-    );
+    assert!(store.look_as_peer(&mut roster, &hash).await);
+    assert!(!store.look_as_peer(&mut roster, &hash).await);
     assert_eq!(roster.leader("job-7"), Some(Token(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_pages_that_have_moved_are_listed() {
+    let store = Store::new();
+    let mut replicas = [replica("a", 1, 200), replica("b", 1, 200)];
+    for replica in &replicas {
+        write_all(&store.locks, replica, LIFETIME).await;
+    }
+    let listed = Arc::new(Mutex::new(Vec::new()));
+    let names = listed.clone();
+    store.nodes[0].observe(move |executed| {
+        let answers = executed.result.as_ref().map(|reply| &reply.answers);
+        for answer in answers.into_iter().flatten() {
+            let mut names = names.lock().unwrap();
+            match answer {
+                Answer::Lives { docs, .. } => {
+                    let docs = docs.iter().flatten();
+                    names.extend(docs.map(|life| life.name.clone()));
+                }
+                Answer::Page(page) => names.extend(page.docs.iter().map(|doc| doc.name.clone())),
+                _ => {}
+            }
+        }
+    });
+    let mut roster = Roster::noting_jobs();
+    let mut look = async || {
+        listed.lock().unwrap().clear();
+        roster.look(&store.locks, Wanted::Jobs).await.unwrap();
+        let listed = listed.lock().unwrap();
+        let of = |id| listed.iter().filter(|name| name.starts_with(id)).count();
+        let jobs = (roster.names().count(), roster.take_moved().len());
+        let ends = roster.told_of("job-7").into_iter();
+        let ends = ends.filter(|(_, job)| job.last_outcome.is_some()).count();
+        ([of("detail/a/"), of("detail/b/")], jobs, ends)
+    };
+    assert_eq!(look().await, ([13, 13], (200, 200), 0));
+    assert_eq!(look().await, ([0, 0], (200, 0), 0));
+    // A run that ended is told in a page, and in no summary.
+    replicas[1].jobs[7].last_outcome = Some("done".to_owned());
+    let mut teller = Teller::new(2_000_000);
+    let told = teller.changes(&replicas[1], LIFETIME, Moment::ZERO);
+    for (page, put) in told.pages {
+        if page.kind == Kind::Runs {
+            store.put(&put.name, put.rev, &put.body).await;
+        }
+    }
+    assert_eq!(look().await, ([0, 13], (200, 1), 1));
+    assert_eq!(look().await, ([0, 0], (200, 0), 1));
+    // All of its pages are others now.
+    replicas[1] = replica("b", 3, 500);
+    write_all(&store.locks, &replicas[1], LIFETIME).await;
+    let (listed, jobs, ends) = look().await;
+    assert_eq!((listed[0], jobs, ends), (0, (500, 500), 0));
+    assert_eq!(look().await, ([0, 0], (500, 0), 0));
+    // A node that does not answer says nothing, and what it knew is asked for again.
+    store.nodes[0].faults().fail_all();
+    look().await;
+    store.nodes[0].faults().heal();
+    assert_eq!(look().await.0[0], 13);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,24 +193,23 @@ async fn peers_with_the_same_jobs_tell_what_is_not_as_expected() {
     lead(&mut a, 7, 5);
     a.jobs[8].standing = Standing::Off;
     write_all(&store.locks, &a, LIFETIME).await;
-    let own = replica("me", 1, 200).jobs;
-    let mut names: Vec<&str> = own.iter().map(|job| &*job.name).collect();
-    names.sort_unstable();
-    let hash = pages::hash_of(names.into_iter().map(|name| (name, "0f")));
+    let own = Own::of(replica("me", 1, 200).jobs);
     let mut roster = of_late();
-    roster
-        .look(&store.locks, Wanted::Standings(&hash))
-        .await
-        .unwrap();
-    assert!(!roster.differs_from(&hash));
-    let peers: Vec<Presence> = roster.peers(store.locks.wall(), &hash, &own).collect();
-    let of = |standing| {
-        let jobs = peers[0].jobs.iter().filter(|job| job.standing == standing);
-        jobs.map(|job| &*job.name).collect::<Vec<_>>()
-    };
-    assert_eq!(of(Standing::Leading), ["job-7"]);
-    assert_eq!(of(Standing::Off), ["job-8"]);
-    assert_eq!(of(Standing::Standby).len(), 198);
+    store.look_as_peer(&mut roster, &own.hash).await;
+    let told = roster.telling("a", store.locks.wall(), &own).unwrap();
+    assert!(told.others_rest);
+    let mut named = told.presence.jobs;
+    named.sort_by(|a, b| a.name.cmp(&b.name));
+    let named = named.iter().map(|job| (&*job.name, job.standing));
+    let not_at_rest = [("job-7", Standing::Leading), ("job-8", Standing::Off)];
+    assert_eq!(named.collect::<Vec<_>>(), not_at_rest);
+    let asked = ["job-7", "job-9"].map(str::to_owned).into();
+    let about = roster.about(&asked, store.locks.wall(), &own);
+    let about: Vec<Standing> = about
+        .flat_map(|told| told.jobs)
+        .map(|job| job.standing)
+        .collect();
+    assert_eq!(about, [Standing::Leading, Standing::Standby]);
     let facts = |page: &&Page| page.kind == Kind::Facts;
     let pages = &roster.replicas["a"].pages;
     assert_eq!(pages.keys().filter(facts).count(), 0, "they were not read");
@@ -237,10 +286,7 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
         .unwrap();
     store.put(&name(Kind::Standings), 1, "[]").await;
     let hash = "none";
-    roster
-        .look(&store.locks, Wanted::Standings(hash))
-        .await
-        .unwrap();
+    store.look_as_peer(&mut roster, hash).await;
     assert!(!roster.replicas["a"].has(Kind::Standings));
     assert_eq!(roster.leader("job-7"), None);
     // It is looked for again, and found.
@@ -251,10 +297,7 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
         .unwrap();
     a.rev = 2;
     write_all(&store.locks, &a, LIFETIME).await;
-    roster
-        .look(&store.locks, Wanted::Standings(hash))
-        .await
-        .unwrap();
+    store.look_as_peer(&mut roster, hash).await;
     assert!(roster.replicas["a"].has(Kind::Standings));
     assert_eq!(roster.leader("job-7"), Some(Token(5)));
 }
