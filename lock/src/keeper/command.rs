@@ -103,7 +103,16 @@ pub struct DocsRead {
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
     /// By node; `None` where it has not answered.
-    pub(super) nodes: Vec<Option<Vec<Life>>>,
+    pub(super) nodes: Vec<Option<Told>>,
+}
+
+/// What one node has told of a directory.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    /// Over the revisions of all that live there.
+    pub(super) sum: u64,
+    /// None of them where their names are forgotten.
+    pub(super) docs: Vec<Life>,
 }
 
 impl Lives {
@@ -111,7 +120,7 @@ impl Lives {
     #[must_use]
     pub fn newest(&self) -> BTreeMap<&str, (u64, Duration)> {
         let mut newest: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
-        for life in self.nodes.iter().flatten().flatten() {
+        for life in self.nodes.iter().flatten().flat_map(|told| &told.docs) {
             let told = (life.rev, Duration::from_millis(life.left_ms));
             let known = newest.entry(&life.name).or_insert(told);
             *known = (*known).max(told);
@@ -122,8 +131,8 @@ impl Lives {
     /// The names are forgotten, and what they came to is not: the next look names the documents of those nodes where they come
     /// to something else.
     pub fn forget_names(&mut self) {
-        for (_, docs) in self.nodes.iter_mut().flatten() {
-            *docs = Vec::new();
+        for told in self.nodes.iter_mut().flatten() {
+            told.docs = Vec::new();
         }
     }
 

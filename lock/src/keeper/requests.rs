@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    command::{Command, DocsRead, Lives, NodeReport, Which},
+    command::{Command, DocsRead, Lives, NodeReport, Told, Which},
     shared::Shared,
 };
 use crate::{
@@ -578,13 +578,13 @@ async fn docs_of(link: &Link, which: &Which) -> Result<Vec<Doc>, NodeError> {
 }
 
 /// Which documents of a directory live on one node, after what was known of it: names of those parts alone in which anything has
-/// changed.
+/// changed, or of all where it has told others than are known.
 async fn who_lives(
     link: &Link,
     dir: &str,
     life: &Range<Duration>,
-    known: Option<Vec<Life>>,
-) -> Result<Vec<Life>, NodeError> {
+    known: Option<Told>,
+) -> Result<Told, NodeError> {
     let ask = async |known: Vec<u64>| {
         let op = Op::Living {
             dir: dir.to_owned(),
@@ -593,25 +593,30 @@ async fn who_lives(
             known,
         };
         match link.send(vec![op]).await?.into_iter().next() {
-            Some(Answer::Lives { sum, parts, docs }) => Ok((sum, parts, docs)),
+            Some(Answer::Lives { sum, parts, docs }) => Ok((parts, Told { sum, docs })),
             other => Err(no_docs(&other)),
         }
     };
     let Some(mut known) = known else {
-        return ask(Vec::new()).await.map(|(_, _, docs)| docs);
+        return ask(Vec::new()).await.map(|(_, told)| told);
     };
-    let whole = sum_of(known.iter().map(|life| life.rev));
-    if ask(vec![whole]).await?.0 == whole {
+    if ask(vec![known.sum]).await?.1.sum == known.sum {
         return Ok(known);
     }
-    let of = (known.len() / 4).next_power_of_two().clamp(2, MOST_PARTS) as u64;
+    if sum_of(known.docs.iter().map(|life| life.rev)) != known.sum {
+        return ask(Vec::new()).await.map(|(_, told)| told);
+    }
+    let of = (known.docs.len() / 4)
+        .next_power_of_two()
+        .clamp(2, MOST_PARTS) as u64;
     let sum_in = |part| {
-        let revisions = known.iter().map(|life| life.rev);
+        let revisions = known.docs.iter().map(|life| life.rev);
         sum_of(revisions.filter(|rev| rev % of == part))
     };
-    let (_, parts, docs) = ask((0..of).map(sum_in).collect()).await?;
-    known.retain(|life| !parts.contains(&(life.rev % of)));
-    known.extend(docs);
+    let (parts, told) = ask((0..of).map(sum_in).collect()).await?;
+    known.docs.retain(|life| !parts.contains(&(life.rev % of)));
+    known.docs.extend(told.docs);
+    known.sum = told.sum;
     Ok(known)
 }
 
