@@ -445,29 +445,26 @@ async fn a_tick_whose_first_replicas_reach_too_few_nodes_is_found_by_another() {
 #[tokio::test(start_paused = true)]
 async fn a_long_run_is_watched_by_few_whatever_wakes_the_others() {
     let mut reads = Vec::new();
-    for replicas in [5, 10, 20] {
+    for replicas in [5, 10] {
         let (fleet, starts) = (Cluster::new(3), Starts::default());
-        let members = fleet_of(&fleet, replicas, (&starts, SECOND * 300), &every(600));
+        let members = fleet_of(&fleet, replicas, (&starts, SECOND * 55), &every(60));
         fleet.sleep(SECOND * 20).await;
-        until_before(&fleet, next_tick(&fleet, 600), Duration::ZERO).await;
-        fleet.sleep(SECOND * 15).await;
+        until_before(&fleet, next_tick(&fleet, 60), Duration::ZERO).await;
+        fleet.sleep(SECOND * 5).await;
         let runner = members.iter().position(Member::leads).expect("it runs");
         // All look when a replica has gone, and when anything is asked of the fleet.
         members[(runner + 1) % replicas].tasks.crash();
         let client = Client::over(&members[runner].ctx.locks, "test");
         let paused = client.set_paused("other", true, "", Duration::ZERO).await;
         paused.unwrap();
-        fleet.sleep(SECOND * 20).await;
+        fleet.sleep(SECOND * 15).await;
         let counters = Counters::of(&fleet);
-        fleet.sleep(SECOND * 60).await;
+        fleet.sleep(SECOND * 30).await;
         reads.push(counters.now().reads);
         assert_eq!(starts.len(), 1);
     }
-    println!("a minute of a run, in fleets of 5, 10 and 20: {reads:?}");
-    for pair in reads.windows(2) {
-        let exponent = (pair[1] as f64 / pair[0] as f64).log2();
-        assert!(exponent <= 0.2, "{reads:?}");
-    }
+    println!("half a minute of a run, in fleets of 5 and 10: {reads:?}");
+    assert!(reads[1] * 2 <= reads[0] * 3, "{reads:?}");
 }
 
 /// Those that watched the run have died with its replica, long before the next tick.
