@@ -307,7 +307,7 @@ async fn what_is_known_of_who_lives_is_what_is_there_whatever_changes() {
             let name = format!("presence/{n}");
             let n = usize::try_from(n).unwrap();
             if revs[n] == 0 {
-                revs[n] = 1_000 * (n as u64 + 1);
+                revs[n] = 997 * (n as u64 + 1);
                 let put = locks.put_doc(&name, revs[n], SECOND * 7, String::new());
                 put.await.unwrap();
             } else if chance.hits(0.9) {
@@ -335,5 +335,5 @@ async fn what_is_known_of_who_lives_is_what_is_there_whatever_changes() {
         assert_eq!(told(&known), told(&anew), "step {step}");
         costs = [costs[0] + between - before, costs[1] + read() - between];
     }
-    assert!(costs[0] * 4 < costs[1], "{costs:?} bytes");
+    assert!(costs[0] * 3 < costs[1], "{costs:?} bytes");
 }

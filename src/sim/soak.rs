@@ -46,7 +46,7 @@ impl Stored {
             let all: Vec<_> = state.documents().collect();
             let bytes = |of: bool| {
                 let these = all.iter().filter(|(name, _)| is_run(name) == of);
-                these.map(|(name, size)| name.len() + size).sum()
+                these.map(|(name, size)| name.len() + size).sum::<usize>()
             };
             let runs = all.iter().filter(|(name, _)| is_run(name)).count();
             let bodies: usize = state.bodies().map(|(key, size)| key.len() + size).sum();
@@ -123,8 +123,8 @@ async fn a_day(jobs: usize, replicas: usize) -> [usize; 2] {
     let timing = store::timing(&settings, SECOND * 10);
     let cluster = Cluster::over(SimTime::new(), 3, 7, timing, Expiry::Observed);
     let names: Vec<String> = (0..replicas).map(|n| format!("r{n}")).collect();
-    let begin = |nonce| move |name: &String| start(&cluster, name, nonce, jobs);
-    let mut fleet: Vec<Process> = names.iter().map(begin(0)).collect();
+    let begin = |name: &String| start(&cluster, name, 0, jobs);
+    let mut fleet: Vec<Process> = names.iter().map(begin).collect();
     let mut after = Vec::new();
     for hour in 1..=24 {
         cluster.clock().sleep(HOUR - SECOND * 300).await;
@@ -166,6 +166,7 @@ fn resident() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "minutes: a day"]
 async fn a_day_leaves_no_more_behind_than_a_quarter_of_it() {
     a_day(30, 3).await;
 }

@@ -1,8 +1,8 @@
 //! What a fleet costs its lock nodes, counted: for tests of how that grows with jobs and replicas.
 //!
 //! Bytes are estimated: what a Redis server would receive and send, as words with their lengths. A call weighs [`CALL`] on its
-//! way there and [`REPLY`] back; an operation its names and bodies and [`OPERATION`]; an answer what it tells and [`ANSWER`]. That is
-//! within a third of what `INFO` says at rest (`cargo bench --bench ticks -- rest`), and what matters here is how it grows.
+//! way there and [`REPLY`] back; an operation its names and bodies and [`OPERATION`]; an answer what it tells and [`ANSWER`]. The
+//! weights are guessed by the scripts' arguments and not measured: what matters here is how it grows.
 
 use std::{
     ops::{Div, Sub},

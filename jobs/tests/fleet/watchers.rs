@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use watchkeeper::{clock::Clock, hash::liking};
+
 use crate::{
     fleet::{Fleet, TTL},
     store::Store,
@@ -22,11 +24,15 @@ min_term = \"1h\"
 ";
 
 pub(crate) fn a_job_whose_leader_and_watchers_are_killed_is_led_again(store: Store) {
-    all_at_once(store, |fleet, worker| drop(fleet.kill(worker)));
+    all_at_once(store, |fleet, worker| {
+        fleet.kill(worker);
+    });
 }
 
 pub(crate) fn a_job_whose_leader_and_watchers_are_frozen_is_led_again(store: Store) {
-    all_at_once(store, |fleet, worker| drop(fleet.freeze(worker)));
+    all_at_once(store, |fleet, worker| {
+        fleet.freeze(worker);
+    });
 }
 
 fn all_at_once(store: Store, strike: impl Fn(&mut Fleet, usize)) {
@@ -36,10 +42,11 @@ fn all_at_once(store: Store, strike: impl Fn(&mut Fleet, usize)) {
     pause(Duration::from_secs(8));
     let mut others = fleet.workers();
     others.retain(|worker| *worker != led.worker);
-    others.sort_by_key(|worker| likes(&fleet.replica(*worker), "idle"));
+    // As candidates of one priority are ranked.
+    others.sort_by_key(|worker| liking(&fleet.replica(*worker), "idle"));
     let (watch, rest) = others.split_at(WATCHERS);
     let mark = fleet.log.mark();
-    let struck = watchkeeper::clock::Clock::system().now();
+    let struck = Clock::system().now();
     for worker in watch.iter().chain([&led.worker]) {
         strike(&mut fleet, *worker);
     }
@@ -54,14 +61,4 @@ fn all_at_once(store: Store, strike: impl Fn(&mut Fleet, usize)) {
     assert!(gap <= LED_AGAIN, "led again after {gap:?}");
     assert!(gap > takeover_limit(TTL), "nobody rested: {gap:?}");
     assert!(next.number("token") > led.token);
-}
-
-/// By how much a replica likes a job candidates are ranked, the smallest first: the same in every version.
-fn likes(replica: &str, job: &str) -> u64 {
-    let bytes = replica.bytes().chain([0xff]).chain(job.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^ (hash >> 33)
 }
