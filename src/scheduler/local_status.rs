@@ -2,7 +2,8 @@
 //! are made from it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,6 +28,8 @@ pub(crate) struct LocalStatus(Arc<Mutex<Notes>>);
 pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
+    /// Counts what was noted of them.
+    noted: u64,
     reload: Option<ReloadStatus>,
     /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
@@ -55,6 +58,7 @@ impl LocalStatus {
     fn change(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
         f(notes.jobs.entry(job.to_owned()).or_default());
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -65,6 +69,7 @@ impl LocalStatus {
             Some(known) => f(known),
             None => f(notes.jobs.entry(job.to_owned()).or_default()),
         }
+        notes.noted += 1;
         notes.busy.notify_one();
     }
 
@@ -104,6 +109,7 @@ impl LocalStatus {
     pub(crate) fn forget(&self, job: &str) {
         let mut notes = self.notes();
         notes.jobs.remove(job);
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -148,6 +154,7 @@ impl LocalStatus {
     pub(crate) fn reloaded(&self, reload: ReloadStatus) {
         let mut notes = self.notes();
         notes.reload = Some(reload);
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -322,6 +329,23 @@ impl LocalStatus {
     pub(crate) fn jobs(&self) -> Vec<JobPresence> {
         let notes = self.notes();
         notes.jobs.values().map(|job| job.presence()).collect()
+    }
+
+    /// What [`LocalStatus::jobs`] comes to, in a few numbers: where they are what they were, so are the jobs. None while
+    /// anything runs: its progress is noted nowhere.
+    pub(crate) fn print(&self) -> Option<(u64, u64)> {
+        let notes = self.notes();
+        let mut hasher = DefaultHasher::new();
+        for job in notes.jobs.values() {
+            if !job.runs.is_empty() {
+                return None;
+            }
+            let Some(lease) = &job.lease else { continue };
+            let remaining = lease.remaining();
+            let lasts = lasts(millis(remaining), millis(lease.ttl()));
+            (!remaining.is_zero(), lasts, lease.margin()).hash(&mut hasher);
+        }
+        Some((notes.noted, hasher.finish()))
     }
 
     /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.
