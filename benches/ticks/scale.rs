@@ -27,27 +27,41 @@ const LEADS_S: f64 = 30.0;
 const KNEE_MS: f64 = 100.0;
 
 pub(crate) fn measure(plan: Plan, table: &mut Table) {
+    let largest = plan.sizes.last().copied().unwrap_or_default();
     for &jobs in plan.sizes {
-        let is_largest = jobs == plan.sizes[plan.sizes.len() - 1];
-        let goal = |goal| is_largest.then_some(Goal::AtMost(goal));
+        let mut add = |what: &str, ours: String, figure: f64, at_most: f64| {
+            let row = Row::new(format!("{jobs} jobs, {what}"), NODES)
+                .ours(ours)
+                .figure(figure);
+            table.add(match jobs == largest {
+                true => row.goal(Goal::AtMost(at_most)),
+                false => row,
+            });
+        };
         let side = Side::at(jobs, RATE, plan);
-        side.rows(jobs, &goal, table);
-        at_rest(jobs, plan, &goal, table);
+        let late = format!("{RATE} ticks a second, delay p99 in ms");
+        add(&late, side.delays(), side.p99_ms(), DELAY_MS);
+        add("the same, memory in MB", String::new(), side.memory, MEMORY);
+        let server = "the same, busiest server, percent of a processor";
+        add(server, side.cost(), side.server, SERVER);
+        let start = "from the start to all led, s";
+        add(start, String::new(), side.led_after, LEADS_S);
+        let rest = Side::of(jobs, When::Rest, plan.settle(), plan);
+        let at_rest = "at rest, worker, percent of a processor";
+        add(at_rest, rest.cost(), rest.cpu, REST);
     }
-    let jobs = plan.sizes[plan.sizes.len() - 1];
     for rate in plan.rates.iter().copied() {
-        let side = Side::at(jobs, rate, plan);
-        let p99 = micros(p99(&side.delays)) / 1e3;
+        let side = Side::at(largest, rate, plan);
         table.add(
             Row::new(
-                format!("{jobs} jobs, {rate} ticks a second, delay p99 in ms"),
+                format!("{largest} jobs, {rate} ticks a second, delay p99 in ms"),
                 NODES,
             )
-            .ours(side.told())
-            .figure(p99)
+            .ours(format!("{}; {}", side.delays(), side.cost()))
+            .figure(side.p99_ms())
             .more(json!({ "runs_a_second": side.rate })),
         );
-        if p99 > KNEE_MS {
+        if side.p99_ms() > KNEE_MS {
             break;
         }
     }
@@ -64,107 +78,64 @@ struct Side {
     calls: f64,
 }
 
+// === impl Side ===
+
 impl Side {
     /// So many jobs that are due so often together.
     fn at(jobs: usize, rate: usize, plan: Plan) -> Self {
         let period = Duration::from_millis((jobs * 1_000 / rate) as u64);
         let when = When::SpreadOver(u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
+        let settle = match plan.check {
+            true => Duration::from_secs(1),
+            false => period.min(plan.time),
+        };
+        Self::of(jobs, when, settle, plan)
+    }
+
+    /// So many jobs that one worker leads, watched when everything has begun.
+    fn of(jobs: usize, when: When, settle: Duration, plan: Plan) -> Self {
         let (scene, mut worker, led_after) = led(jobs, when);
-        pause(if plan.check {
-            Duration::from_secs(1)
-        } else {
-            period.min(plan.time)
-        });
+        pause(settle);
         let (asked, servers) = (Asked::of(&scene.servers), busiest(&scene));
         worker.begin();
         pause(plan.time);
         let done = worker.end();
-        let server = (busiest(&scene) - servers).as_secs_f64() / done.time.as_secs_f64() * 100.0;
+        let used = busiest(&scene).saturating_sub(servers);
         let asked = Asked::of(&scene.servers).since(asked);
+        let seconds = done.time.as_secs_f64();
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let calls = asked.scripts as f64 / NODES as f64 / done.time.as_secs_f64();
+        let calls = asked.scripts as f64 / NODES as f64 / seconds;
         Self {
             led_after,
             rate: done.rate(),
             cpu: done.cpu_percent(),
             memory: done.memory,
             delays: done.delays,
-            server,
+            server: used.as_secs_f64() / seconds * 100.0,
             calls,
         }
     }
 
-    fn told(&self) -> String {
+    fn p99_ms(&self) -> f64 {
+        micros(p99(&self.delays)) / 1e3
+    }
+
+    fn delays(&self) -> String {
         format!(
-            "{}, p50 {}, most {}; {:.1} runs/s; worker {:.1} %, {:.1} MB; busiest server {:.1} %, {:.0} calls/s",
+            "{}, p50 {}, most {}; {:.1} runs/s",
             time(p99(&self.delays)),
             time(p50(&self.delays)),
             time(percentile(&self.delays, 100)),
-            self.rate,
-            self.cpu,
-            self.memory,
-            self.server,
-            self.calls
+            self.rate
         )
     }
 
-    fn rows(&self, jobs: usize, goal: &impl Fn(f64) -> Option<Goal>, table: &mut Table) {
-        let mut add = |what: &str, ours: String, figure: f64, at_most: f64| {
-            let row = Row::new(format!("{jobs} jobs, {what}"), NODES)
-                .ours(ours)
-                .figure(figure);
-            table.add(match goal(at_most) {
-                Some(goal) => row.goal(goal),
-                None => row,
-            });
-        };
-        let p99 = micros(p99(&self.delays)) / 1e3;
-        add(
-            "200 ticks a second, delay p99 in ms",
-            self.told(),
-            p99,
-            DELAY_MS,
-        );
-        add("resident memory, MB", String::new(), self.memory, MEMORY);
-        add(
-            "busiest server, percent of a processor",
-            String::new(),
-            self.server,
-            SERVER,
-        );
-        add(
-            "from the start to all led, s",
-            String::new(),
-            self.led_after,
-            LEADS_S,
-        );
+    fn cost(&self) -> String {
+        format!(
+            "worker {:.1} %, {:.1} MB; busiest server {:.1} %, {:.0} calls/s",
+            self.cpu, self.memory, self.server, self.calls
+        )
     }
-}
-
-fn at_rest(jobs: usize, plan: Plan, goal: &impl Fn(f64) -> Option<Goal>, table: &mut Table) {
-    let (scene, mut worker, _) = led(jobs, When::Rest);
-    pause(plan.settle());
-    let (asked, servers) = (Asked::of(&scene.servers), busiest(&scene));
-    worker.begin();
-    pause(plan.time);
-    let done = worker.end();
-    let server = (busiest(&scene) - servers).as_secs_f64() / done.time.as_secs_f64() * 100.0;
-    let asked = Asked::of(&scene.servers).since(asked);
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let calls = asked.scripts as f64 / NODES as f64 / done.time.as_secs_f64();
-    let row = Row::new(
-        format!("{jobs} jobs at rest, worker, percent of a processor"),
-        NODES,
-    )
-    .ours(format!(
-        "{:.1} MB; busiest server {server:.1} %, {calls:.0} calls/s",
-        done.memory
-    ))
-    .figure(done.cpu_percent());
-    table.add(match goal(REST) {
-        Some(goal) => row.goal(goal),
-        None => row,
-    });
 }
 
 /// A worker that leads all of its jobs, and how many seconds that took.

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
 
 use super::{
     Engine,
-    checkpoints::Saving,
+    checkpoints::CheckpointQueue,
     start_order::Place,
     term::{Over, TermLoop},
 };
@@ -74,7 +73,7 @@ impl TermLoop<'_> {
         mut plan: Plan,
         ledger: &mut Ledger,
         in_flight: &mut InFlight<RunKey>,
-        checkpoints: &mpsc::Sender<Box<Saving>>,
+        checkpoints: &mut CheckpointQueue,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
@@ -124,7 +123,7 @@ impl TermLoop<'_> {
                     continue;
                 };
                 let now = self.clock().now();
-                let begun = self.begin(run, checkpoints.clone(), now, std::future::ready(true));
+                let begun = self.begin(run, checkpoints.sender(), now, std::future::ready(true));
                 in_flight.add(self.tell(begun, now, self.wall()));
             } else {
                 self.report(decision, &before, in_flight);

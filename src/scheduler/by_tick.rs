@@ -34,7 +34,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Context, ahead, engine::Engine, peers::Place, term::LOOK_AGAIN};
+use super::{Shared, ahead, engine::Engine, peers::Place, rest::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -287,13 +287,13 @@ impl Engine {
     /// Waits until it is this replica's turn to look at a tick, from the one at `until` on, or until `stale`; says whether it
     /// is one of the first to look.
     async fn in_turn(&self, mut until: Option<Timestamp>, stale: Moment) -> bool {
-        let Context {
+        let Shared {
             place,
             locks,
             clock,
             chance,
             ..
-        } = &self.ctx;
+        } = &*self.ctx;
         let mut later: BTreeMap<Moment, Place> = BTreeMap::new();
         let mut at_last = Moment::NEVER;
         // What is no tick of the schedule is no other replica's turn.

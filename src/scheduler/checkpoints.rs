@@ -11,6 +11,9 @@ use crate::{
     run::InFlight,
 };
 
+/// Checkpoints of a job that may wait.
+const WAITING: usize = 4;
+
 /// A checkpoint of a run on its way to the ledger. Boxed on its way: a channel has room for many, and every leader has one.
 pub(super) struct Saving {
     pub(super) key: RunKey,
@@ -35,8 +38,45 @@ impl Checkpoints for CheckpointSender {
             checkpoint,
             reply,
         });
-        self.to.send(saving).await?;
+        // The loop listens while anything of the job is under way.
+        self.to.send(saving).await.map_err(|_| ended())?;
         answer.await?
+    }
+}
+
+/// Where the checkpoints of a term's runs come in. Made with the first run, and given up when none is left: most terms are at
+/// rest.
+#[derive(Default)]
+pub(super) struct CheckpointQueue(Option<(mpsc::Sender<Box<Saving>>, mpsc::Receiver<Box<Saving>>)>);
+
+fn ended() -> JobError {
+    JobError::retry("the run has ended")
+}
+
+// === impl CheckpointQueue ===
+
+impl CheckpointQueue {
+    /// For a run that is to begin.
+    pub(super) fn sender(&mut self) -> mpsc::Sender<Box<Saving>> {
+        let (sender, _) = self.0.get_or_insert_with(|| mpsc::channel(WAITING));
+        sender.clone()
+    }
+
+    /// The next checkpoint; never without a run. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Box<Saving> {
+        let next = match &mut self.0 {
+            Some((_, saving)) => saving.recv().await,
+            None => None,
+        };
+        match next {
+            Some(saving) => saving,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// No run is left.
+    pub(super) fn close(&mut self) {
+        self.0 = None;
     }
 }
 
@@ -54,7 +94,7 @@ impl TermLoop<'_> {
         } = *saving;
         let saved = async {
             if !in_flight.has(&key) {
-                return Err(JobError::retry("the run has ended"));
+                return Err(ended());
             }
             let mut next = ledger.clone();
             next.save_checkpoint(&key, self.token(), checkpoint)

@@ -1,8 +1,12 @@
 //! What every engine of a replica shares.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, ops::Deref, sync::Arc, time::Duration};
 
-use super::{History, Intents, LocalStatus, Peers, Recall, StartOrder, beat::beat};
+use super::{
+    HealthRounds, History, Intents, LocalStatus, Peers, Recall, Resting, StartOrder,
+    beat::beat,
+    health::{self, Asks},
+};
 use crate::{
     chance::Chance,
     clock::{Clock, Moment},
@@ -11,21 +15,27 @@ use crate::{
     job::{Health, Hooks},
     ledger::ids::sortable_id,
     lock::Locks,
-    panics::{bury, caught_later},
     run::Gate,
     spawn::Spawn,
 };
 
-/// Handles and facts of one replica. Cheap to clone.
+/// Handles and facts of one replica, and the gate in front of one of its jobs, or of all. Cheap to clone: a thousand engines
+/// share one copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
+    pub(crate) gate: Gate,
+    shared: Arc<Shared>,
+}
+
+/// What all of them share.
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) spawn: Spawn,
     pub(crate) events: Events,
     pub(crate) local_status: LocalStatus,
-    pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
     pub(crate) recall: Recall,
@@ -33,13 +43,28 @@ pub(crate) struct Context {
     pub(crate) hooks: Hooks,
     pub(crate) place: Peers,
     pub(crate) start_order: StartOrder,
+    pub(crate) resting: Resting,
+    pub(crate) health: HealthRounds,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
     pub(crate) drain_timeout: Duration,
 }
 
+// === impl Context ===
+
 impl Context {
+    pub(crate) fn new(gate: Gate, shared: Shared) -> Self {
+        let shared = Arc::new(shared);
+        Self { gate, shared }
+    }
+
+    /// The same behind the gate of one job.
+    pub(crate) fn behind(&self, gate: Gate) -> Self {
+        let shared = self.shared.clone();
+        Self { gate, shared }
+    }
+
     /// When something is to be done that is done again after `longest` at most.
     pub(crate) fn beat(&self, longest: Duration) -> Moment {
         beat(&self.replica, self.clock.now(), longest)
@@ -49,8 +74,28 @@ impl Context {
         (self.locks.timing().ttl / 3).max(Duration::from_millis(100))
     }
 
-    /// Why a job says that this replica is not fit for it; no answer in time and a panic are answers, too. An answer that
-    /// could not come because this process was frozen is waited for once more.
+    /// Asks led jobs whether this replica is fit for them, until the task is dropped.
+    pub(crate) async fn ask_for_health(self) {
+        let asks = Asks {
+            clock: self.clock.clone(),
+            spawn: self.spawn.clone(),
+            events: self.events.clone(),
+            every: self.health_every(),
+        };
+        self.health.clone().follow(asks).await;
+    }
+
+    /// Wakes jobs at rest, until the task is dropped.
+    pub(crate) async fn wake_what_rests(self) {
+        let (locks, intents) = (self.locks.clone(), self.intents.clone());
+        let definitions = self.place.definitions.clone();
+        self.resting
+            .clone()
+            .follow(locks, intents, definitions)
+            .await;
+    }
+
+    /// Why a job says that this replica is not fit for it, as [`health::why_unfit`] says.
     pub(crate) async fn why_unfit<F>(
         &self,
         health: impl FnOnce() -> F + Send,
@@ -59,22 +104,7 @@ impl Context {
     where
         F: Future<Output = Health> + Send,
     {
-        let mut asked = Box::pin(caught_later(health));
-        let began = self.clock.now();
-        let mut answer = self.clock.timeout(within, &mut asked).await;
-        let took = self.clock.now().since(began);
-        // A timer that is so late itself has not measured the job.
-        if answer.is_err() && took > within + within / 4 {
-            answer = self.clock.timeout(within, &mut asked).await;
-        }
-        // The engine goes on, whatever becomes of a check that is given up.
-        bury(asked);
-        match answer {
-            Ok(Ok(Health::Fit)) => None,
-            Ok(Ok(Health::Unfit(why))) => Some(why),
-            Ok(Err(panic)) => Some(format!("the health check panicked: {panic}")),
-            Err(_) => Some("the health check does not answer".to_owned()),
-        }
+        health::why_unfit(&self.clock, health, within).await
     }
 
     /// Why this replica is not fit for anything, or for this job alone.
@@ -94,13 +124,9 @@ impl Context {
     /// How long this replica waits before each bid for `job`, so that others who lead less may go first. Not at all in
     /// failover mode, where the replica lock decides.
     pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {
-        let (place, local_status, job) = (
-            self.place.clone(),
-            self.local_status.clone(),
-            job.to_owned(),
-        );
+        let (shared, job) = (self.shared.clone(), job.to_owned());
         let ttl = ttl.unwrap_or(self.locks.timing().ttl);
-        Hesitation::new(move || place.bid_after(&job, &local_status, ttl))
+        Hesitation::new(move || shared.place.bid_after(&job, &shared.local_status, ttl))
     }
 
     /// Tells whether a job, or the replica, is fit.
@@ -112,5 +138,13 @@ impl Context {
     /// A sortable run id.
     pub(crate) fn run_id(&self) -> String {
         sortable_id(self.locks.wall(), &self.chance)
+    }
+}
+
+impl Deref for Context {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
     }
 }

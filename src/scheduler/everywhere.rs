@@ -37,7 +37,7 @@ impl Engine {
                 lease: None,
                 pass: &pass,
                 brief: false,
-                unfit,
+                unfit: Some(unfit),
             }
             .run()
             .await;

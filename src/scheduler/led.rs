@@ -1,11 +1,8 @@
 //! Runs a job in one replica at a time: campaigns for its lock, holds terms, hands over.
 
-use std::{sync::Arc, time::Duration};
-
-use tokio_util::sync::CancellationToken;
+use std::time::Duration;
 
 use super::{
-    Context,
     ahead::Ahead,
     engine::Engine,
     ledger_store::LedgerStore,
@@ -15,7 +12,6 @@ use crate::{
     election::{Elected, Elector},
     event::Event,
     intent::Resign,
-    job::Job,
     lease::{LeaseView, Loss, StopPolicy, Unstoppable},
     lock::LockError,
     run::Pass,
@@ -38,38 +34,9 @@ impl Engine {
         let _watching = self.keep_watching();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
-            self.take_up();
-            let elector = self.elector();
-            let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
-            ctx.local_status.stands(&self.name, Standing::Standby);
-            tokio::select! {
-                biased;
-                () = pass.over() => continue,
-                () = Box::pin(self.wait_until_fit(&pass)) => {}
-            }
-            if Box::pin(self.stand_back_for_definition(&pass)).await {
-                continue;
-            }
             // Boxed, here and below: a leader needs no room for a campaign.
-            let stand = Box::pin(self.stand(elector, stood_back.as_ref()));
-            let stood = tokio::select! {
-                biased;
-                () = pass.over() => continue,
-                () = self.outvoted() => continue,
-                stood = stand => stood,
-            };
-            let elected = match stood {
-                Stood::Elected(Ok(elected)) => elected,
-                Stood::Back(asked) => {
-                    Box::pin(self.stand_back(&asked, &pass)).await;
-                    stood_back = Some(asked);
-                    continue;
-                }
-                Stood::Elected(Err(error)) => {
-                    tracing::error!(job = self.name, %error, "cannot stand for election");
-                    ctx.clock.sleep(Duration::from_secs(1)).await;
-                    continue;
-                }
+            let Some(elected) = Box::pin(self.elected(&pass, &mut stood_back)).await else {
+                continue;
             };
             let (why, ended) = Box::pin(self.lead(elected, &pass)).await;
             if Self::lets_others_go_first(&why, ended) {
@@ -78,6 +45,43 @@ impl Engine {
             }
         }
         ctx.local_status.stands(&self.name, Standing::Off);
+    }
+
+    /// Stands by until this replica leads; nothing where it is to begin anew.
+    async fn elected(&mut self, pass: &Pass, stood_back: &mut Option<Resign>) -> Option<Elected> {
+        self.take_up();
+        let ctx = &self.ctx;
+        let elector = self.elector();
+        let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
+        ctx.local_status.stands(&self.name, Standing::Standby);
+        tokio::select! {
+            biased;
+            () = pass.over() => return None,
+            () = Box::pin(self.wait_until_fit(pass)) => {}
+        }
+        if Box::pin(self.stand_back_for_definition(pass)).await {
+            return None;
+        }
+        let stand = Box::pin(self.stand(elector, stood_back.as_ref()));
+        let stood = tokio::select! {
+            biased;
+            () = pass.over() => return None,
+            () = self.outvoted() => return None,
+            stood = stand => stood,
+        };
+        match stood {
+            Stood::Elected(Ok(elected)) => Some(elected),
+            Stood::Back(asked) => {
+                Box::pin(self.stand_back(&asked, pass)).await;
+                *stood_back = Some(asked);
+                None
+            }
+            Stood::Elected(Err(error)) => {
+                tracing::error!(job = self.name, %error, "cannot stand for election");
+                ctx.clock.sleep(Duration::from_secs(1)).await;
+                None
+            }
+        }
     }
 
     /// Campaigns while this replica does not rest, unless it is to stand back: one that rests lets others go first as it is.
@@ -146,19 +150,19 @@ impl Engine {
                 grace: Some(self.spec.grace),
                 unstoppable: self.spec.unstoppable,
             });
-            let watch = watch_health(self.job.clone(), lease.clone(), ctx.clone());
-            let health = ctx.spawn.spawn(watch);
+            let first = ctx.clock.now() + ctx.health_every();
+            let asking = ctx.health.ask(self.job.clone(), lease.clone(), first);
             let term_loop = TermLoop {
                 engine: self,
                 store: &store,
                 lease: Some(lease.clone()),
                 pass,
                 brief,
-                unfit: CancellationToken::new(),
+                unfit: None,
             };
             // Boxed: a standby of a thousand jobs needs no room for leading them.
             let ended = Box::pin(term_loop.run()).await;
-            health.abort();
+            drop(asking);
             if ended != TermEnd::Changed || !self.keeps_term(&lease, &store) {
                 break ended;
             }
@@ -203,19 +207,5 @@ impl Engine {
             .is_ok_and(|ledger| self.may_lead_after(&ledger));
         // A lease keeps the ttl that it was granted with.
         ttl == lease.ttl() && may
-    }
-}
-
-/// Asks the job whether this replica is fit for it, as long as it leads.
-async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
-    while lease.is_open() {
-        ctx.clock.sleep(ctx.health_every()).await;
-        let Some(why) = ctx.why_unfit(|| job.health(), lease.ttl() / 2).await else {
-            continue;
-        };
-        // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
-        lease.cordon(&why);
-        let job = lease.key().trim_start_matches("job/");
-        ctx.fitness(job, Some(why));
     }
 }

@@ -2,7 +2,8 @@
 //! are made from it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -28,6 +29,8 @@ pub(crate) struct Notes {
     jobs: BTreeMap<String, Box<JobNotes>>,
     /// How they are defined; none where that has changed since it was asked last.
     own: Option<Arc<Own>>,
+    /// Counts what was noted of them.
+    noted: u64,
     reload: Option<ReloadStatus>,
     /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
@@ -56,6 +59,7 @@ impl LocalStatus {
     fn change(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
         f(notes.jobs.entry(job.to_owned()).or_default());
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -66,6 +70,7 @@ impl LocalStatus {
             Some(known) => f(known),
             None => f(notes.jobs.entry(job.to_owned()).or_default()),
         }
+        notes.noted += 1;
         notes.busy.notify_one();
     }
 
@@ -109,6 +114,7 @@ impl LocalStatus {
         notes.jobs.remove(job);
         notes.last_seen.remove(job);
         notes.own = None;
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -151,6 +157,7 @@ impl LocalStatus {
     pub(crate) fn reloaded(&self, reload: ReloadStatus) {
         let mut notes = self.notes();
         notes.reload = Some(reload);
+        notes.noted += 1;
         notes.dirty.notify_one();
     }
 
@@ -301,10 +308,13 @@ impl LocalStatus {
     /// Others have other definitions of these jobs: when this replica has loaded its own is told.
     pub(super) fn disputed(&self, disputed: &BTreeSet<String>) {
         let mut notes = self.notes();
-        let Notes { jobs, dirty, .. } = &mut *notes;
+        let Notes {
+            jobs, noted, dirty, ..
+        } = &mut *notes;
         for (name, job) in jobs {
             let now = disputed.contains(name);
             if std::mem::replace(&mut job.facts.disputed, now) != now {
+                *noted += 1;
                 dirty.notify_one();
             }
         }
@@ -327,6 +337,23 @@ impl LocalStatus {
     pub(crate) fn jobs(&self) -> Vec<JobPresence> {
         let notes = self.notes();
         notes.jobs.values().map(|job| job.presence()).collect()
+    }
+
+    /// What [`LocalStatus::jobs`] comes to, in a few numbers: where they are what they were, so are the jobs. None while
+    /// anything runs: its progress is noted nowhere.
+    pub(crate) fn print(&self) -> Option<(u64, u64)> {
+        let notes = self.notes();
+        let mut hasher = DefaultHasher::new();
+        for job in notes.jobs.values() {
+            if !job.runs.is_empty() {
+                return None;
+            }
+            let Some(lease) = &job.lease else { continue };
+            let remaining = lease.remaining();
+            let lasts = lasts(millis(remaining), millis(lease.ttl()));
+            (!remaining.is_zero(), lasts, lease.margin()).hash(&mut hasher);
+        }
+        Some((notes.noted, hasher.finish()))
     }
 
     /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.

@@ -18,7 +18,9 @@
 //! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), wishes
 //! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
 //! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
-//! `intents`, `history`, `recall`; what they ask of the nodes again and again leaves at each `beat`. `balance` moves terms between replicas by the rules of `spread`; who of them watches a lock that
+//! `intents`, `history`, `recall`; what they ask of the nodes again and again leaves at each `beat`. Of ten thousand jobs nearly all
+//! are at rest at any time: `rest` wakes those whose time has come, and `health` asks the led ones whether this replica is fit, each
+//! with one timer for all. `balance` moves terms between replicas by the rules of `spread`; who of them watches a lock that
 //! another one holds is said in `watchers`.
 //!
 //! # When things fail
@@ -36,6 +38,7 @@ pub(crate) mod context;
 mod definitions;
 mod engine;
 mod everywhere;
+mod health;
 mod history;
 pub(crate) mod intents;
 mod led;
@@ -48,6 +51,7 @@ mod peers;
 mod ready;
 mod recall;
 mod resign;
+mod rest;
 #[cfg(test)]
 mod sizes;
 mod spread;
@@ -61,14 +65,16 @@ mod triggers;
 mod watchers;
 
 pub(crate) use balance::{HandoverLog, balance};
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Shared};
 pub(crate) use engine::Engine;
+pub(crate) use health::HealthRounds;
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
 pub(crate) use local_status::LocalStatus;
 pub(crate) use next_definition::{Definition, NextDefinition};
 pub(crate) use peers::{Peers, reach_enough};
 pub(crate) use recall::Recall;
+pub(crate) use rest::Resting;
 #[cfg(test)]
 pub(crate) use spread::Attention;
 pub(crate) use spread::WHOLE_REPLICA;

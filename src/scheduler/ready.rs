@@ -14,9 +14,8 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::mpsc;
 
-use super::{acts::open_run, checkpoints::Saving, start::Begun, term::TermLoop};
+use super::{acts::open_run, checkpoints::CheckpointQueue, start::Begun, term::TermLoop};
 use crate::{
     clock::{Clock, Moment},
     due::{Decision, Plan, TOLERANCE},
@@ -81,7 +80,7 @@ impl TermLoop<'_> {
         &self,
         ledger: &Ledger,
         in_flight: &InFlight<RunKey>,
-        checkpoints: &mpsc::Sender<Box<Saving>>,
+        checkpoints: &mut CheckpointQueue,
         wake: &mut Option<Timestamp>,
     ) -> Option<Box<Ready>> {
         // In failover mode the replica's lock is asked at the last moment.
@@ -107,7 +106,7 @@ impl TermLoop<'_> {
         let may = start.clone().at(begins, self.clock().clone());
         *wake = at.checked_add(TELL_AFTER).ok();
         Some(Box::new(Ready {
-            begun: self.begin(run, checkpoints.clone(), begins, may),
+            begun: self.begin(run, checkpoints.sender(), begins, may),
             start: Switch(start),
             begins,
             at,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{
-    Context,
+    Shared,
     definitions::{PeerDefinition, Stance, newest, refuse},
     engine::Engine,
     term::{TermEnd, TermLoop},
@@ -184,7 +184,7 @@ impl Engine {
 
     /// Lets the one that is to lead go first: until a peer leads in a later term, or the job was without a leader for a ttl.
     pub(super) async fn stand_back(&self, asked: &Resign, pass: &Pass) {
-        let Context { clock, locks, .. } = &self.ctx;
+        let Shared { clock, locks, .. } = &*self.ctx;
         let ttl = self.spec.ttl.unwrap_or(locks.timing().ttl);
         let mut free = None;
         while !pass.is_over() {

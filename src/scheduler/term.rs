@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::{engine::Engine, ledger_store::LedgerStore};
+use super::{engine::Engine, ledger_store::LedgerStore, rest::LOOK_AGAIN};
 use crate::{
     clock::Clock,
     lease::{LeaseView, Loss},
@@ -14,9 +14,6 @@ use crate::{
     node::Token,
     run::Pass,
 };
-
-/// The longest sleep between two looks at the wall clock: it may be set meanwhile.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// One term.
 pub(super) struct TermLoop<'a> {
@@ -28,7 +25,7 @@ pub(super) struct TermLoop<'a> {
     /// Whether the term ends with its work: when nothing of the job is open and no retry is near.
     pub(super) brief: bool,
     /// Cancelled when a replica that leads without a lock is not fit to go on; a lock's keeper says so by its lease.
-    pub(super) unfit: CancellationToken,
+    pub(super) unfit: Option<CancellationToken>,
 }
 
 /// The term is over, or nothing more can be done in it.
@@ -68,8 +65,20 @@ impl TermLoop<'_> {
 
     pub(super) fn is_open(&self) -> bool {
         !self.pass.is_over()
-            && !self.unfit.is_cancelled()
+            && !self.is_unfit()
             && self.lease.as_ref().is_none_or(LeaseView::is_open)
+    }
+
+    pub(super) fn is_unfit(&self) -> bool {
+        let unfit = self.unfit.as_ref();
+        unfit.is_some_and(CancellationToken::is_cancelled)
+    }
+
+    pub(super) async fn unfit(&self) {
+        match &self.unfit {
+            Some(unfit) => unfit.cancelled().await,
+            None => std::future::pending().await,
+        }
     }
 
     pub(super) async fn sleep_until(&self, wake: Option<Timestamp>) {
@@ -111,7 +120,7 @@ impl TermLoop<'_> {
         tokio::select! {
             biased;
             () = self.pass.over() => {}
-            () = self.unfit.cancelled() => {}
+            () = self.unfit() => {}
             () = lease => {}
         }
     }

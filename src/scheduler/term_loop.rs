@@ -2,25 +2,44 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use super::{
+    Engine,
     acts::Carried,
     ahead, by_tick,
-    checkpoints::Saving,
+    checkpoints::{CheckpointQueue, Saving},
     limits::LOOK_AT_LEASE,
     resign::Notice,
+    rest::{LOOK_AGAIN, News, Until},
     term::{Over, TermEnd, TermLoop},
 };
 use crate::{
+    clock::Moment,
     lease::LeaseView,
     ledger::{Ledger, RunKey},
-    run::{InFlight, WindDown},
+    run::{Ended, InFlight, WindDown},
 };
+
+/// So rarely a job at rest decides again that all is as it was. Nothing depends on it.
+const LOOK_AT_REST: Duration = Duration::from_secs(60);
+
+/// What has come while a term waited.
+enum Woken {
+    /// Something may be decided.
+    Look,
+    /// The run has ended.
+    Ended(RunKey, Ended),
+    /// A run has left a checkpoint.
+    Saving(Box<Saving>),
+    /// One of the runs says nothing any more.
+    Stuck,
+}
 
 impl TermLoop<'_> {
     /// Leads until nothing new may start, then winds down. Each step has its room only while it goes on: a thousand leaders
-    /// are nearly always between two of them.
+    /// are nearly always between two of them, at rest.
     pub(super) async fn run(self) -> TermEnd {
         let job = &self.engine.name;
         let mut ledger = match self.store.found() {
@@ -35,20 +54,30 @@ impl TermLoop<'_> {
         if !self.engine.may_lead_after(&ledger) {
             return TermEnd::Outdated;
         }
-        let Ok(mut seen) = Box::pin(self.prepare(&mut ledger)).await else {
+        let Ok(()) = Box::pin(self.prepare(&mut ledger)).await else {
             return TermEnd::Over;
         };
         // Of the last term, if there was one, until something is decided in this one.
         let next = self.engine.next_tick(&ledger, self.wall());
         let local_status = &self.engine.ctx.local_status;
         local_status.ticks(job, self.engine.last_tick(&ledger), next);
-        let (checkpoints, mut saving) = mpsc::channel(4);
+        let mut checkpoints = CheckpointQueue::default();
         let mut in_flight = InFlight::default();
         let mut end = TermEnd::Over;
         let mut term_end = self.term_end();
         let mut notice = Notice::default();
         let mut ready = None;
         while self.is_open() {
+            // Before anything is decided by it.
+            let news = self.news();
+            if self.clock().now() >= term_end {
+                if self.engine.ctx.place.has_standby(job) {
+                    end = TermEnd::MaxTerm;
+                    break;
+                }
+                // No candidate to hand over to: the time begins anew, and the work goes on.
+                term_end = self.clock().now() + self.engine.spec.max_term;
+            }
             self.settle(&mut ready, &mut ledger, &mut in_flight);
             if self.leaves(&mut notice, !in_flight.is_empty()) {
                 end = TermEnd::Resigned;
@@ -71,7 +100,8 @@ impl TermLoop<'_> {
             let Ok(plan) = self.decide(&ledger, &in_flight, leaving.is_none()) else {
                 break;
             };
-            if let ahead::Next::TakeBack(upto) = self.engine.look_ahead(plan.ahead) {
+            let is_ahead = self.engine.look_ahead(plan.ahead);
+            if let ahead::Next::TakeBack(upto) = is_ahead {
                 drop(plan);
                 if Box::pin(self.take_back(&mut ledger, upto)).await.is_err() {
                     break;
@@ -84,7 +114,7 @@ impl TermLoop<'_> {
                 held_back = true;
                 wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
             } else {
-                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &checkpoints))
+                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &mut checkpoints))
                     .await
                 {
                     Ok(Carried::Written) => {}
@@ -101,43 +131,103 @@ impl TermLoop<'_> {
                 break;
             }
             if !held_back && leaving.is_none() {
-                ready = self.make_ready(&ledger, &in_flight, &checkpoints, &mut wake);
+                ready = self.make_ready(&ledger, &in_flight, &mut checkpoints, &mut wake);
             }
-            let runs: Vec<_> = in_flight.runs().cloned().collect();
-            tokio::select! {
-                biased;
-                () = self.closing() => break,
-                (key, ended) = in_flight.next_end() => {
-                    if Box::pin(self.record(&mut ledger, &mut in_flight, &key, ended)).await.is_err() {
+            let at = term_end.min(notice.wake(self.clock().now()));
+            let woken = if in_flight.is_empty() && ready.is_none() {
+                checkpoints.close();
+                let calm = !held_back && is_ahead == ahead::Next::Level && self.is_calm(&ledger);
+                self.rest(wake, at, calm, news).await;
+                Woken::Look
+            } else {
+                let watch = (&mut in_flight, &mut checkpoints);
+                Box::pin(self.watch(watch, wake, at, news)).await
+            };
+            match woken {
+                Woken::Look => {}
+                Woken::Ended(key, ended) => {
+                    let record = self.record(&mut ledger, &mut in_flight, &key, ended);
+                    if Box::pin(record).await.is_err() {
                         break;
                     }
                 }
-                Some(saving) = saving.recv() => {
+                Woken::Saving(saving) => {
                     self.settle(&mut ready, &mut ledger, &mut in_flight);
                     Box::pin(self.save(&mut ledger, &in_flight, saving)).await;
                 }
-                () = self.stuck(&runs) => self.give_up("the run makes no progress"),
-                () = self.clock().sleep_until(term_end) => {
-                    if self.engine.ctx.place.has_standby(job) {
-                        end = TermEnd::MaxTerm;
-                        break;
-                    }
-                    // No candidate to hand over to: the time begins anew, and the work goes on.
-                    term_end = self.clock().now() + self.engine.spec.max_term;
-                }
-                () = self.to_leave(), if leaving.is_none() => {}
-                () = self.engine.ctx.intents.changed(&mut seen) => {}
-                () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
-                () = self.sleep_until(wake) => {}
+                Woken::Stuck => self.give_up("the run makes no progress"),
             }
         }
         self.settle(&mut ready, &mut ledger, &mut in_flight);
-        Box::pin(self.wind_down(&mut ledger, in_flight, &mut saving, end)).await;
+        Box::pin(self.wind_down(&mut ledger, in_flight, checkpoints, end)).await;
         end
     }
 
-    /// Accounts for what happened before this term; answers up to where what is asked of the fleet is known.
-    async fn prepare(&self, ledger: &mut Ledger) -> Result<u64, Over> {
+    /// What may be asked of the job, or told of its definition, up to now.
+    fn news(&self) -> News {
+        let ctx = &self.engine.ctx;
+        News::seen(&ctx.intents, &ctx.place.definitions)
+    }
+
+    /// Whether nothing of the job is open or asked for: then its wake-up says all that time alone will bring.
+    fn is_calm(&self, ledger: &Ledger) -> bool {
+        let Engine { name, ctx, .. } = self.engine;
+        ledger.open().is_empty() && ctx.intents.triggers(name).is_empty()
+    }
+
+    /// Waits with nothing of the job under way, until there may be something to decide.
+    async fn rest(&self, wake: Option<Timestamp>, at: Moment, calm: bool, news: News) {
+        let look = match calm {
+            true => LOOK_AT_REST,
+            false => LOOK_AGAIN,
+        };
+        let until = Until {
+            wall: wake,
+            moment: at.min(self.clock().now() + look),
+            lease: self.lease.clone(),
+        };
+        let told_to_close = async {
+            match &self.lease {
+                Some(lease) => lease.told_to_close().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.pass.over() => {}
+            () = self.unfit() => {}
+            () = told_to_close => {}
+            () = self.engine.successor.there() => {}
+            () = self.engine.ctx.resting.until(until, news, || self.news()) => {}
+        }
+    }
+
+    /// Waits while anything of the job is under way.
+    async fn watch(
+        &self,
+        (in_flight, checkpoints): (&mut InFlight<RunKey>, &mut CheckpointQueue),
+        wake: Option<Timestamp>,
+        at: Moment,
+        news: News,
+    ) -> Woken {
+        let runs: Vec<_> = in_flight.runs().cloned().collect();
+        let leaving = self.leaving().is_some();
+        let (intents, mut asked) = (&self.engine.ctx.intents, news.intents);
+        tokio::select! {
+            biased;
+            () = self.closing() => Woken::Look,
+            (key, ended) = in_flight.next_end() => Woken::Ended(key, ended),
+            saving = checkpoints.next() => Woken::Saving(saving),
+            () = self.stuck(&runs) => Woken::Stuck,
+            () = self.to_leave(), if !leaving => Woken::Look,
+            () = intents.changed(&mut asked) => Woken::Look,
+            () = self.clock().sleep_until(at) => Woken::Look,
+            () = self.sleep_until(wake) => Woken::Look,
+        }
+    }
+
+    /// Accounts for what happened before this term.
+    async fn prepare(&self, ledger: &mut Ledger) -> Result<(), Over> {
         // Before anything is written: that is newer than whatever is remembered.
         let own = self.engine.ctx.recall.ledger(&self.engine.name);
         // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
@@ -157,12 +247,12 @@ impl TermLoop<'_> {
         match &self.lease {
             // From here the keeper's ladder leads.
             Some(lease) => lease.cordon(why),
-            None => self.unfit.cancel(),
+            None => self.unfit.iter().for_each(CancellationToken::cancel),
         }
     }
 
-    /// Reads what is asked of the job; says at which change of it. Nothing when the term is over before that.
-    async fn knows_intents(&self) -> Option<u64> {
+    /// Reads what is asked of the job. Nothing when the term is over before that.
+    async fn knows_intents(&self) -> Option<()> {
         let ctx = &self.engine.ctx;
         let known = ctx.intents.known_to_majority(&ctx.locks, &ctx.clock);
         if self.lease.is_none() {
@@ -171,12 +261,12 @@ impl TermLoop<'_> {
                 .clock
                 .timeout(ctx.locks.timing().node_timeout * 2, known)
                 .await;
-            return Some(ctx.intents.seen());
+            return Some(());
         }
         tokio::select! {
             biased;
             () = self.closing() => None,
-            () = known => Some(ctx.intents.seen()),
+            () = known => Some(()),
         }
     }
 
@@ -186,13 +276,13 @@ impl TermLoop<'_> {
         &self,
         ledger: &mut Ledger,
         mut in_flight: InFlight<RunKey>,
-        saving: &mut mpsc::Receiver<Box<Saving>>,
+        mut checkpoints: CheckpointQueue,
         end: TermEnd,
     ) {
         let ctx = &self.engine.ctx;
         let calm = (self.pass.is_draining() || end != TermEnd::Over)
             && !self.pass.is_lost()
-            && !self.unfit.is_cancelled()
+            && !self.is_unfit()
             && self.lease.as_ref().is_none_or(LeaseView::is_open)
             && !self.engine.schedule.is_continuous();
         let patience = if calm {
@@ -212,7 +302,7 @@ impl TermLoop<'_> {
                         );
                     }
                 }
-                Some(saving) = saving.recv() => self.save(ledger, &in_flight, saving).await,
+                saving = checkpoints.next() => self.save(ledger, &in_flight, saving).await,
                 () = self.abandoned() => return,
                 why = wind_down.over(self.pass, &ctx.clock) => {
                     let unfit = self.lease.as_ref().and_then(LeaseView::cordoned);

@@ -34,7 +34,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Context, spread::Attention};
+use super::{Context, Shared, spread::Attention};
 use crate::{
     election::{Elected, Elector},
     hash::liking,
@@ -70,11 +70,11 @@ impl Watcher<'_> {
         ttl: Option<Duration>,
         to: impl Fn(&LockState) + Send + Sync + 'static,
     ) -> Watching {
-        let (place, clock) = (self.ctx.place.clone(), self.ctx.clock.clone());
-        let (of, vacancy) = (self.of.to_owned(), self.vacancy.clone());
+        let (ctx, of) = (self.ctx.clone(), self.of.to_owned());
+        let vacancy = self.vacancy.clone();
         let rarely = rarely(&self.ctx.replica);
         let pace = move || {
-            let rests = place.attention(&of, clock.now()) == Attention::Rests;
+            let rests = ctx.place.attention(&of, ctx.clock.now()) == Attention::Rests;
             rests.then_some(rarely)
         };
         let shows = move |seen: &LockState| {
@@ -87,11 +87,10 @@ impl Watcher<'_> {
 
     /// The same candidate, which tells the nodes that it waits only where it is one of the first.
     pub(crate) fn candidate(&self, elector: Elector) -> Elector {
-        let (ctx, of) = (self.ctx, self.of.to_owned());
-        let (place, intents, clock) = (ctx.place.clone(), ctx.intents.clone(), ctx.clock.clone());
+        let (ctx, of) = (self.ctx.clone(), self.of.to_owned());
         elector.telling(move || {
-            let called = place.is_called(&of, &intents);
-            called || place.attention(&of, clock.now()) == Attention::Watches
+            let called = ctx.place.is_called(&of, &ctx.intents);
+            called || ctx.place.attention(&of, ctx.clock.now()) == Attention::Watches
         })
     }
 
@@ -138,12 +137,12 @@ impl Watcher<'_> {
     }
 
     async fn until(&self, wanted: impl Fn(Attention) -> bool) {
-        let Context {
+        let Shared {
             place,
             intents,
             clock,
             ..
-        } = self.ctx;
+        } = &**self.ctx;
         let mut asked = intents.seen();
         loop {
             let (seen, mut vacancy) = (place.seen(), self.vacancy.0.subscribe());

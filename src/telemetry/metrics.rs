@@ -36,6 +36,7 @@ mod exposition;
 mod families;
 mod histogram;
 mod process;
+mod series;
 #[cfg(test)]
 mod tests;
 
@@ -127,33 +128,33 @@ impl Metrics {
             if has_leader {
                 // They are declared in order: the last one tells their number, also after a reload.
                 families.shards.set([whole], number + 1);
-                families.shards_led.of([whole]);
+                families.shards_led.show([whole]);
             }
         } else {
             if self.sharded().remove(job) {
                 families.shards.remove([job]);
                 families.shards_led.remove([job]);
                 if has_leader {
-                    families.leader.of([job]);
+                    families.leader.show([job]);
                 }
             }
             if has_leader && self.jobs().insert(job.to_owned()) {
-                families.leader.of([job]);
+                families.leader.show([job]);
             }
         }
         let job = self.series(job);
         // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
         for outcome in ["done", "failed", "timeout", "panicked"] {
-            families.job_runs.of([job, outcome]);
+            families.job_runs.show([job, outcome]);
         }
-        families.ticks_skipped.of([job, "unknown"]);
-        families.engine_deaths.of([job]);
+        families.ticks_skipped.show([job, "unknown"]);
+        families.engine_deaths.show([job]);
     }
 
     /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
     pub(crate) fn expect_success(&self, job: &str) {
         let job = self.series(job);
-        self.0.families.job_last_success.of([job]);
+        self.0.families.job_last_success.show([job]);
     }
 
     /// Counts one event that happened at `wall`.
@@ -167,8 +168,9 @@ impl Metrics {
                 took,
             } => {
                 let resource = series(resource);
-                f.may_fail(resource, "acquire", &["no_quorum"]);
-                f.lock_wait.took([resource, outcome], *took);
+                if f.lock_wait.took([resource, outcome], *took) {
+                    f.may_fail(resource, "acquire", &["no_quorum"]);
+                }
                 // Losing to another replica is an ordinary value, not a failure.
                 if !matches!(*outcome, "acquired" | "held") {
                     f.failed(resource, "acquire", outcome);
@@ -178,8 +180,9 @@ impl Metrics {
                 resource, took, ok, ..
             } => {
                 let resource = series(resource);
-                f.may_fail(resource, "renew", &["no_quorum", "expired"]);
-                f.lock_renew.took([resource], *took);
+                if f.lock_renew.took([resource], *took) {
+                    f.may_fail(resource, "renew", &["no_quorum", "expired"]);
+                }
                 if !ok {
                     f.failed(resource, "renew", "no_quorum");
                 }
@@ -229,7 +232,9 @@ impl Metrics {
                 let job = of;
                 f.leadership_changes.add([job, loss_word(why)], 1);
             }
-            Event::RunStarted { job, delay, .. } => f.job_start_delay.took([series(job)], *delay),
+            Event::RunStarted { job, delay, .. } => {
+                f.job_start_delay.took([series(job)], *delay);
+            }
             Event::RunEnded {
                 job, outcome, took, ..
             } => {
@@ -238,7 +243,7 @@ impl Metrics {
                 f.job_duration.took([job], *took);
                 if *outcome == "done" {
                     let at = wall.as_duration().as_secs_f64();
-                    f.job_last_success.of([job]).set(at);
+                    f.job_last_success.set([job], at);
                 }
             }
             Event::TicksSkipped {
@@ -341,7 +346,7 @@ impl Metrics {
                 let remaining = terms.iter().map(|term| term.remaining).min();
                 let margin = terms.iter().map(|term| term.margin).min();
                 if let Some((remaining, margin)) = remaining.zip(margin) {
-                    f.lease_remaining.of([job]).set(remaining.as_secs_f64());
+                    f.lease_remaining.set([job], remaining.as_secs_f64());
                     f.lease_margin.set([job], margin);
                     let token = terms.iter().map(|term| term.token.0).max();
                     f.fencing_token.set([job], token.unwrap_or_default());

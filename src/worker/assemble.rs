@@ -12,7 +12,10 @@ use crate::{
     job::Hooks,
     lock::Locks,
     run::Gate,
-    scheduler::{Author, Context, History, Intents, LocalStatus, Peers, Recall, StartOrder},
+    scheduler::{
+        Author, Context, HealthRounds, History, Intents, LocalStatus, Peers, Recall, Resting,
+        Shared, StartOrder,
+    },
     spawn::Spawn,
 };
 
@@ -48,21 +51,23 @@ impl Setup {
             name: self.me.name.clone(),
             ring: self.ring,
         };
-        let ctx = Context {
+        let gate = match self.failover {
+            true => Gate::failover(),
+            false => Gate::open(),
+        };
+        let shared = Shared {
             history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
             chance: locks.chance().clone(),
             events,
             local_status: LocalStatus::default(),
-            gate: match self.failover {
-                true => Gate::failover(),
-                false => Gate::open(),
-            },
             intents: self.intents,
             recall: Recall::default(),
             hooks: self.hooks,
             place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover)
                 .told_for(self.lifetime),
             start_order: StartOrder::default(),
+            resting: Resting::default(),
+            health: HealthRounds::default(),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,
             locks,
@@ -70,7 +75,7 @@ impl Setup {
             spawn,
         };
         Replica {
-            ctx,
+            ctx: Context::new(gate, shared),
             me: self.me,
             jobs: self.jobs,
             checks: self.checks,

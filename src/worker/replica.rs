@@ -62,6 +62,8 @@ impl Replica {
                 .clone()
                 .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
         let recall = ctx.spawn.spawn(recall);
+        let wakes = ctx.spawn.spawn(ctx.clone().wake_what_rests());
+        let asks = ctx.spawn.spawn(ctx.clone().ask_for_health());
         let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
         let _ = knows_jobs.send(());
         let supervisor = ctx.spawn.spawn(supervisor.work(changes));
@@ -90,7 +92,9 @@ impl Replica {
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
         intents.abort();
-        recall.abort();
+        [recall, wakes, asks]
+            .iter()
+            .for_each(tokio::task::JoinHandle::abort);
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
         let _ = ctx.clock.timeout(LAST_HISTORY, last).await;

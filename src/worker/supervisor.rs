@@ -207,10 +207,7 @@ impl Supervisor {
         let (name, successor) = (job.name.clone(), NextDefinition::default());
         let gate = self.ctx.gate.of_job();
         if works {
-            let ctx = Context {
-                gate: gate.clone(),
-                ..self.ctx.clone()
-            };
+            let ctx = self.ctx.behind(gate.clone());
             let engine = run_job(job.clone(), ctx, successor.clone(), loaded);
             let engine = self.ctx.spawn.spawn(engine);
             let of = name.clone();

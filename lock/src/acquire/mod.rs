@@ -71,6 +71,8 @@ struct Handle {
     contended: Until,
     /// Locks whose nodes have been told that this process waits.
     told: Until,
+    /// Places for bids of candidates.
+    bids: tokio::sync::Semaphore,
 }
 
 /// Something that is true of locks until a moment, each its own.
@@ -152,6 +154,20 @@ impl Locks {
         }
         self.check_open()?;
         Ok(Box::pin(self.0.front.acquire(&claims, &mode)).await)
+    }
+
+    /// Waits until a candidate may bid. Ten thousand that bid at one instant, when a worker starts or another one has died, would
+    /// wait for each other longer than for a node, take that for silence, and begin again; so they go in the order in which they
+    /// came, as many at a time as one call carries. Cancel-safe.
+    pub(crate) async fn turn_to_bid(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        // It is never closed.
+        self.0.bids.acquire().await.ok()
+    }
+
+    /// Candidates that may bid at once now.
+    #[cfg(test)]
+    pub(crate) fn bids_left(&self) -> usize {
+        self.0.bids.available_permits()
     }
 
     /// One attempt at a named lock; what it showed, also of the queue.

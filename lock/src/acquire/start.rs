@@ -16,7 +16,7 @@ use crate::{
     lease::LeaseView,
     node::{Expiry, Node, Servers, tag::is_tag},
     panics::caught,
-    quorum::FleetClock,
+    quorum::{FleetClock, link::MOST_OPS},
     settings::{FleetConfig, Timing},
     spawn::Spawn,
 };
@@ -228,6 +228,7 @@ impl LocksBuilder {
             tag,
             contended: Until::default(),
             told: Until::default(),
+            bids: tokio::sync::Semaphore::new(MOST_OPS),
         })))
     }
 }

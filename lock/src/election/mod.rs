@@ -5,6 +5,8 @@
 //! - E1 A term ends no later than the lease behind it.                 (term_ends_with_its_lease)
 //! - E2 A candidate's loop never ends by itself: errors of a store are waited out.   (a_standby_loop_never_ends)
 //! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
+//! - E4 Candidates of one process bid in turn, as many at a time as one call carries: none waits so long for the others that it takes
+//!   that for a silent node.                                            (candidates_of_one_process_bid_in_turn)
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
 //! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
@@ -264,7 +266,10 @@ impl Elector {
 
     async fn bid_once(&self, mode: AttemptMode) -> Result<Option<Elected>, LockError> {
         let waits = mode.waits;
-        let (bid, seen, position) = self.locks.attempt(&self.claim, mode).await?;
+        let (bid, seen, position) = {
+            let _turn = self.locks.turn_to_bid().await;
+            self.locks.attempt(&self.claim, mode).await?
+        };
         if position.told && !waits.is_zero() {
             self.locks.told(&self.claim.key, WAITS / 2);
         }
@@ -363,7 +368,12 @@ mod tests {
     use super::*;
     use crate::{
         chance::Chance,
-        node::{Expiry, Node, Op, memory::MemoryNode, rules::Row},
+        node::{
+            Expiry, Node, Op,
+            memory::{Cut, MemoryNode},
+            rules::Row,
+        },
+        quorum::link::MOST_OPS,
         sim_clock::SimTime,
         spawn::Spawn,
     };
@@ -450,6 +460,35 @@ mod tests {
             let took = scene.succeeded(next, term, watched).await;
             assert!(took < Duration::from_millis(100), "{took:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn candidates_of_one_process_bid_in_turn() {
+        let time = SimTime::new();
+        let node = MemoryNode::new("one", time.clock());
+        let locks = Locks::over(vec![Arc::new(node.clone())])
+            .clock(time.clock())
+            .chance(Chance::seeded(1))
+            .keeper_here(Spawn::system())
+            .start()
+            .unwrap();
+        node.faults().partition(Cut::Hang);
+        let elected = Arc::new(AtomicUsize::new(0));
+        let all = MOST_OPS * 3;
+        for n in 0..all {
+            let (elector, elected) = (Elector::new(&locks, &format!("{n}")), elected.clone());
+            drop(Spawn::system().spawn(async move {
+                let _term = elector.campaign().await.unwrap();
+                elected.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }));
+        }
+        time.clock().sleep(Duration::from_millis(1)).await;
+        assert_eq!(locks.bids_left(), 0, "the others wait");
+        node.faults().heal();
+        time.clock().sleep(TTL).await;
+        assert_eq!(elected.load(Ordering::SeqCst), all);
+        assert_eq!(locks.bids_left(), MOST_OPS);
     }
 
     #[tokio::test(start_paused = true)]

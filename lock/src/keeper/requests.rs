@@ -20,7 +20,7 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{
-        Admission, Answer, Cursor, Doc, Life, NodeError, Op, Record, Token, Version, View, gather,
+        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, gather,
         rules::LAST, sum_of,
     },
     quorum::{

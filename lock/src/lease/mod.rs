@@ -393,6 +393,13 @@ impl LeaseView {
         }
     }
 
+    /// As [`LeaseView::closing`], by what is told alone: for whoever looks at the deadline by itself. Cancel-safe.
+    #[doc(hidden)] // for the worker
+    pub async fn told_to_close(&self) {
+        let mut news = self.news();
+        while self.is_open() && news.changed().await.is_ok() {}
+    }
+
     /// Nothing new starts under this lease any more; the first reason stays.
     #[doc(hidden)] // for the worker
     pub fn cordon(&self, why: &str) {

@@ -182,6 +182,12 @@ impl Teller {
         self.summary = Some((summary, self.rev));
     }
 
+    /// Whether all of it stands as it was told last: what has not changed since need not be looked at again.
+    pub(crate) fn is_told(&self) -> bool {
+        let stands = |page: &Written| page.print.is_some() && !page.lost;
+        self.summary.is_some() && self.pages.values().all(stands)
+    }
+
     /// The summary as it was written last, to be touched or written anew.
     pub(crate) fn summary_now(&self) -> Option<Put> {
         let (summary, rev) = self.summary.as_ref()?;

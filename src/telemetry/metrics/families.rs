@@ -3,17 +3,18 @@
 //! The registry has no prefix: the `distributed_lock_` names must come out verbatim, and units and `_total` are
 //! added by the encoder, so they are missing from the names below.
 
-use std::{fmt::Debug, sync::atomic::AtomicU64, time::Duration};
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{
-    encoding::EncodeMetric,
-    metrics::{TypedMetric, counter::Counter, family::Family, gauge::Gauge, info::Info},
-    registry::{Registry, Unit},
+    metrics::{counter, gauge, info::Info},
+    registry::{Metric, Registry, Unit},
 };
 
-use super::{histogram::Histogram, process::Process};
-
-type Seconds = Gauge<f64, AtomicU64>;
+use super::{
+    histogram::Histogram,
+    process::Process,
+    series::{Counter, Gauge, Sample, Seconds, Series, Words},
+};
 
 /// From one millisecond to ten seconds: a lock's round trips and waits.
 const LOCK: &[f64] = &[
@@ -54,29 +55,15 @@ pub(super) struct Families {
     pub(super) notifications: Series<2, Counter>,
     pub(super) notification_backlog: Series<1, Gauge>,
     pub(super) notification_items: Series<2, Gauge>,
-    pub(super) events_missed: Counter,
+    pub(super) events_missed: counter::Counter,
     pub(super) job_definitions: Series<1, Gauge>,
-    pub(super) config_reload_successful: Gauge,
-    pub(super) config_reload: Seconds,
+    pub(super) config_reload_successful: gauge::Gauge,
+    pub(super) config_reload: gauge::Gauge<f64, AtomicU64>,
     pub(super) registry: Registry,
 }
 
-/// The samples of one name: one for each set of values of its labels.
-pub(super) struct Series<const N: usize, M> {
-    labels: [&'static str; N],
-    samples: Family<[(&'static str, String); N], M>,
-}
-
 /// What a family is registered with as it is made.
-struct Register(Registry);
-
-/// What a sample has to be.
-pub(super) trait Sample:
-    EncodeMetric + TypedMetric + Clone + Debug + Send + Sync + 'static
-{
-}
-
-impl<M: EncodeMetric + TypedMetric + Clone + Debug + Send + Sync + 'static> Sample for M {}
+struct Register(Registry, Words);
 
 // === impl Families ===
 
@@ -86,7 +73,7 @@ impl Families {
         let build = Info::new([("version", version.to_owned())]);
         registry.register("watchkeeper_build", "The running program", build);
         registry.register_collector(Box::new(Process));
-        let mut r = Register(registry);
+        let mut r = Register(registry, Words::default());
         Self {
             lock_wait: r.seconds(
                 "distributed_lock_wait",
@@ -269,7 +256,7 @@ impl Families {
     /// The zeros of what may fail from now on.
     pub(super) fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
         for cause in causes {
-            self.lock_failures.of([resource, op, cause]);
+            self.lock_failures.show([resource, op, cause]);
         }
     }
 
@@ -288,8 +275,8 @@ impl Register {
         labels: [&'static str; N],
         help: &str,
     ) -> Series<N, M> {
-        let series = Series::new(labels, M::default);
-        self.0.register(name, help, series.samples.clone());
+        let series = Series::new(labels, M::default, self.1.clone());
+        self.0.register(name, help, series.clone());
         series
     }
 
@@ -301,84 +288,25 @@ impl Register {
         new: fn() -> M,
         help: &str,
     ) -> Series<N, M> {
-        let series = Series::new(labels, new);
-        let samples = series.samples.clone();
+        let series = Series::new(labels, new, self.1.clone());
         self.0
-            .register_with_unit(name, help, Unit::Seconds, samples);
+            .register_with_unit(name, help, Unit::Seconds, series.clone());
         series
     }
 
     /// One number without labels, shown from the start.
-    fn plain<M: Sample + Default>(&mut self, name: &str, help: &str, unit: Option<Unit>) -> M {
+    fn plain<M: Metric + Clone + Default>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+    ) -> M {
         let sample = M::default();
         match unit {
             Some(unit) => self.0.register_with_unit(name, help, unit, sample.clone()),
             None => self.0.register(name, help, sample.clone()),
         }
         sample
-    }
-}
-
-// === impl Series ===
-
-impl<const N: usize, M: Sample> Series<N, M> {
-    fn new(labels: [&'static str; N], new: fn() -> M) -> Self {
-        let samples = Family::new_with_constructor(new);
-        Self { labels, samples }
-    }
-
-    /// The sample with these values of the labels; shown from now on.
-    pub(super) fn of(&self, values: [&str; N]) -> M {
-        self.samples.get_or_create_owned(&self.labelled(values))
-    }
-
-    pub(super) fn has(&self, values: [&str; N]) -> bool {
-        self.samples.get(&self.labelled(values)).is_some()
-    }
-
-    /// Shows it no more.
-    pub(super) fn remove(&self, values: [&str; N]) {
-        self.samples.remove(&self.labelled(values));
-    }
-
-    fn labelled(&self, values: [&str; N]) -> [(&'static str, String); N] {
-        std::array::from_fn(|n| (self.labels[n], values[n].to_owned()))
-    }
-}
-
-impl<const N: usize> Series<N, Counter> {
-    pub(super) fn add(&self, values: [&str; N], count: u64) {
-        self.of(values).inc_by(count);
-    }
-}
-
-impl<const N: usize> Series<N, Gauge> {
-    pub(super) fn set(&self, values: [&str; N], number: impl TryInto<i64>) {
-        self.of(values).set(number.try_into().unwrap_or(i64::MAX));
-    }
-}
-
-impl Series<1, Gauge> {
-    /// Of these and no others.
-    pub(super) fn only(&self, jobs: &[(String, bool)]) {
-        self.samples.clear();
-        jobs.iter().for_each(|(job, is)| self.set([job], *is));
-    }
-}
-
-impl Series<1, Seconds> {
-    /// Of these and no others.
-    pub(super) fn only(&self, jobs: &[(String, Duration)]) {
-        self.samples.clear();
-        for (job, time) in jobs {
-            self.of([job]).set(time.as_secs_f64());
-        }
-    }
-}
-
-impl<const N: usize> Series<N, Histogram> {
-    pub(super) fn took(&self, values: [&str; N], time: Duration) {
-        self.of(values).observe(time.as_secs_f64());
     }
 }
 

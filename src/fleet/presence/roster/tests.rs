@@ -141,8 +141,7 @@ async fn only_pages_that_have_moved_are_listed() {
             let mut names = names.lock().unwrap();
             match answer {
                 Answer::Lives { docs, .. } => {
-                    let docs = docs.iter().flatten();
-                    names.extend(docs.map(|life| life.name.clone()));
+                    names.extend(docs.iter().map(|life| life.name.clone()));
                 }
                 Answer::Page(page) => names.extend(page.docs.iter().map(|doc| doc.name.clone())),
                 _ => {}
