@@ -341,16 +341,11 @@ impl Engine {
     /// Whether this replica is one of those that watch what another one runs: the first ones for the last tick, of those that live.
     /// One that does not know the others watches.
     fn is_to_watch(&self) -> bool {
-        let Context {
-            place,
-            locks,
-            clock,
-            ..
-        } = &self.ctx;
-        let due = self.schedule.due_upto(locks.wall());
+        let ctx = &self.ctx;
+        let due = self.schedule.due_upto(ctx.locks.wall());
         let last = self.schedule.latest_upto(Timestamp::UNIX_EPOCH, due);
         let last = last.map_or(Timestamp::UNIX_EPOCH, |tick| self.schedule.starts(tick));
-        let found = place.turn(&self.name, last, FIRST, clock.now());
+        let found = ctx.place.turn(&self.name, last, FIRST, ctx.clock.now());
         found.is_none_or(|found| found.turn < FIRST)
     }
 
