@@ -44,10 +44,12 @@ impl Checkpoints for CheckpointSender {
     }
 }
 
+type Channel = (mpsc::Sender<Box<Saving>>, mpsc::Receiver<Box<Saving>>);
+
 /// Where the checkpoints of a term's runs come in. Made with the first run, and given up when none is left: most terms are at
 /// rest.
 #[derive(Default)]
-pub(super) struct CheckpointQueue(Option<(mpsc::Sender<Box<Saving>>, mpsc::Receiver<Box<Saving>>)>);
+pub(super) struct CheckpointQueue(Option<Channel>);
 
 fn ended() -> JobError {
     JobError::retry("the run has ended")

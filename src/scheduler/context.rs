@@ -2,6 +2,8 @@
 
 use std::{future::Future, ops::Deref, sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
+
 use super::{
     HealthRounds, History, Intents, LocalStatus, Peers, Recall, Resting, StartOrder,
     beat::beat,
@@ -18,6 +20,10 @@ use crate::{
     run::Gate,
     spawn::Spawn,
 };
+
+/// Terms that write back, read and first decide at a time: as many as one call to a node carries. Ten thousand that began together
+/// would wait for each other longer than for a node.
+pub(crate) const MOST_BEGINNINGS: usize = 250;
 
 /// Handles and facts of one replica, and the gate in front of one of its jobs, or of all. Cheap to clone: a thousand engines
 /// share one copy.
@@ -44,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) place: Peers,
     pub(crate) start_order: StartOrder,
     pub(crate) resting: Resting,
+    /// Places for terms that begin: see [`MOST_BEGINNINGS`].
+    pub(crate) beginnings: Semaphore,
     pub(crate) health: HealthRounds,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,

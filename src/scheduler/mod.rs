@@ -65,7 +65,7 @@ mod triggers;
 mod watchers;
 
 pub(crate) use balance::{HandoverLog, balance};
-pub(crate) use context::{Context, Shared};
+pub(crate) use context::{Context, MOST_BEGINNINGS, Shared};
 pub(crate) use engine::Engine;
 pub(crate) use health::HealthRounds;
 pub(crate) use history::{Author, History};

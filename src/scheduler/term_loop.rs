@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -54,6 +55,9 @@ impl TermLoop<'_> {
         if !self.engine.may_lead_after(&ledger) {
             return TermEnd::Outdated;
         }
+        let Ok(mut begins) = self.turn_to_begin().await else {
+            return TermEnd::Over;
+        };
         let Ok(()) = Box::pin(self.prepare(&mut ledger)).await else {
             return TermEnd::Over;
         };
@@ -133,6 +137,7 @@ impl TermLoop<'_> {
             if !held_back && leaving.is_none() {
                 ready = self.make_ready(&ledger, &in_flight, &mut checkpoints, &mut wake);
             }
+            drop(begins.take());
             let at = term_end.min(notice.wake(self.clock().now()));
             let woken = if in_flight.is_empty() && ready.is_none() {
                 checkpoints.close();
@@ -223,6 +228,19 @@ impl TermLoop<'_> {
             () = intents.changed(&mut asked) => Woken::Look,
             () = self.clock().sleep_until(at) => Woken::Look,
             () = self.sleep_until(wake) => Woken::Look,
+        }
+    }
+
+    /// Waits for a place among the terms that begin; one for a tick's work is begun at once.
+    async fn turn_to_begin(&self) -> Result<Option<SemaphorePermit<'_>>, Over> {
+        if self.lease.is_none() || self.brief {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            () = self.closing() => Err(Over),
+            // It is never closed.
+            place = self.engine.ctx.beginnings.acquire() => Ok(place.ok()),
         }
     }
 

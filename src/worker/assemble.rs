@@ -13,8 +13,8 @@ use crate::{
     lock::Locks,
     run::Gate,
     scheduler::{
-        Author, Context, HealthRounds, History, Intents, LocalStatus, Peers, Recall, Resting,
-        Shared, StartOrder,
+        Author, Context, HealthRounds, History, Intents, LocalStatus, MOST_BEGINNINGS, Peers,
+        Recall, Resting, Shared, StartOrder,
     },
     spawn::Spawn,
 };
@@ -67,6 +67,7 @@ impl Setup {
                 .told_for(self.lifetime),
             start_order: StartOrder::default(),
             resting: Resting::default(),
+            beginnings: tokio::sync::Semaphore::new(MOST_BEGINNINGS),
             health: HealthRounds::default(),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,
