@@ -140,7 +140,7 @@ impl Side {
 
 /// A worker that leads all of its jobs, and how many seconds that took.
 fn led(jobs: usize, when: When) -> (Scene, Process, f64) {
-    let scene = Scene::start(NODES);
+    let scene = Scene::admitted(NODES);
     let mut worker = scene.child(Who::Led, when, jobs);
     let after = scene.wait_until_led(&mut worker, jobs);
     (scene, worker, after.as_secs_f64())

@@ -28,6 +28,15 @@ impl Scene {
         }
     }
 
+    /// The same, of servers that vote: new ones are watched for as long as the longest lease, and that is no question of how many jobs
+    /// there are.
+    pub(crate) fn admitted(nodes: usize) -> Self {
+        let scene = Self::start(nodes);
+        let mut first = scene.child(Who::Led, When::Rest, 1);
+        scene.wait_until_led(&mut first, 1);
+        scene
+    }
+
     pub(crate) fn child(&self, who: Who, when: When, jobs: usize) -> Process {
         self.replicas(who, when, jobs, 1)
     }
