@@ -70,11 +70,15 @@ fn kinds(text: &str) -> BTreeMap<&str, &'static str> {
     let lines = inner.split_once("\n}").unwrap().0.lines();
     let fields = lines.filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(": "));
     let fields = fields.filter(|(name, _)| *name != "registry");
-    let kind = |of: &str| match of.trim_end_matches([',', '>']).rsplit(' ').next() {
-        Some("Histogram") => "histogram",
-        Some("Counter") => "counter",
-        Some("Gauge" | "Seconds") => "gauge",
-        other => panic!("no kind of metric is known as {other:?}"),
+    let named = |of: &str| {
+        let words = of.split(|c: char| !is_word(c));
+        words.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let kind = |of: &str| match named(of) {
+        words if words.contains("Histogram") => "histogram",
+        words if words.contains("Counter") => "counter",
+        words if words.contains("Gauge") || words.contains("Seconds") => "gauge",
+        _ => panic!("no kind of metric is known as {of}"),
     };
     fields.map(|(name, of)| (name, kind(of))).collect()
 }
