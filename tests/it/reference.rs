@@ -71,7 +71,7 @@ fn kinds(text: &str) -> BTreeMap<&str, &'static str> {
     let fields = lines.filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(": "));
     let fields = fields.filter(|(name, _)| *name != "registry");
     let named = |of: &str| {
-        let words = of.split(|c: char| !is_word(c));
+        let words = of.split(|c: char| !c.is_alphanumeric());
         words.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let kind = |of: &str| match named(of) {
