@@ -6,13 +6,14 @@
 //!
 //! | | in jobs | in replicas |
 //! | --- | --- | --- |
-//! | locks that are looked at | 1.1 | 0.2; of jobs by tick in failover mode 1.0 |
+//! | locks that are looked at | 1.1 | 0.2 |
 //! | bytes, [estimated](crate::testing::counts) | 1.1 | 0.2 where the jobs cost more than the replicas themselves; else 1.0, and 1,200 a second and replica |
 //! | calls | 1.1 | 1.0, and 1.5 a second and replica |
 //!
 //! Calls cannot be fewer: each living replica gives signs of life, asks what is wanted of it, and renews what it holds. So
 //! do the bytes of these calls, which is why bytes are bounded by replica, too. A look at the others is a part of such a call and
 //! costs a number, however many there are.
+//! All of it takes about 40 s of a processor.
 //! A replica that takes the place of another is heard of by all of them: that grows with the replicas, and a little faster.
 
 use std::{sync::Arc, time::Duration};
@@ -181,7 +182,6 @@ async fn a_replica_at_rest_makes_few_calls() {
 
 /// What the jobs cost is more than what the replicas cost themselves: then bytes grow as little as reads do.
 #[tokio::test(start_paused = true)]
-#[ignore = "minutes: sixteen replicas with 150 jobs"]
 async fn bytes_do_not_grow_with_the_replicas() {
     let mut counts = Vec::new();
     for replicas in [4, 8, 16] {
@@ -197,7 +197,6 @@ async fn what_jobs_cost_grows_with_their_number_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "half a minute: the same in the other mode"]
 async fn what_jobs_cost_grows_with_their_number_at_most_in_failover_mode() {
     jobs_cost_what_they_are(true).await;
 }
@@ -222,21 +221,16 @@ async fn ticks_without_a_leader_cost_no_more_with_more_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "minutes: many ticks of many replicas, in both modes"]
 async fn ticks_without_a_leader_cost_what_there_are_of_them() {
     let mut counts = Vec::new();
-    for jobs in [8, 16, 32] {
+    for jobs in [4, 8, 16] {
         counts.push(by_tick(jobs, 4, false).await);
     }
     grows(&counts, 1.1, "reads", |counts| counts.reads);
     grows(&counts, 1.1, "calls", |counts| counts.calls);
     grows(&counts, 1.1, "bytes", Counts::bytes);
-    // In failover mode each standby looks at the locks of such jobs, also one that rests: this grows with the replicas.
-    let mut counts = Vec::new();
-    for replicas in [4, 8, 16] {
-        counts.push(by_tick(8, replicas, true).await);
-    }
-    grows(&counts, 1.0, "reads", |counts| counts.reads);
+    let counts = [by_tick(8, 4, true).await, by_tick(8, 8, true).await];
+    grows(&counts, 0.2, "reads", |counts| counts.reads);
     grows(&counts, 1.0, "calls", |counts| counts.calls);
 }
 
@@ -251,7 +245,6 @@ async fn a_replica_that_is_replaced_costs_little_more_than_there_are_of_others()
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "minutes: thirty replicas read each other"]
 async fn thirty_replicas_with_three_hundred_jobs_read_as_much_as_four() {
     let few = at_rest(300, 4, false).await;
     let many = at_rest(300, 30, false).await;
