@@ -1,17 +1,39 @@
 //! The suite of locks on real servers: one, three and five of them, in both modes of expiry.
 
 use std::{
-    sync::{Arc, Mutex},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
-use watchkeeper_lock::node::{Node, redis::RedisNodeSettings};
+use watchkeeper_lock::node::{Expiry, Node, redis::RedisNodeSettings};
 
 use crate::{
     bench,
     it::locks::{Faults, Scene, Stage, Time},
     server::RedisServer,
 };
+
+/// Plays a case on so many servers. A processor that is busy with something else may keep a lease of half a second from being
+/// renewed: what fails by its times is played once more with times that are four times as long, and said. What no slow machine
+/// can be the reason of is final.
+pub(crate) fn play<F: Future<Output = ()>>(
+    count: usize,
+    expiry: Expiry,
+    case: impl Fn(Scene) -> F,
+) {
+    let first = scene(count).expiring(expiry);
+    let broken = first.broken();
+    let played = catch_unwind(AssertUnwindSafe(|| bench::run(case(first))));
+    let Err(failure) = played else {
+        return;
+    };
+    if broken.load(Ordering::SeqCst) {
+        resume_unwind(failure);
+    }
+    println!("[locks] failed with short times; once more with longer ones");
+    bench::run(case(scene(count).expiring(expiry).slower(4)));
+}
 
 struct Servers(Vec<Mutex<RedisServer>>);
 

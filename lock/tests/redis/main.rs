@@ -113,10 +113,7 @@ macro_rules! lock_cases {
     ($nodes:literal, $expiry:ident, $module:ident, $case:ident) => {
         server::trial(
             concat!("locks::", stringify!($expiry), "::", $nodes, "::", stringify!($module), "::", stringify!($case)),
-            || bench::run(async {
-                let scene = locks::scene($nodes).expiring(watchkeeper_lock::node::Expiry::$expiry);
-                it::locks::$module::$case(scene).await;
-            }),
+            || locks::play($nodes, watchkeeper_lock::node::Expiry::$expiry, it::locks::$module::$case),
         )
     };
 }

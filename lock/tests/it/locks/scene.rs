@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -31,6 +31,8 @@ pub(crate) struct Scene {
     pub(crate) expiry: Expiry,
     pub(crate) time: Time,
     held: Arc<Mutex<Vec<LeaseView>>>,
+    /// Whether what must never be was seen.
+    broken: Arc<AtomicBool>,
     clients: Arc<AtomicU64>,
     /// What the test itself looks through.
     eyes: Arc<Vec<Arc<dyn Node>>>,
@@ -86,6 +88,7 @@ impl Scene {
             expiry: Expiry::Server,
             time,
             held: Arc::default(),
+            broken: Arc::default(),
             clients: Arc::default(),
             eyes: Arc::new(eyes),
         }
@@ -95,6 +98,30 @@ impl Scene {
     pub(crate) fn expiring(mut self, expiry: Expiry) -> Self {
         self.expiry = expiry;
         self
+    }
+
+    /// The same with times that are so much longer.
+    #[allow(dead_code, reason = "other suites use it")]
+    pub(crate) fn slower(mut self, factor: u32) -> Self {
+        self.time.ttl *= factor;
+        self.time.node_timeout *= factor;
+        self.time.slack *= factor;
+        self
+    }
+
+    /// What says, also after the scene is over, whether that was seen which no slow machine can be the reason of: two holders,
+    /// a token that does not rise, an update that is lost.
+    #[allow(dead_code, reason = "other suites use it")]
+    pub(crate) fn broken(&self) -> Arc<AtomicBool> {
+        self.broken.clone()
+    }
+
+    /// What must hold however slow the machine is.
+    pub(crate) fn never_but(&self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.broken.store(true, Ordering::SeqCst);
+            panic!("{}", otherwise());
+        }
     }
 
     /// With calls that may take longer, for cases in which no client dies: nothing is decided by a busy machine.
@@ -246,8 +273,12 @@ impl Scene {
     pub(crate) fn look_at(&self, lease: &LeaseView) {
         let mut held = self.held.lock().unwrap();
         for other in held.iter().filter(|l| l.key() == lease.key()) {
-            assert!(!other.is_held(), "two are held: {other:?} and {lease:?}");
-            assert!(other.token() < lease.token(), "{other:?} {lease:?}");
+            self.never_but(!other.is_held(), || {
+                format!("two are held: {other:?} and {lease:?}")
+            });
+            self.never_but(other.token() < lease.token(), || {
+                format!("a token that does not rise: {other:?} {lease:?}")
+            });
         }
         held.push(lease.clone());
     }
