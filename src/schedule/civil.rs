@@ -3,8 +3,15 @@
 //! The `cron` crate finds the next matching date and time on a calendar without zones (naive time dressed as UTC;
 //! there it is exact and keeps no state). Its own parser is not used for user input: it takes no five fields, counts
 //! weekdays from Sunday = 1, and its errors name no field. So the fields are read here and handed on as plain lists.
+//!
+//! What was read is shared while anything has it: ten thousand jobs that are due at the same times have one calendar.
 
-use std::{fmt::Write, str::FromStr};
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    str::FromStr,
+    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+};
 
 use chrono::{DateTime, Utc};
 
@@ -18,10 +25,14 @@ use super::{
 #[derive(Clone, Debug)]
 pub(super) struct Civil {
     /// A time matches when it matches any of these: crontab's day of month OR day of week takes two.
-    any_of: Vec<cron::Schedule>,
+    any_of: Arc<[cron::Schedule]>,
     /// The minute or the hour field holds a `*` or a step.
     repeats: bool,
 }
+
+/// Calendars that are in use, by the fields as plain lists.
+static IN_USE: LazyLock<Mutex<HashMap<Vec<String>, Weak<[cron::Schedule]>>>> =
+    LazyLock::new(Mutex::default);
 
 /// Seconds of civil time since 1970-01-01T00:00:00 of the same zone.
 pub(super) type CivilSecond = i64;
@@ -89,16 +100,13 @@ impl Civil {
         } else {
             &[None]
         };
-        let any_of = opened.iter().map(|open| {
-            let plain = plain(read, *open);
-            // Lists of checked numbers always parse; should they not, the expression is no schedule.
-            cron::Schedule::from_str(&plain).map_err(|_| never(expression))
-        });
+        let any_of = opened.iter().map(|open| plain(read, *open)).collect();
         let repeats = read
             .iter()
             .any(|(field, set)| matches!(field, Field::Minute | Field::Hour) && set.repeats);
         Ok(Self {
-            any_of: any_of.collect::<Result<_, _>>()?,
+            // Lists of checked numbers always parse; should they not, the expression is no schedule.
+            any_of: shared(any_of).map_err(|_| never(expression))?,
             repeats,
         })
     }
@@ -115,6 +123,23 @@ impl Civil {
     pub(super) fn repeats(&self) -> bool {
         self.repeats
     }
+}
+
+/// The calendars of these fields: the same ones as long as anything has them.
+fn shared(plain: Vec<String>) -> Result<Arc<[cron::Schedule]>, cron::error::Error> {
+    // Every change is complete before the lock is given back.
+    let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = in_use.get(&plain).and_then(Weak::upgrade) {
+        return Ok(known);
+    }
+    let read = plain.iter().map(|plain| cron::Schedule::from_str(plain));
+    let read: Arc<[cron::Schedule]> = read.collect::<Result<Vec<_>, _>>()?.into();
+    // What nothing has any more is forgotten when there is no room.
+    if in_use.len() == in_use.capacity() {
+        in_use.retain(|_, calendar| calendar.strong_count() > 0);
+    }
+    in_use.insert(plain, Arc::downgrade(&read));
+    Ok(read)
 }
 
 /// The fields as plain lists in the order and numbering of the `cron` crate; `open` is written as `*`.

@@ -17,7 +17,7 @@ use super::{
     Context,
     spread::{HandOver, Held, Why},
 };
-use crate::{clock::Moment, fleet::presence, intent::Resign, status::Standing};
+use crate::{clock::Moment, fleet::presence, intent::Resign};
 
 /// How long all shares must have stood still: every replica has heard of the last change then, and has told it.
 const CALM: Duration = Duration::from_secs(5);
@@ -72,12 +72,15 @@ pub(crate) async fn balance(
 async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &HandoverLog) {
     let now = ctx.clock.now();
     log.forget(now);
+    if ctx.place.calm_for(now) < CALM || ctx.place.is_alone() {
+        return;
+    }
     let terms = held(ctx, min_terms, log, now);
     let under_way = |term: &Held| {
         let asked = ctx.intents.resign(&term.job);
         asked.is_some_and(|asked| Some(asked.token) >= ctx.local_status.token(&term.job))
     };
-    if ctx.place.calm_for(now) < CALM || terms.iter().any(under_way) {
+    if terms.iter().any(under_way) {
         return;
     }
     let found = ctx.place.hand_over(&ctx.local_status, &terms);
@@ -116,23 +119,20 @@ fn held(
     log: &HandoverLog,
     now: Moment,
 ) -> Vec<Held> {
-    let leases: BTreeMap<_, _> = ctx.local_status.leases().into_iter().collect();
     let wall = ctx.locks.wall();
-    let jobs = ctx.local_status.jobs().into_iter();
-    jobs.filter(|job| job.standing == Standing::Leading)
-        .filter_map(|job| {
-            let lease = leases.get(&job.name)?;
-            let min_term = *min_terms.get(&job.name)?;
-            let until_tick = job.next_tick.map(|at| at.duration_since(wall));
-            Some(Held {
-                age: now.since(lease.since()),
-                min_term: log.min_term(&job.name, min_term),
-                idle: job.running.is_empty(),
-                until_tick: until_tick.map(|left| Duration::try_from(left).unwrap_or_default()),
-                job: job.name,
-            })
+    let terms = ctx.local_status.terms().into_iter();
+    let held = terms.filter_map(|term| {
+        let min_term = *min_terms.get(&term.job)?;
+        let until_tick = term.next_tick.map(|at| at.duration_since(wall));
+        Some(Held {
+            age: now.since(term.since),
+            min_term: log.min_term(&term.job, min_term),
+            idle: term.idle,
+            until_tick: until_tick.map(|left| Duration::try_from(left).unwrap_or_default()),
+            job: term.job,
         })
-        .collect()
+    });
+    held.collect()
 }
 
 // === impl HandoverLog ===

@@ -32,9 +32,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{Shared, ahead, engine::Engine, peers::Place, rest::LOOK_AGAIN};
+use super::{
+    Shared, ahead,
+    engine::Engine,
+    peers::Place,
+    rest::{News, Until},
+};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -208,7 +213,7 @@ impl Engine {
         let (locks, clock, chance) = (&ctx.locks, &ctx.clock, &ctx.chance);
         let timing = locks.timing();
         let ttl = self.spec.ttl.unwrap_or(timing.ttl);
-        let mut releases = locks.releases();
+        let mut releases = locks.releases_of(&self.key());
         let mut seen_intents = ctx.intents.seen();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         let mut one_first = false;
@@ -418,24 +423,36 @@ impl Engine {
         Next::Sleep { until, open: true }
     }
 
-    /// Sleeps until `until` by the wall clock, or until `stale`; no longer when that clock is set back.
+    /// Sleeps until `until` by the wall clock, or until `stale`; no longer when that clock is set back. It rests with all other
+    /// jobs that have nothing to do.
     async fn asleep(&self, until: Option<Timestamp>, stale: Moment) {
-        let (locks, clock) = (&self.ctx.locks, &self.ctx.clock);
-        let mut shown = locks.wall();
+        let Shared {
+            locks,
+            clock,
+            resting,
+            intents,
+            place,
+            ..
+        } = &*self.ctx;
+        let news = || News::seen(intents, &place.definitions);
+        let (began, shown) = (clock.now(), locks.wall());
         while clock.now() < stale {
-            let before = std::mem::replace(&mut shown, locks.wall());
-            if Duration::try_from(before.duration_since(shown))
-                .is_ok_and(|back| back > locks.timing().skew)
-            {
+            let known = news();
+            let wall = locks.wall();
+            if until.is_some_and(|at| at <= wall) {
                 return;
             }
-            let left = until.map(|at| Duration::try_from(at.duration_since(locks.wall())));
-            let left = left.map_or(LOOK_AGAIN, Result::unwrap_or_default);
-            if left.is_zero() {
+            let passed = SignedDuration::try_from(clock.now().since(began));
+            let back = passed.unwrap_or_default() - wall.duration_since(shown);
+            if Duration::try_from(back).is_ok_and(|back| back > locks.timing().skew) {
                 return;
             }
-            let at = (clock.now() + left.min(LOOK_AGAIN)).min(stale);
-            clock.sleep_until(at).await;
+            let rests = Until {
+                wall: until,
+                moment: stale,
+                lease: None,
+            };
+            resting.until(rests, known, news).await;
         }
     }
 }

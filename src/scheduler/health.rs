@@ -1,4 +1,5 @@
-//! Asks the jobs that this replica leads whether it is fit for them: one timer for all, and a short task for each question.
+//! Asks the jobs that this replica leads whether it is fit for them: one timer for all, a short task for some dozens of questions,
+//! and one for each job that does not answer at once.
 //!
 //! # Invariants
 //! - H1 A job is asked again and again while it is led, and the same time after each answer.
@@ -16,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
@@ -26,6 +28,9 @@ use crate::{
     panics::{bury, caught_later},
     spawn::Spawn,
 };
+
+/// Jobs that are asked in one task. One that blocks its thread, against the rules, delays no more than these.
+const ASKED_TOGETHER: usize = 32;
 
 /// What is due within this part of the time between two questions goes along.
 const SOON: u32 = 64;
@@ -85,12 +90,19 @@ where
 {
     let mut asked = Box::pin(caught_later(health));
     let began = clock.now();
-    let mut answer = clock.timeout(within, &mut asked).await;
-    let took = clock.now().since(began);
-    // A timer that is so late itself has not measured the job.
-    if answer.is_err() && took > within + within / 4 {
-        answer = clock.timeout(within, &mut asked).await;
-    }
+    // Nearly all answer at once, and need no timer.
+    let answer = match (&mut asked).now_or_never() {
+        Some(answer) => Ok(answer),
+        None => {
+            let answer = clock.timeout(within, &mut asked).await;
+            let took = clock.now().since(began);
+            // A timer that is so late itself has not measured the job.
+            match answer.is_err() && took > within + within / 4 {
+                true => clock.timeout(within, &mut asked).await,
+                false => answer,
+            }
+        }
+    };
     // The engine goes on, whatever becomes of a check that is given up.
     bury(asked);
     match answer {
@@ -140,17 +152,43 @@ impl HealthRounds {
     }
 
     fn ask_due(&self, asks: &Asks) {
-        // Held until each task is known: it waits for that with its answer.
         let mut rounds = self.rounds();
         let soon = asks.clock.now() + asks.every / SOON;
-        while let Some((due, id)) = rounds.due.first().copied().filter(|(due, _)| *due <= soon) {
-            rounds.due.remove(&(due, id));
-            let Some(led) = rounds.led.get_mut(&id) else {
+        let mut due = Vec::new();
+        while let Some((at, id)) = rounds.due.first().copied().filter(|(at, _)| *at <= soon) {
+            rounds.due.remove(&(at, id));
+            due.push(id);
+        }
+        drop(rounds);
+        for some in due.chunks(ASKED_TOGETHER) {
+            let asking = self.clone().ask_some(some.to_vec(), asks.clone());
+            asks.spawn.spawn(asking);
+        }
+    }
+
+    /// Asks these jobs. Nearly all answer at once; what does not is waited for in a task of its own.
+    async fn ask_some(self, ids: Vec<u64>, asks: Asks) {
+        for id in ids {
+            let asked = self.rounds().led.get(&id).map(Led::parts);
+            let Some((job, lease)) = asked else {
                 continue;
             };
-            let (job, lease) = (led.job.clone(), led.lease.clone());
-            let asking = self.clone().ask_once(id, job, lease, asks.clone());
-            led.asked = Some(asks.spawn.spawn(asking).abort_handle());
+            let mut asking = Box::pin(self.clone().ask_once(id, job, lease, asks.clone()));
+            if (&mut asking).now_or_never().is_some() {
+                continue;
+            }
+            let led_no_more = {
+                // Held until the task is known: it waits for that with its answer.
+                let mut rounds = self.rounds();
+                match rounds.led.get_mut(&id) {
+                    Some(led) => {
+                        led.asked = Some(asks.spawn.spawn(asking).abort_handle());
+                        None
+                    }
+                    None => Some(asking),
+                }
+            };
+            bury(led_no_more);
         }
     }
 
@@ -190,6 +228,12 @@ impl HealthRounds {
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         // Every change is complete before the lock is given back.
         self.0.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Led {
+    fn parts(&self) -> (Arc<dyn Job>, LeaseView) {
+        (self.job.clone(), self.lease.clone())
     }
 }
 

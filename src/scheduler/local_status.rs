@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::{
+    clock::Moment,
     fleet::presence::{pages::Kind, roster::Own},
     job::Run,
     lease::LeaseView,
@@ -34,6 +35,8 @@ pub(crate) struct Notes {
     reload: Option<ReloadStatus>,
     /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
+    /// This replica, as it has told the others.
+    itself: Option<LastSeen>,
     /// Asks for a fresh presence document soon: a client waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
     /// Asks for one in its turn: the daily business of ticks and runs.
@@ -48,6 +51,16 @@ pub(crate) struct JobNotes {
     /// How far its ledger is ahead of the clock.
     ahead: Option<Duration>,
     runs: BTreeMap<String, (Run, Timestamp)>,
+}
+
+/// A term of this replica.
+#[derive(Debug)]
+pub(super) struct LocalTerm {
+    pub(super) job: String,
+    pub(super) since: Moment,
+    /// Whether nothing runs.
+    pub(super) idle: bool,
+    pub(super) next_tick: Option<Timestamp>,
 }
 
 impl LocalStatus {
@@ -139,10 +152,18 @@ impl LocalStatus {
         }
     }
 
+    /// The others hear of this replica.
+    pub(super) fn heard_of_itself(&self, presence: &Presence) {
+        self.notes().itself = Some(LastSeen::of(presence));
+    }
+
     /// These replicas are there, and have nothing new to tell: they said at `now` what they said.
     pub(super) fn heard_again(&self, replicas: &BTreeSet<&str>, now: Timestamp) {
         let mut notes = self.notes();
-        let said = notes.last_seen.values_mut();
+        let Notes {
+            last_seen, itself, ..
+        } = &mut *notes;
+        let said = last_seen.values_mut().chain(itself);
         let again = said.filter(|said| replicas.contains(said.replica.as_str()));
         again.for_each(|said| said.at = said.at.max(now));
     }
@@ -198,6 +219,7 @@ impl LocalStatus {
     }
 
     pub(crate) fn stands(&self, job: &str, standing: Standing) {
+        self.note_last_term(job);
         self.change(job, |job| {
             job.facts.standing = standing;
             (job.facts.token, job.facts.since, job.lease) = (None, None, None);
@@ -206,6 +228,41 @@ impl LocalStatus {
                 job.ahead = None;
             }
         });
+    }
+
+    /// This replica was the leader, if it was: until it hears of another one.
+    fn note_last_term(&self, job: &str) {
+        let mut notes = self.notes();
+        let Notes {
+            jobs,
+            last_seen,
+            itself,
+            ..
+        } = &mut *notes;
+        let led = jobs.get(job).filter(|job| job.facts.is_led());
+        let token = led.and_then(|job| job.facts.token);
+        if let (Some(token), Some(itself)) = (token, itself) {
+            let said = LastSeen {
+                token,
+                ..itself.clone()
+            };
+            last_seen.insert(job.to_owned(), said);
+        }
+    }
+
+    /// The terms of this replica, for who may hand one over.
+    pub(super) fn terms(&self) -> Vec<LocalTerm> {
+        let notes = self.notes();
+        let led = notes.jobs.iter().filter_map(|(name, job)| {
+            let lease = job.lease.as_ref()?;
+            (job.facts.standing == Standing::Leading && lease.is_held()).then(|| LocalTerm {
+                job: name.clone(),
+                since: lease.since(),
+                idle: job.runs.is_empty(),
+                next_tick: job.facts.next_tick,
+            })
+        });
+        led.collect()
     }
 
     pub(crate) fn ticks(&self, job: &str, last: Option<Timestamp>, next: Option<Timestamp>) {

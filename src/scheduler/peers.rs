@@ -134,7 +134,10 @@ impl Peers {
     pub(super) async fn look(&self, locks: &Locks, mine: &LocalStatus) -> Result<bool, LockError> {
         let mut reading = self.reading.lock().await;
         let own = mine.own();
-        let wanted = Wanted::Standings(&own.hash);
+        let wanted = Wanted::Standings {
+            hash: &own.hash,
+            but: &self.replica,
+        };
         // What is read before a node stops to answer, or before this is dropped, is news at the next look.
         reading.roster.look(locks, wanted).await?;
         let reaches = reach_enough(&locks.nodes().await?);
@@ -142,7 +145,10 @@ impl Peers {
         let fresh = reading.news(&self.replica, &own, reaches, now);
         let moved = !fresh.gone.is_empty() || !fresh.told.is_empty();
         for told in &fresh.told {
-            mine.heard(&told.presence);
+            match told.presence.id == self.replica {
+                true => mine.heard_of_itself(&told.presence),
+                false => mine.heard(&told.presence),
+            }
         }
         let mut news = self.saw(fresh, &own, reaches, at);
         if moved || self.definitions.seen() == 0 {
@@ -183,8 +189,11 @@ impl Peers {
     ) -> Option<Token> {
         // The next look at all of them takes note of what is read.
         let mut reading = self.reading.lock().await;
-        let wanted = &mine.own().hash;
-        let looked = reading.roster.look(locks, Wanted::Standings(wanted)).await;
+        let wanted = Wanted::Standings {
+            hash: &mine.own().hash,
+            but: &self.replica,
+        };
+        let looked = reading.roster.look(locks, wanted).await;
         looked.ok()?;
         reading.roster.leader(job)
     }
@@ -310,6 +319,11 @@ impl Peers {
         let view = self.view();
         view.calm
             .map_or(Duration::ZERO, |(_, since)| now.since(since))
+    }
+
+    /// Whether there is no other replica.
+    pub(super) fn is_alone(&self) -> bool {
+        self.view().others.is_empty()
     }
 
     /// Which of these terms this replica is to hand over now, if any.

@@ -9,8 +9,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-
 use super::{
     Locks,
     wait_queue::{QueueTicket, Woken},
@@ -20,8 +18,8 @@ use crate::{
     clock::Moment,
     expiry::LockState,
     human::Brief,
+    keeper::Releases,
     lease::Lease,
-    node::Announcement,
     quorum::{Claim, LockError, claim::AttemptMode},
 };
 
@@ -126,7 +124,7 @@ impl LockBuilder {
         let (clock, chance) = (self.locks.clock(), self.locks.chance());
         let slow = self.locks.timing().node_timeout;
         let until = clock.now() + self.wait;
-        let mut releases = self.locks.releases();
+        let mut releases = self.locks.releases_of(&self.claim.key);
         let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
         let mut ticket = QueueTicket::new(&self.locks, &self.claim.key);
         let mut mode = ticket.first();
@@ -172,7 +170,7 @@ impl LockBuilder {
     async fn until_another_try(
         &self,
         ticket: &mut QueueTicket,
-        releases: &mut broadcast::Receiver<Announcement>,
+        releases: &mut Releases,
         mut seen: LockState,
         held: bool,
         until: Moment,

@@ -8,7 +8,6 @@
 
 mod builder;
 mod foreign;
-mod next_release;
 mod slots;
 mod start;
 mod wait_queue;
@@ -21,10 +20,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 pub use builder::LockBuilder;
-pub(crate) use next_release::released;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
 
@@ -37,10 +35,11 @@ use crate::{
     event::Events,
     expiry::LockState,
     keeper::{
-        self, Command, DocsRead, Fitness, Front, Lives, NodeReport, Watching, Watchlist, Which,
+        self, Command, DocsRead, Fitness, Front, Lives, NodeReport, ReleaseListeners, Releases,
+        Watching, Watchlist, Which,
     },
     lease::{LeaseView, Note},
-    node::{Announcement, Doc, Node, NodeError, View},
+    node::{Doc, Node, NodeError, View},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
         claim::{AttemptMode, QueuePosition},
@@ -56,7 +55,7 @@ struct Handle {
     commands: mpsc::Sender<Command>,
     front: Arc<Front>,
     notes: mpsc::UnboundedSender<Note>,
-    releases: broadcast::Sender<Announcement>,
+    releases: ReleaseListeners,
     timing: Timing,
     clock: Clock,
     chance: Chance,
@@ -495,12 +494,12 @@ impl Locks {
         self.ask(|reply| Command::Endless { reply }).await
     }
 
-    /// Release announcements of all nodes, from now on: those of locks for which a client of any process has said that it
-    /// waits. They promise nothing: polling is the truth.
+    /// Announced releases of one lock, from now on: of all nodes, where a client of any process has said that it waits. They
+    /// promise nothing: polling is the truth.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
-    pub fn releases(&self) -> broadcast::Receiver<Announcement> {
-        self.0.releases.subscribe()
+    pub fn releases_of(&self, key: &str) -> Releases {
+        self.0.releases.listen(vec![key.to_owned()])
     }
 
     /// Waits until every lease that was handed back is released, or could not be.

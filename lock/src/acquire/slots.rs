@@ -15,14 +15,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tokio::sync::broadcast;
-
-use super::{Locks, builder::while_held, next_release::next_release};
+use super::{Locks, builder::while_held};
 use crate::{
     backoff::Backoff,
     clock::Moment,
     expiry::LockState,
     human::Brief,
+    keeper::Releases,
     lease::{Lease, LeaseView, ReleaseReport},
     node::Announcement,
     quorum::{
@@ -131,10 +130,10 @@ impl SlotsBuilder {
         let (clock, chance) = (self.locks.clock().clone(), self.locks.chance().clone());
         let mut until = clock.now() + self.wait;
         let mut sits_out = false;
-        let mut releases = self.locks.releases();
         let slow = self.locks.timing().node_timeout;
         let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
         let keys: Vec<String> = (0..self.of).map(|slot| self.key(slot)).collect();
+        let mut releases = self.locks.0.releases.listen(keys.clone());
         let mut tell_at = Moment::ZERO;
         loop {
             let seen = self.locks.look(keys.clone()).await?;
@@ -290,7 +289,7 @@ fn none_free(seen: &[LockState], names: &[String]) -> LockError {
 /// Completes when the release of a slot is announced: by the holder that was seen, or by any owner where no holder
 /// was seen. A closed or lagging stream never completes early. Lost bids are undone, which is announced as well: if
 /// that counted, it would wake all waiters, who would bid and undo in turn.
-async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[LockState]) {
+async fn any_released(releases: &mut Releases, seen: &[LockState]) {
     let holders: BTreeMap<&str, Option<String>> =
         seen.iter().map(|s| (s.key.as_str(), s.holder())).collect();
     let wakes = |news: &Announcement| match holders.get(news.key.as_str()) {
@@ -298,7 +297,7 @@ async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[
         Some(None) => true,
         None => false,
     };
-    next_release(releases, wakes).await;
+    releases.next(wakes).await;
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::{Handle, Locks, Until};
 #[cfg(any(test, feature = "testing"))]
@@ -12,7 +12,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::Events,
-    keeper::{self, Fitness, Keeper, Watchlist},
+    keeper::{self, Fitness, Keeper, ReleaseListeners, Watchlist},
     lease::LeaseView,
     node::{Expiry, Node, Servers, tag::is_tag},
     panics::caught,
@@ -164,7 +164,7 @@ impl LocksBuilder {
         }
         let (commands, inbox) = mpsc::channel(1024);
         let (notes, noted) = mpsc::unbounded_channel();
-        let releases = broadcast::Sender::new(1024);
+        let releases = ReleaseListeners::default();
         let fitness = Fitness::new(self.clock.clone());
         let watchlist = Arc::<Watchlist>::default();
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));

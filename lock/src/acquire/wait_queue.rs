@@ -13,17 +13,15 @@
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
-use tokio::sync::broadcast::Receiver;
-
 use super::{
     Locks,
     foreign::{ForeignValues, beside_foreign},
-    next_release::next_release,
 };
 use crate::{
     clock::Moment,
     expiry::LockState,
-    node::{Announcement, Ticket},
+    keeper::Releases,
+    node::Ticket,
     quorum::claim::{AttemptMode, QueuePosition},
 };
 
@@ -245,7 +243,7 @@ impl QueueTicket {
     /// need to ask: only when the calls stop for longer than a called waiter has to come.
     pub(super) async fn wait(
         &mut self,
-        releases: &mut Receiver<Announcement>,
+        releases: &mut Releases,
         holder: Option<&str>,
         timer: impl Future<Output = ()>,
     ) -> Woken {
@@ -262,7 +260,7 @@ impl QueueTicket {
             };
             tokio::select! {
                 biased;
-                news = next_release(releases, |news| news.key == self.key) => match news.next.clone() {
+                news = releases.next(|news| news.key == self.key) => match news.next.clone() {
                     // Our own lost attempt: nothing was released, and to try again would only repeat it.
                     _ if self.lost.contains(&news.owner) => {}
                     Some(next) if next == self.id => {

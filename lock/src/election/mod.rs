@@ -37,13 +37,12 @@ pub mod term;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::sync::broadcast;
-
 use crate::{
-    acquire::{Locks, released},
+    acquire::Locks,
     backoff::Backoff,
     expiry::{LockState, together},
-    node::{Announcement, Kind},
+    keeper::Releases,
+    node::Kind,
     quorum::{Claim, Claimed, LockError, claim::AttemptMode},
 };
 use state::Next;
@@ -181,7 +180,7 @@ impl Elector {
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
         // Also while this replica is unfit: once it is fit, the watch is not to begin anew.
         let _watching = self.keep_watching();
-        let mut releases = locks.releases();
+        let mut releases = locks.releases_of(&self.claim.key);
         let mut backoff = Backoff::new(timing.node_timeout / 5, self.own_ttl() / 10);
         // The very first bid goes blind: one round trip when the lock is free.
         let mut next = Next::Bid;
@@ -288,11 +287,7 @@ impl Elector {
     /// released it. That is announced where a candidate has said that it waits; unless enough nodes know, this says it first,
     /// with a bid that is refused while the lock is held.
     #[doc(hidden)]
-    pub async fn watch(
-        &self,
-        seen: &LockState,
-        releases: &mut broadcast::Receiver<Announcement>,
-    ) -> bool {
+    pub async fn watch(&self, seen: &LockState, releases: &mut Releases) -> bool {
         let (clock, chance) = (self.locks.clock(), self.locks.chance());
         let Next::Watch { pause, exact } = self.next(seen) else {
             return false;
@@ -316,7 +311,7 @@ impl Elector {
         // As far as can be seen the holder's life ends here, unless it is renewed.
         tokio::select! {
             biased;
-            () = released(releases, &self.claim.key, holder.as_deref()) => {
+            () = releases.released(&self.claim.key, holder.as_deref()) => {
                 clock.sleep(chance.up_to(self.locks.timing().node_timeout / 10)).await;
                 // That of an owner that no majority shows means only that it is time to look again.
                 holder.is_some()

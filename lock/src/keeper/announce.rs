@@ -9,12 +9,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::broadcast;
-
-use super::watchlist::Watchlist;
+use super::{releases::ReleaseListeners, watchlist::Watchlist};
 use crate::{
     backoff::Backoff,
-    node::{Announcement, Node},
+    node::Node,
     quorum::{cluster::Cluster, link::Link},
 };
 
@@ -48,7 +46,7 @@ pub(super) async fn forward(
     cluster: Cluster,
     number: usize,
     node: Arc<dyn Node>,
-    to: broadcast::Sender<Announcement>,
+    to: ReleaseListeners,
     list: Arc<Watchlist>,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
@@ -68,13 +66,13 @@ pub(super) async fn forward(
                 let silent = cluster.links.get(primary).is_none_or(Link::is_down);
                 // Without a waiter it is lost, which is fine.
                 if primary == number || silent || !cluster.heard.is(primary) {
-                    let _ = to.send(announcement);
-                } else if to.receiver_count() > 0 {
+                    to.tell(&announcement);
+                } else if to.any(key) {
                     let (to, clock) = (to.clone(), cluster.clock.clone());
                     let patience = cluster.timing.node_timeout;
                     cluster.spawn.spawn(async move {
                         clock.sleep(patience).await;
-                        let _ = to.send(announcement);
+                        to.tell(&announcement);
                     });
                 }
             }

@@ -38,6 +38,7 @@ pub(crate) mod ladder;
 pub(crate) mod lease_table;
 mod looks;
 mod read_batcher;
+mod releases;
 mod renew;
 mod requests;
 mod shared;
@@ -53,7 +54,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 pub use command::NodeReport;
 pub(crate) use command::{Command, Which};
@@ -61,7 +62,9 @@ pub(crate) use command::{Command, Which};
 pub use command::{DocsRead, Lives};
 pub use fitness::Fitness;
 pub(crate) use front::Front;
+pub(crate) use releases::ReleaseListeners;
 #[doc(hidden)]
+pub use releases::Releases;
 pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
 
@@ -72,7 +75,7 @@ use crate::{
     event::Events,
     latest,
     lease::{LeaseView, Note, Pulse},
-    node::{Announcement, Expiry, Node},
+    node::{Expiry, Node},
     quorum::{
         FleetClock, Heard,
         cluster::{Cluster, Parts},
@@ -108,7 +111,7 @@ pub(crate) struct Keeper {
     pub(crate) events: Events,
     /// Both ends of the way on which notes come.
     pub(crate) notes: (mpsc::UnboundedSender<Note>, mpsc::UnboundedReceiver<Note>),
-    pub(crate) releases: broadcast::Sender<Announcement>,
+    pub(crate) releases: ReleaseListeners,
     pub(crate) fitness: Fitness,
     pub(crate) watchlist: Arc<Watchlist>,
     pub(crate) wall: FleetClock,

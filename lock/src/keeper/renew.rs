@@ -9,7 +9,7 @@ use crate::{
     clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
-    node::{Answer, Kind, NodeError, Op, Version},
+    node::{Answer, Kind, NodeError, Op},
     quorum::{
         cluster::Cluster,
         link::MOST_OPS,
@@ -57,7 +57,10 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
     let mut sent = cluster.send_each(ops);
     while let Some((node, result)) = sent.next().await {
         let now = cluster.clock.now();
-        for (i, (id, view)) in leases.iter().enumerate() {
+        if let Ok(answers) = &result {
+            bring_up_to_date(shared, node, &leases, answers);
+        }
+        for (i, (_, view)) in leases.iter().enumerate() {
             let answer = result.as_ref().ok().and_then(|answers| answers.get(i));
             ballots[i][node] = match &result {
                 // Not silence: no other process sees there what it granted.
@@ -67,9 +70,6 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
             if let Some(Answer::Refused(shown)) = answer {
                 // What a dead owner left behind is taken when it is ripe (R10).
                 cluster.saw(node, shown);
-            }
-            if let Some(Answer::Kept { version } | Answer::Healed { version }) = answer {
-                bring_up_to_date(shared, *id, node, *version);
             }
             // Judged at every answer: the end check is made when the round completes, not when the last node has
             // answered; later answers still count for the margin.
@@ -205,22 +205,36 @@ fn ballot(answer: Option<&Answer>) -> Ballot {
     }
 }
 
-/// A node that was away or is new shows an older record body: send it the newest.
-fn bring_up_to_date(shared: &Shared, id: u64, node: usize, version: Version) {
-    let op = match shared.table().get(id) {
-        Some(held) if held.view.kind() == Kind::Lock && held.record.version > version => {
-            Op::Write {
-                key: held.view.key().to_owned(),
-                owner: held.view.owner().to_owned(),
-                version: held.record.version,
-                body: held.record.body.clone(),
-                not_before: None,
-                expiry: shared.cluster.expiry_of(Kind::Lock),
-            }
-        }
-        _ => return,
-    };
-    let sent = shared.cluster.send_to(node, &[op]);
+/// A node that was away or is new shows older record bodies: send it the newest.
+fn bring_up_to_date(
+    shared: &Shared,
+    node: usize,
+    leases: &[&(u64, LeaseView)],
+    answers: &[Answer],
+) {
+    let expiry = shared.cluster.expiry_of(Kind::Lock);
+    let table = shared.table();
+    let behind = leases.iter().zip(answers).filter_map(|((id, _), answer)| {
+        let (Answer::Kept { version } | Answer::Healed { version }) = answer else {
+            return None;
+        };
+        let held = table.get(*id)?;
+        let is_behind = held.view.kind() == Kind::Lock && held.record.version > *version;
+        is_behind.then(|| Op::Write {
+            key: held.view.key().to_owned(),
+            owner: held.view.owner().to_owned(),
+            version: held.record.version,
+            body: held.record.body.clone(),
+            not_before: None,
+            expiry,
+        })
+    });
+    let behind: Vec<Op> = behind.collect();
+    drop(table);
+    if behind.is_empty() {
+        return;
+    }
+    let sent = shared.cluster.send_to(node, &behind);
     // Best effort: the next round sees whether it arrived.
     shared.cluster.spawn.spawn(async move { drop(sent.await) });
 }

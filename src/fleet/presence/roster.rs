@@ -41,8 +41,14 @@ const AT_ONCE: usize = 8;
 pub(crate) enum Wanted<'a> {
     /// Who it is.
     Replicas,
-    /// What it is to its jobs; what they are, where it has other definitions than those of this hash.
-    Standings(&'a str),
+    /// What it is to its jobs; what they are, where it has other definitions than those of this hash. Of the reader itself no
+    /// more than who it is: it knows the rest.
+    Standings {
+        /// Of the definitions that the reader has.
+        hash: &'a str,
+        /// The id of the reader.
+        but: &'a str,
+    },
     /// All there is.
     Jobs,
 }
@@ -226,7 +232,7 @@ impl Roster {
     }
 
     async fn details(&mut self, locks: &Locks, wanted: Wanted<'_>) -> Result<bool, LockError> {
-        if let Wanted::Standings(hash) = wanted {
+        if let Wanted::Standings { hash, .. } = wanted {
             let agree = |replica: &&mut Replica| replica.summary.definitions == hash;
             // They say what this replica knows by itself.
             self.replicas
@@ -239,8 +245,12 @@ impl Roster {
             let mut kinds = wanted.kinds(replica).iter();
             all || kinds.any(|kind| !replica.has(*kind))
         };
+        let itself = match wanted {
+            Wanted::Standings { but, .. } => but,
+            _ => "",
+        };
         let ids = self.replicas.iter_mut();
-        let ids = ids.filter(|(_, replica)| lacks(replica));
+        let ids = ids.filter(|(id, replica)| *id != itself && lacks(replica));
         let ids: Vec<(String, Option<Lives>)> = ids
             .map(|(id, replica)| {
                 let known = std::mem::take(&mut replica.lives);
@@ -394,10 +404,10 @@ impl Wanted<'_> {
     fn kinds(self, replica: &Replica) -> &'static [Kind] {
         match self {
             Wanted::Replicas => &[],
-            Wanted::Standings(hash) if replica.summary.definitions != hash => {
+            Wanted::Standings { hash, .. } if replica.summary.definitions != hash => {
                 &[Kind::Standings, Kind::Facts]
             }
-            Wanted::Standings(_) => &[Kind::Standings],
+            Wanted::Standings { .. } => &[Kind::Standings],
             Wanted::Jobs => &[Kind::Head, Kind::Standings, Kind::Facts, Kind::Runs],
         }
     }

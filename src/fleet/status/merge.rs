@@ -523,14 +523,22 @@ impl LastSeen {
     pub(crate) fn said(p: &Presence, j: &JobPresence) -> Option<Self> {
         let token = j.token.filter(|_| j.standing == Standing::Leading)?;
         Some(Self {
+            token,
+            ..Self::of(p)
+        })
+    }
+
+    /// The replica, without a term.
+    pub(crate) fn of(p: &Presence) -> Self {
+        Self {
             replica: p.id.clone(),
             name: p.name.clone(),
             host: p.host.clone(),
             pid: p.pid,
-            token,
+            token: Token(0),
             at: p.written_at,
             ms_ago: 0,
-        })
+        }
     }
 }
 

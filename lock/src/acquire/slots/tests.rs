@@ -6,6 +6,7 @@ use std::sync::{
 use super::*;
 use crate::{
     chance::Chance,
+    keeper::ReleaseListeners,
     node::{
         Expiry, Node, NodeError, View,
         memory::{Cut, Link, MemoryNode},
@@ -205,13 +206,15 @@ async fn only_the_release_of_a_holder_wakes_those_who_wait() {
     };
     let seen = [held(0, Some("a")), held(1, Some("b")), held(2, None)];
     let wakes = async |slot: usize, owner: &str| {
-        let (sender, mut releases) = broadcast::channel(4);
+        let listeners = ReleaseListeners::default();
+        let keys = seen.iter().map(|slot| slot.key.clone()).collect();
+        let mut releases = listeners.listen(keys);
         let news = Announcement {
             key: format!("slots/gpu/{slot}"),
             owner: owner.to_owned(),
             next: None,
         };
-        sender.send(news).unwrap();
+        listeners.tell(&news);
         tokio::select! {
             biased;
             () = any_released(&mut releases, &seen) => true,

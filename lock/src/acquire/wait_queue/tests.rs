@@ -1,13 +1,13 @@
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use futures_util::future::join_all;
-use tokio::sync::broadcast;
 
 use super::*;
 use crate::{
     chance::Chance,
+    keeper::ReleaseListeners,
     node::{
-        Call, Expiry, Kind, Node, Op, Take, Token,
+        Announcement, Call, Expiry, Kind, Node, Op, Take, Token,
         memory::MemoryNode,
         rules::{Row, Rows},
     },
@@ -170,7 +170,8 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
 #[tokio::test(start_paused = true)]
 async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
     let scene = Scene::new();
-    let (sender, mut releases) = broadcast::channel(16);
+    let listeners = ReleaseListeners::default();
+    let mut releases = listeners.listen(vec![KEY.to_owned()]);
     let mut ticket = scene.ticket();
     ticket.refused(QueuePosition {
         ahead: Some(2),
@@ -182,7 +183,7 @@ async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
             owner: owner.into(),
             next: Some("somebody".into()),
         };
-        sender.send(news).unwrap();
+        listeners.tell(&news);
     };
     for (said, ahead) in [
         (["undone", "another"], 2),

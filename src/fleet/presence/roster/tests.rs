@@ -47,7 +47,9 @@ impl Store {
 
     /// Looks as a replica does that has these definitions; says whether anything has moved.
     async fn look_as_peer(&self, roster: &mut Roster, hash: &str) -> bool {
-        let looked = roster.look(&self.locks, Wanted::Standings(hash)).await;
+        let looked = roster
+            .look(&self.locks, Wanted::Standings { hash, but: "" })
+            .await;
         looked.unwrap()
     }
 
