@@ -31,14 +31,17 @@ impl Engine {
     pub(crate) async fn run_led(&mut self) {
         let ctx = &self.ctx.clone();
         // Whatever keeps this replica from being a candidate now: when it becomes one, the leader may be dead already.
-        let _watching = self.keep_watching();
+        let mut watching = Some(self.keep_watching());
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             // Boxed, here and below: a leader needs no room for a campaign.
             let Some(elected) = Box::pin(self.elected(&pass, &mut stood_back)).await else {
                 continue;
             };
+            // A leader has nothing to see.
+            drop(watching.take());
             let (why, ended) = Box::pin(self.lead(elected, &pass)).await;
+            watching = Some(self.keep_watching());
             if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;

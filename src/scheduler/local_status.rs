@@ -13,7 +13,11 @@ use tokio::sync::Notify;
 
 use crate::{
     clock::Moment,
-    fleet::presence::{pages::Kind, roster::Own},
+    fleet::presence::{
+        pages::{Kind, Page},
+        roster::Own,
+        teller::Mark,
+    },
     job::Run,
     lease::LeaseView,
     node::Token,
@@ -51,6 +55,11 @@ pub(crate) struct JobNotes {
     /// How far its ledger is ahead of the clock.
     ahead: Option<Duration>,
     runs: BTreeMap<String, (Run, Timestamp)>,
+    /// By which it finds its page.
+    page: u64,
+    /// Counts what was changed of it, and its ticks and runs.
+    changed: u64,
+    noted: u64,
 }
 
 /// A term of this replica.
@@ -71,7 +80,9 @@ impl LocalStatus {
 
     fn change(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
-        f(notes.jobs.entry(job.to_owned()).or_default());
+        let known = notes.job(job);
+        f(known);
+        known.changed += 1;
         notes.noted += 1;
         notes.dirty.notify_one();
     }
@@ -79,10 +90,9 @@ impl LocalStatus {
     /// The same for what happens all the time.
     fn note(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
-        match notes.jobs.get_mut(job) {
-            Some(known) => f(known),
-            None => f(notes.jobs.entry(job.to_owned()).or_default()),
-        }
+        let known = notes.job(job);
+        f(known);
+        known.noted += 1;
         notes.noted += 1;
         notes.busy.notify_one();
     }
@@ -345,7 +355,7 @@ impl LocalStatus {
     }
 
     /// The jobs that this replica has, as they are defined: the same as last time while they are.
-    pub(super) fn own(&self) -> Arc<Own> {
+    pub(crate) fn own(&self) -> Arc<Own> {
         let mut notes = self.notes();
         let Notes { jobs, own, .. } = &mut *notes;
         let facts = || {
@@ -371,6 +381,7 @@ impl LocalStatus {
         for (name, job) in jobs {
             let now = disputed.contains(name);
             if std::mem::replace(&mut job.facts.disputed, now) != now {
+                job.changed += 1;
                 *noted += 1;
                 dirty.notify_one();
             }
@@ -413,6 +424,48 @@ impl LocalStatus {
         Some((notes.noted, hasher.finish()))
     }
 
+    /// What each job comes to; `with` whatever else is told of all of them.
+    pub(crate) fn marks(&self, with: u64, each: &mut dyn FnMut(Mark)) {
+        let notes = self.notes();
+        for job in notes.jobs.values() {
+            let held = job.lease.as_ref().map(|lease| {
+                let remaining = lease.remaining();
+                let lasts = lasts(millis(remaining), millis(lease.ttl()));
+                (!remaining.is_zero(), lasts)
+            });
+            let mut standing = DefaultHasher::new();
+            (with, job.changed, held).hash(&mut standing);
+            let mut runs = standing.clone();
+            job.noted.hash(&mut runs);
+            for (run, _) in job.runs.values() {
+                let far = run.how_far();
+                let pace = far.per_second.map(|rate| rate.per_second().to_bits());
+                (far.done, far.total, pace, far.left_ms, far.message).hash(&mut runs);
+            }
+            each(Mark {
+                name: job.page,
+                standing: standing.finish(),
+                runs: runs.finish(),
+            });
+        }
+    }
+
+    /// The jobs on these of so many pages.
+    pub(crate) fn on_pages(&self, pages: &BTreeSet<u32>, of: u32) -> Vec<(u32, JobPresence)> {
+        let notes = self.notes();
+        let numbered = notes.jobs.values();
+        let numbered = numbered.map(|job| (Page::number_by(job.page, of), job));
+        let wanted = numbered.filter(|(number, _)| pages.contains(number));
+        wanted
+            .map(|(number, job)| (number, job.presence()))
+            .collect()
+    }
+
+    /// How many jobs this replica has.
+    pub(crate) fn count(&self) -> usize {
+        self.notes().jobs.len()
+    }
+
     /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.
     pub(super) fn led(&self) -> BTreeMap<String, bool> {
         let notes = self.notes();
@@ -421,7 +474,7 @@ impl LocalStatus {
     }
 
     /// How many these are.
-    pub(super) fn leads_now(&self) -> usize {
+    pub(crate) fn leads_now(&self) -> usize {
         let notes = self.notes();
         notes.jobs.values().filter(|job| job.is_led()).count()
     }
@@ -442,6 +495,18 @@ impl LocalStatus {
             .filter_map(|(name, job)| Some((name, job.lease.as_ref()?)));
         held.map(|(name, lease)| (name.clone(), lease.clone()))
             .collect()
+    }
+}
+
+impl Notes {
+    fn job(&mut self, name: &str) -> &mut JobNotes {
+        let new = || {
+            Box::new(JobNotes {
+                page: Page::hash_of(name),
+                ..JobNotes::default()
+            })
+        };
+        self.jobs.entry(name.to_owned()).or_insert_with(new)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
+    due::Plan,
     lease::LeaseView,
     ledger::{Ledger, RunKey},
     run::{Ended, InFlight, WindDown},
@@ -114,20 +116,17 @@ impl TermLoop<'_> {
             }
             let mut wake = plan.wake;
             let mut held_back = false;
-            if self.starts_too_late(&plan) {
-                held_back = true;
-                wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
-            } else {
-                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &mut checkpoints))
-                    .await
-                {
-                    Ok(Carried::Written) => {}
-                    Ok(Carried::TooEarly(ahead)) => {
-                        held_back = true;
-                        wake = self.wall().checked_add(ahead).ok();
-                    }
-                    Err(Over) => break,
+            let acted = match self.acts(plan, &mut ledger, &mut in_flight, &mut checkpoints) {
+                Err(done) => Ok(done),
+                Ok(acts) => acts.await,
+            };
+            match acted {
+                Ok(Carried::Written) => {}
+                Ok(Carried::TooEarly(ahead)) => {
+                    held_back = true;
+                    wake = self.wall().checked_add(ahead).ok();
                 }
+                Err(Over) => break,
             }
             let idle = !held_back && in_flight.is_empty() && by_tick::is_done(&ledger, self.wall());
             if self.brief && idle {
@@ -166,6 +165,25 @@ impl TermLoop<'_> {
         self.settle(&mut ready, &mut ledger, &mut in_flight);
         Box::pin(self.wind_down(&mut ledger, in_flight, checkpoints, end)).await;
         end
+    }
+
+    /// Carries the plan out, unless there is nothing to do or what is to start would start too late. The future is made before it is
+    /// waited for: a job at rest has no room for a plan.
+    fn acts<'b>(
+        &'b self,
+        plan: Plan,
+        ledger: &'b mut Ledger,
+        in_flight: &'b mut InFlight<RunKey>,
+        checkpoints: &'b mut CheckpointQueue,
+    ) -> Result<BoxFuture<'b, Result<Carried, Over>>, Carried> {
+        if self.starts_too_late(&plan) {
+            return Err(Carried::TooEarly(LOOK_AT_LEASE));
+        }
+        if plan.decisions.is_empty() {
+            return Err(Carried::Written);
+        }
+        let acts = self.carry_out(plan, ledger, in_flight, checkpoints);
+        Ok(acts.boxed())
     }
 
     /// What may be asked of the job, or told of its definition, up to now.

@@ -1,6 +1,10 @@
 //! What this replica tells the others about itself.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp, Unit};
 
@@ -9,7 +13,7 @@ use crate::{
     fleet::presence::{
         INTERVAL, LIFETIME,
         pages::{self, Page},
-        teller::{COLLECT, Changes, Put, Teller},
+        teller::{COLLECT, Changes, Mark, Put, Teller, TellsJobs},
     },
     lock::NodeReport,
     scheduler::{Context, reach_enough},
@@ -71,6 +75,41 @@ impl Identity {
     }
 }
 
+/// The jobs of this replica, of which those are put together that are told.
+struct JobsNow<'a> {
+    ctx: &'a Context,
+    role: Role,
+}
+
+impl TellsJobs for JobsNow<'_> {
+    fn marks(&self, each: &mut dyn FnMut(Mark)) {
+        // Pauses are told of each job, and what is expected of it depends on the role.
+        let mut with = DefaultHasher::new();
+        (self.ctx.intents.seen(), self.role == Role::Observer).hash(&mut with);
+        self.ctx.local_status.marks(with.finish(), each);
+    }
+
+    fn on_pages(&self, pages: &BTreeSet<u32>, of: u32) -> Vec<(u32, JobPresence)> {
+        let mut jobs = self.ctx.local_status.on_pages(pages, of);
+        for (_, job) in &mut jobs {
+            job.paused = self.ctx.intents.is_paused(&job.name);
+        }
+        jobs
+    }
+
+    fn count(&self) -> usize {
+        self.ctx.local_status.count()
+    }
+
+    fn leads(&self) -> usize {
+        self.ctx.local_status.leads_now()
+    }
+
+    fn definitions(&self) -> String {
+        self.ctx.local_status.own().hash.clone()
+    }
+}
+
 /// All that may change in what a replica tells of itself.
 #[derive(PartialEq)]
 struct State {
@@ -120,10 +159,14 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
         let changes = if is_told && told.as_ref() == Some(&state) {
             Changes::default()
         } else {
-            let mut presence = now(&me, &ctx, 0);
-            presence.watches.clone_from(&state.watches);
-            presence.cut_off = state.cut_off;
-            let changes = teller.changes(&presence, pace.lifetime, begun);
+            let mut head = head(&me, &ctx, ctx.local_status.leads_now() > 0);
+            head.watches.clone_from(&state.watches);
+            head.cut_off = state.cut_off;
+            let jobs = JobsNow {
+                ctx: &ctx,
+                role: head.role,
+            };
+            let changes = teller.changes(&head, &jobs, pace.lifetime, begun);
             (bytes, due) = (changes.bytes, changes.due);
             changes
         };
@@ -249,16 +292,22 @@ fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
     (COLLECT + fair).min(longest)
 }
 
-/// This replica as it is now.
+/// This replica as it is now, with all of its jobs.
 pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     let mut jobs = ctx.local_status.jobs();
     for job in &mut jobs {
         job.paused = ctx.intents.is_paused(&job.name);
     }
+    let head = head(me, ctx, jobs.iter().any(JobPresence::is_led));
+    Presence { jobs, rev, ..head }
+}
+
+/// The same without them, where it leads any or none.
+fn head(me: &Identity, ctx: &Context, leads_any: bool) -> Presence {
     // What a replica is does not change with each tick.
     let leads = match ctx.place.failover {
         true => ctx.gate.is_held(),
-        false => jobs.iter().any(JobPresence::is_led),
+        false => leads_any,
     };
     Presence {
         id: me.id.clone(),
@@ -281,8 +330,8 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         cut_off: false,
         admin: me.admin.clone(),
         reload: ctx.local_status.reload(),
-        jobs,
-        rev,
+        jobs: Vec::new(),
+        rev: 0,
         written_at: ctx.locks.wall(),
     }
 }

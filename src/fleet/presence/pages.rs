@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock};
+use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock, teller::TellsJobs};
 use crate::{hash::fnv1a, node::Doc};
 
 /// What the names of pages begin with.
@@ -215,8 +215,17 @@ impl Page {
 
     /// On which of so many pages a job is.
     pub(crate) fn number_of(job: &str, of: u32) -> u32 {
-        let number = fnv1a(job.bytes()) % u64::from(of.max(1));
-        u32::try_from(number).unwrap_or(0)
+        Self::number_by(Self::hash_of(job), of)
+    }
+
+    /// The same by the hash of its name.
+    pub(crate) fn number_by(hash: u64, of: u32) -> u32 {
+        u32::try_from(hash % u64::from(of.max(1))).unwrap_or(0)
+    }
+
+    /// By which a job finds its page.
+    pub(crate) fn hash_of(job: &str) -> u64 {
+        fnv1a(job.bytes())
     }
 
     /// Every page of a replica with so many of each kind.
@@ -291,17 +300,19 @@ pub(crate) fn hash_of<'a>(definitions: impl IntoIterator<Item = (&'a str, &'a st
 // === impl Summary ===
 
 impl Summary {
-    /// What `presence` comes to, of which the pages have these revisions.
-    pub(crate) fn of(presence: &Presence, standings: u64, facts: u64, lifetime: Duration) -> Self {
-        let mut jobs: Vec<_> = presence.jobs.iter().collect();
-        jobs.sort_unstable_by_key(|job| &job.name);
-        let definitions = jobs.iter().map(|job| (&*job.name, &*job.definition));
+    /// What a replica with these jobs comes to, whose pages of standings and of facts have these revisions.
+    pub(crate) fn of(
+        head: &Presence,
+        jobs: &dyn TellsJobs,
+        (standings, facts): (u64, u64),
+        lifetime: Duration,
+    ) -> Self {
         let mut summary = Self {
-            head: head_of(presence),
-            definitions: hash_of(definitions),
-            jobs: jobs.len(),
-            leads: jobs.iter().filter(|job| job.is_led()).count(),
-            pages: Page::pages_of(jobs.len()),
+            head: head_of(head),
+            definitions: jobs.definitions(),
+            jobs: jobs.count(),
+            leads: jobs.leads(),
+            pages: Page::pages_of(jobs.count()),
             standings,
             facts,
             lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
@@ -417,7 +428,7 @@ mod tests {
 
     #[test]
     fn documents_of_a_newer_version_are_understood() {
-        let summary = Summary::of(&replica(), 3, 4, LIFETIME);
+        let summary = Summary::of(&replica(), &replica().jobs, (3, 4), LIFETIME);
         let mut body = serde_json::to_value(&summary).unwrap();
         body["mood"] = "good".into();
         body["role"] = "archivist".into();
@@ -435,7 +446,8 @@ mod tests {
 
     #[test]
     fn a_document_that_makes_no_sense_is_left_out() {
-        let body = serde_json::to_value(Summary::of(&replica(), 3, 4, LIFETIME)).unwrap();
+        let body = serde_json::to_value(Summary::of(&replica(), &replica().jobs, (3, 4), LIFETIME))
+            .unwrap();
         assert_eq!(Summary::from_doc(&doc("presence/other", &body)), None);
         assert_eq!(Summary::from_doc(&doc("presence/", &json!({}))), None);
         assert_eq!(Summary::from_doc(&doc("presence/x", &json!(7))), None);

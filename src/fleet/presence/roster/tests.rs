@@ -166,7 +166,7 @@ async fn only_pages_that_have_moved_are_listed() {
     // A run that ended is told in a page, and in no summary.
     replicas[1].jobs[7].last_outcome = Some("done".to_owned());
     let mut teller = Teller::new(2_000_000);
-    let told = teller.changes(&replicas[1], LIFETIME, Moment::ZERO);
+    let told = teller.changes_of(&replicas[1], LIFETIME, Moment::ZERO);
     for (page, put) in told.pages {
         if page.kind == Kind::Runs {
             store.put(&put.name, put.rev, &put.body).await;
