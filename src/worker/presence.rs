@@ -167,7 +167,10 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
                 role: head.role,
             };
             let changes = teller.changes(&head, &jobs, pace.lifetime, begun);
-            (bytes, due) = (changes.bytes, changes.due);
+            bytes = changes.bytes;
+            // Pages are due one after the other, and those of many jobs are looked at together.
+            let fair = begun + pause_after(bytes, BYTES_PER_SECOND, pace.interval);
+            due = changes.due.map(|due| due.max(fair));
             changes
         };
         told = Some(state);

@@ -27,7 +27,7 @@ use crate::{
     settings::Timing,
 };
 
-/// With a round under way a lease joins it when it is due within this part of its ttl.
+/// With a round under way a lease joins it when it is due within this part of its ttl, and there is room in its call.
 const EARLY: u32 = 30;
 
 /// The same where a call has places left: half the time between two rounds.
@@ -280,8 +280,10 @@ impl LeaseTable {
         };
         let round = looked_at.iter().any(is_due);
         if round {
+            // No more than one call carries: thousands at one moment would keep everything else waiting.
+            let room = MOST_OPS.saturating_sub(looked_at.len());
             let early = self.due.range(due_by(now + self.longest() / EARLY));
-            looked_at.extend(early.map(|(_, id)| *id));
+            looked_at.extend(early.take(room).map(|(_, id)| *id));
         }
         for id in looked_at {
             self.look(id, (now, unfit, timing), round.then_some(EARLY), &mut plan);
@@ -517,6 +519,24 @@ mod tests {
         assert_eq!(sizes.iter().sum::<usize>(), 1_000, "{sizes:?}");
         let calls: usize = sizes.iter().map(|leases| leases.div_ceil(MOST_OPS)).sum();
         assert_eq!(calls, 4, "{sizes:?}");
+    }
+
+    /// A round of thousands would keep the writes of everything else waiting.
+    #[test]
+    fn thousands_of_leases_are_renewed_one_call_at_a_time() {
+        let all = 10_000;
+        let due_in: Vec<_> = (0..all).map(|i| TTL / 3 * i / all).collect();
+        let (mut table, now) = table(&due_in);
+        let timing = Timing::default();
+        let (mut at, mut sizes) = (now, Vec::new());
+        while at.since(now) < TTL / 4 {
+            let plan = table.plan(at, None, &timing);
+            sizes.push(plan.renew.len());
+            at = plan.wake.unwrap().max(at + Duration::from_millis(1));
+        }
+        let rounds: Vec<usize> = sizes.into_iter().filter(|size| *size > 0).collect();
+        assert!(rounds.iter().all(|size| *size == MOST_OPS), "{rounds:?}");
+        assert!(rounds.len() >= 30, "{}", rounds.len());
     }
 
     #[test]
