@@ -87,7 +87,8 @@ impl Side {
         let when = When::SpreadOver(u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
         let settle = match plan.check {
             true => Duration::from_secs(1),
-            false => period.min(plan.time),
+            // What is seen first in the middle of a period is due in the next one.
+            false => period * 2,
         };
         Self::of(jobs, when, settle, plan)
     }
