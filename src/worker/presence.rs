@@ -12,7 +12,7 @@ use crate::{
     clock::Moment,
     fleet::presence::{
         INTERVAL, LIFETIME,
-        pages::{self, Page},
+        pages::{self, JobsInAll, Page},
         teller::{COLLECT, Changes, Mark, Put, Teller, TellsJobs},
     },
     lock::NodeReport,
@@ -101,12 +101,13 @@ impl TellsJobs for JobsNow<'_> {
         self.ctx.local_status.count()
     }
 
-    fn leads(&self) -> usize {
-        self.ctx.local_status.leads_now()
-    }
-
-    fn definitions(&self) -> String {
-        self.ctx.local_status.own().hash.clone()
+    fn in_all(&self) -> JobsInAll {
+        let local_status = &self.ctx.local_status;
+        JobsInAll {
+            count: local_status.count(),
+            leads: local_status.leads_now(),
+            definitions: local_status.own().hash.clone(),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
+pub use crate::keeper::Releases;
 pub use builder::LockBuilder;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
@@ -35,8 +36,8 @@ use crate::{
     event::Events,
     expiry::LockState,
     keeper::{
-        self, Command, DocsRead, Fitness, Front, Lives, NodeReport, ReleaseListeners, Releases,
-        Watching, Watchlist, Which,
+        self, Command, DocsRead, Fitness, Front, Lives, NodeReport, ReleaseListeners, Watching,
+        Watchlist, Which,
     },
     lease::{LeaseView, Note},
     node::{Doc, Node, NodeError, View},

@@ -38,10 +38,9 @@ pub mod term;
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    acquire::Locks,
+    acquire::{Locks, Releases},
     backoff::Backoff,
     expiry::{LockState, together},
-    keeper::Releases,
     node::Kind,
     quorum::{Claim, Claimed, LockError, claim::AttemptMode},
 };

@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock, teller::TellsJobs};
+use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock};
 use crate::{hash::fnv1a, node::Doc};
 
 /// What the names of pages begin with.
@@ -63,6 +63,16 @@ pub(crate) struct Summary {
     pub(crate) facts: u64,
     /// For how long each sign of life is good.
     pub(crate) lifetime_ms: u64,
+}
+
+/// What the jobs of a replica come to in its summary.
+#[derive(Debug, Default)]
+pub(crate) struct JobsInAll {
+    pub(crate) count: usize,
+    /// How many it leads.
+    pub(crate) leads: usize,
+    /// A hash of how all of them are defined, see [`hash_of`].
+    pub(crate) definitions: String,
 }
 
 // === impl Kind ===
@@ -303,16 +313,16 @@ impl Summary {
     /// What a replica with these jobs comes to, whose pages of standings and of facts have these revisions.
     pub(crate) fn of(
         head: &Presence,
-        jobs: &dyn TellsJobs,
+        jobs: JobsInAll,
         (standings, facts): (u64, u64),
         lifetime: Duration,
     ) -> Self {
         let mut summary = Self {
             head: head_of(head),
-            definitions: jobs.definitions(),
-            jobs: jobs.count(),
-            leads: jobs.leads(),
-            pages: Page::pages_of(jobs.count()),
+            definitions: jobs.definitions,
+            jobs: jobs.count,
+            leads: jobs.leads,
+            pages: Page::pages_of(jobs.count),
             standings,
             facts,
             lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
@@ -418,6 +428,15 @@ mod tests {
         }
     }
 
+    fn summary_of_replica() -> Summary {
+        let jobs = JobsInAll {
+            count: 2,
+            leads: 1,
+            definitions: "hash".to_owned(),
+        };
+        Summary::of(&replica(), jobs, (3, 4), LIFETIME)
+    }
+
     fn replica() -> Presence {
         Presence {
             id: "h-1-x".to_owned(),
@@ -428,7 +447,7 @@ mod tests {
 
     #[test]
     fn documents_of_a_newer_version_are_understood() {
-        let summary = Summary::of(&replica(), &replica().jobs, (3, 4), LIFETIME);
+        let summary = summary_of_replica();
         let mut body = serde_json::to_value(&summary).unwrap();
         body["mood"] = "good".into();
         body["role"] = "archivist".into();
@@ -446,8 +465,7 @@ mod tests {
 
     #[test]
     fn a_document_that_makes_no_sense_is_left_out() {
-        let body = serde_json::to_value(Summary::of(&replica(), &replica().jobs, (3, 4), LIFETIME))
-            .unwrap();
+        let body = serde_json::to_value(summary_of_replica()).unwrap();
         assert_eq!(Summary::from_doc(&doc("presence/other", &body)), None);
         assert_eq!(Summary::from_doc(&doc("presence/", &json!({}))), None);
         assert_eq!(Summary::from_doc(&doc("presence/x", &json!(7))), None);

@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     INTERVAL, JobPresence, Presence,
-    pages::{Kind, Page, Summary, head_of},
+    pages::{JobsInAll, Kind, Page, Summary, head_of},
 };
 use crate::clock::Moment;
 
@@ -54,10 +54,7 @@ pub(crate) trait TellsJobs {
 
     fn count(&self) -> usize;
 
-    fn leads(&self) -> usize;
-
-    /// A hash of how all of them are defined.
-    fn definitions(&self) -> String;
+    fn in_all(&self) -> JobsInAll;
 }
 
 /// What a job comes to: where a number is what it was, so is what is told by it.
@@ -244,7 +241,7 @@ impl Teller {
             pages.map(|(_, written)| written.rev).sum::<u64>()
         };
         let (standings, facts) = (reached(Kind::Standings), reached(Kind::Facts));
-        let summary = Summary::of(head, jobs, (standings, facts), lifetime);
+        let summary = Summary::of(head, jobs.in_all(), (standings, facts), lifetime);
         if self
             .summary
             .as_ref()
@@ -377,16 +374,16 @@ impl TellsJobs for Vec<JobPresence> {
         self.len()
     }
 
-    fn leads(&self) -> usize {
-        self.iter().filter(|job| job.is_led()).count()
-    }
-
-    fn definitions(&self) -> String {
+    fn in_all(&self) -> JobsInAll {
         let of: BTreeMap<_, _> = self
             .iter()
             .map(|job| (&*job.name, &*job.definition))
             .collect();
-        super::pages::hash_of(of)
+        JobsInAll {
+            count: self.len(),
+            leads: self.iter().filter(|job| job.is_led()).count(),
+            definitions: super::pages::hash_of(of),
+        }
     }
 }
 
@@ -549,11 +546,8 @@ mod tests {
             fn count(&self) -> usize {
                 self.0.len()
             }
-            fn leads(&self) -> usize {
-                self.0.leads()
-            }
-            fn definitions(&self) -> String {
-                self.0.definitions()
+            fn in_all(&self) -> JobsInAll {
+                self.0.in_all()
             }
         }
         let (mut teller, mut me) = (Teller::new(7), replica(2_000));
