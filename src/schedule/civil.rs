@@ -31,8 +31,9 @@ pub(super) struct Civil {
 }
 
 /// Calendars that are in use, by the fields as plain lists.
-static IN_USE: LazyLock<Mutex<HashMap<Vec<String>, Weak<[cron::Schedule]>>>> =
-    LazyLock::new(Mutex::default);
+static IN_USE: LazyLock<Mutex<Calendars>> = LazyLock::new(Mutex::default);
+
+type Calendars = HashMap<Vec<String>, Weak<[cron::Schedule]>>;
 
 /// Seconds of civil time since 1970-01-01T00:00:00 of the same zone.
 pub(super) type CivilSecond = i64;

@@ -22,7 +22,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-pub use crate::keeper::Releases;
+pub(crate) use crate::keeper::Releases;
 pub use builder::LockBuilder;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;

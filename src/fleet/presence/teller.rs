@@ -361,7 +361,7 @@ impl TellsJobs for Vec<JobPresence> {
     }
 
     fn on_pages(&self, pages: &BTreeSet<u32>, of: u32) -> Vec<(u32, JobPresence)> {
-        let mut jobs: Vec<_> = self.iter().cloned().collect();
+        let mut jobs = self.to_vec();
         jobs.sort_by(|a, b| a.name.cmp(&b.name));
         let numbered = jobs.into_iter();
         let numbered = numbered.map(|job| (Page::number_of(&job.name, of), job));
