@@ -402,6 +402,7 @@ impl LocalStatus {
     }
 
     /// Every job as this replica sees it now.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     pub(crate) fn jobs(&self) -> Vec<JobPresence> {
         let notes = self.notes();
         notes.jobs.values().map(|job| job.presence()).collect()

@@ -297,6 +297,7 @@ fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
 }
 
 /// This replica as it is now, with all of its jobs.
+#[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
 pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     let mut jobs = ctx.local_status.jobs();
     for job in &mut jobs {
