@@ -133,6 +133,36 @@ pub(crate) fn a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back
     });
 }
 
+pub(crate) fn a_server_that_is_slow_keeps_its_connections() {
+    run(async {
+        let server = RedisServer::start();
+        let node = brisk(&server);
+        settled(&node).await;
+        // Of others than this question.
+        let clients = || -> Vec<String> {
+            let list = server.raw(&["CLIENT", "LIST"]);
+            let ours = list
+                .lines()
+                .filter(|line| line.contains("id=") && !line.contains("cmd=client"));
+            let id = |line: &str| {
+                line.split_whitespace()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            ours.map(id).collect()
+        };
+        let before = clients();
+        assert!(!before.is_empty());
+        server.freeze();
+        let frozen = send(&node, vec![read("k")]).await;
+        assert!(matches!(frozen, Err(NodeError::Timeout(_))), "{frozen:?}");
+        server.thaw();
+        until("the slow node", async || works(&node).await).await;
+        assert_eq!(clients(), before);
+    });
+}
+
 pub(crate) fn a_node_frozen_from_the_start_delays_nobody() {
     run(async {
         let server = RedisServer::start();

@@ -222,6 +222,7 @@ fn main() {
             calls_that_lose_the_script_together_keep_their_order,
             commands_of_one_client_keep_their_order,
             a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back,
+            a_server_that_is_slow_keeps_its_connections,
             a_node_frozen_from_the_start_delays_nobody,
             an_answer_that_waited_while_we_were_stalled_counts,
             a_frozen_node_is_noticed_though_every_caller_gives_up_early,

@@ -19,8 +19,10 @@
 //! - No connection is made to the server that another node of the fleet has reached.
 //!   (`an_address_that_leads_to_the_server_of_another_node_is_refused`)
 //! # When things fail
-//! A request without an answer costs the connection: what it did is unknown, and a connection that leads nowhere
-//! looks the same. The next one is made by the task.
+//! A request without an answer takes the connection out of service: what it did is unknown, and a connection that leads nowhere
+//! looks the same. It is asked for one answer more: a server that is only slow serves on over the line that it has, since
+//! connections cost it more than calls, and a thousand clients that all connect anew would keep it slow.
+//! (`a_server_that_is_slow_keeps_its_connections`) Where that answer does not come, the task makes the next connection.
 
 use std::{
     pin::Pin,
@@ -58,6 +60,9 @@ use crate::{
     node::{Call, NodeError, Refusal, Reply},
     spawn::Spawn,
 };
+
+/// For so many time limits of a call a line that was silent may still have an answer, before another is made.
+const LIMITS_TO_GIVE_UP: u32 = 4;
 
 /// The time from one attempt to connect to the next, at first and at last: a node that is back is used within a second.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -97,6 +102,8 @@ struct Shared {
     /// Held while a request is put on the line, so that requests leave in order. Tokio's mutex is fair.
     turn: tokio::sync::Mutex<()>,
     pauses: Mutex<Backoff>,
+    /// The life of the server that was taught the scripts.
+    taught: Mutex<String>,
     chance: Chance,
 }
 
@@ -142,6 +149,7 @@ impl Link {
             status,
             turn: tokio::sync::Mutex::new(()),
             pauses: Mutex::new(Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)),
+            taught: Mutex::default(),
             chance: Chance::system(),
         }))
     }
@@ -274,8 +282,11 @@ impl Flight {
             Err(trouble) => {
                 let waited = self.shared.parts.clock.now().since(self.started);
                 match &trouble {
-                    Trouble::Slow => self.lost("no answer in time"),
-                    Trouble::Broken(why) => self.lost(why),
+                    Trouble::Slow => self.shared.was_silent(&self.line),
+                    Trouble::Broken(why) => {
+                        let why = NodeError::Unreachable(why.clone());
+                        self.shared.broke(&self.line, why);
+                    }
                     Trouble::Answered(refused) if must_be_looked_at(refused) => {
                         self.shared.broke(&self.line, refused.clone());
                     }
@@ -322,11 +333,6 @@ impl Flight {
         }
     }
 
-    fn lost(&self, why: &str) {
-        let why = NodeError::Unreachable(why.to_owned());
-        self.shared.broke(&self.line, why);
-    }
-
     async fn answer(&self, mut request: Request, watched: Watched) -> Result<Value, Trouble> {
         let Parts {
             clock,
@@ -356,7 +362,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         // Without a runtime nothing can be connected anew: the next request finds out.
         if !self.over && tokio::runtime::Handle::try_current().is_ok() {
-            self.lost("no answer in time");
+            self.shared.was_silent(&self.line);
         }
     }
 }
@@ -418,7 +424,7 @@ impl Shared {
                         _ => None,
                     });
                     if first {
-                        self.connect_from_now_on(Duration::ZERO);
+                        self.connect_from_now_on(Duration::ZERO, None);
                     }
                 }
             }
@@ -451,18 +457,34 @@ impl Shared {
 
     /// This line is over, whatever else is still on it.
     fn broke(self: &Arc<Self>, line: &Arc<Line>, why: NodeError) {
+        if self.lost(line, why) {
+            line.seat.leave();
+            self.connect_from_now_on(self.pause(), None);
+        }
+    }
+
+    /// No answer came in time: the line is broken, or the server slow.
+    fn was_silent(self: &Arc<Self>, line: &Arc<Line>) {
+        let why = NodeError::Unreachable("no answer in time".to_owned());
+        if self.lost(line, why) {
+            let pause = self.pause().max(self.parts.limit * LIMITS_TO_GIVE_UP);
+            self.connect_from_now_on(pause, Some(line.clone()));
+        }
+    }
+
+    /// Takes the line out of service. Whether it was in service until now.
+    fn lost(&self, line: &Arc<Line>, why: NodeError) -> bool {
         let was_current = self.change(|now| match now {
             Status::Up(current) if Arc::ptr_eq(current, line) => Some(Status::Down(why.clone())),
             _ => None,
         });
         if was_current {
             info!(node = %self.parts.name, cause = why.cause(), %why, "node lost");
-            line.seat.leave();
             if self.parts.clock.now().since(line.made) >= LASTING {
                 self.pauses().reset();
             }
-            self.connect_from_now_on(self.pause());
         }
+        was_current
     }
 
     /// Whether the server is still fit to keep locks: its configuration may change under a connection. Any trouble on the way
@@ -476,15 +498,9 @@ impl Shared {
                 connect_limit,
                 ..
             } = &shared.parts;
-            let asked = ask_all(&line.connection, [cmd("INFO")]);
-            let Ok(answers) = clock.timeout(*connect_limit, asked).await else {
-                return;
-            };
-            let info = answers.into_iter().next().and_then(Result::ok);
-            let info = info.and_then(|info| from_redis_value::<String>(info).ok());
-            if let Some(Err(why @ NodeError::Refused { .. })) =
-                info.map(|info| preflight::judge(&info, layout.raw))
-            {
+            let told = clock.timeout(*connect_limit, line.info()).await;
+            let Ok(Some(info)) = told else { return };
+            if let Err(why @ NodeError::Refused { .. }) = preflight::judge(&info, layout.raw) {
                 shared.tell(&why);
                 shared.broke(&line, why);
             }
@@ -511,14 +527,26 @@ impl Shared {
         }
     }
 
-    /// Starts the task that connects, after a pause, until it succeeds or the node has been dropped.
-    fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration) {
-        let clock = self.parts.clock.clone();
+    /// Starts the task that connects, after a pause, until it succeeds or the node has been dropped. A `silent` line that has an
+    /// answer by then serves on.
+    fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration, silent: Option<Arc<Line>>) {
+        let (clock, raw) = (self.parts.clock.clone(), self.parts.layout.raw);
         let given_up = GiveUp {
             of: Arc::downgrade(self),
         };
         self.parts.spawn.spawn(async move {
             let mut at = clock.now() + first_pause;
+            if let Some(line) = silent {
+                if let Ok(true) = clock.timeout_at(at, line.is_itself(raw)).await {
+                    let Some(shared) = given_up.of.upgrade() else { return };
+                    info!(node = %shared.parts.name, "node was slow");
+                    line.forget_marker();
+                    given_up.disarm();
+                    shared.status.send_replace(Status::Up(line));
+                    return;
+                }
+                line.seat.leave();
+            }
             loop {
                 clock.sleep_until(at).await;
                 let Some(shared) = given_up.of.upgrade() else { return };
@@ -552,36 +580,34 @@ impl Shared {
             connect_limit,
             ..
         } = &self.parts;
-        let connecting = async {
-            let checked_out = pool
-                .get()
-                .await
-                .map_err(|e| trouble::no_pooled(&e, scrub))?;
-            let connection = MultiplexedConnection::clone(&checked_out);
-            let seat = Seat(Mutex::new(Some(checked_out)));
-            let identity = self.look_at(&connection).await?;
-            let peer = Peer {
-                server: format!("{}/{db}", identity.run_id),
-                marker: None,
-            };
-            Ok(Line {
-                connection,
-                seat,
-                identity,
-                made: clock.now(),
-                sent: AtomicU64::new(0),
-                taught: AtomicU64::new(0),
-                peer: Mutex::new(Arc::new(peer)),
-                next_look_ms: AtomicU64::new(between_looks_ms(*limit)),
-            })
+        // Each step for itself: where it takes long because many connect at once, to begin anew would make it longer.
+        let silent = |_| NodeError::Unreachable("no connection in time".to_owned());
+        let checked_out = clock.timeout(*connect_limit, pool.get()).await;
+        let checked_out = checked_out
+            .map_err(silent)?
+            .map_err(|e| trouble::no_pooled(&e, scrub))?;
+        let connection = MultiplexedConnection::clone(&checked_out);
+        let seat = Seat(Mutex::new(Some(checked_out)));
+        let looked = clock.timeout(*connect_limit, self.look_at(&connection));
+        let identity = looked.await.map_err(silent)??;
+        let peer = Peer {
+            server: format!("{}/{db}", identity.run_id),
+            marker: None,
         };
-        clock
-            .timeout(*connect_limit, connecting)
-            .await
-            .unwrap_or_else(|_| Err(NodeError::Unreachable("no connection in time".to_owned())))
+        Ok(Line {
+            connection,
+            seat,
+            identity,
+            made: clock.now(),
+            sent: AtomicU64::new(0),
+            taught: AtomicU64::new(0),
+            peer: Mutex::new(Arc::new(peer)),
+            next_look_ms: AtomicU64::new(between_looks_ms(*limit)),
+        })
     }
 
-    /// Decides whether the server and its user are fit to keep locks, and teaches it the scripts: two round trips.
+    /// Decides whether the server and its user are fit to keep locks, and teaches it the scripts, unless it knows them from an
+    /// earlier connection: two round trips at most.
     async fn look_at(&self, connection: &MultiplexedConnection) -> Result<Identity, NodeError> {
         let Parts {
             layout,
@@ -648,8 +674,15 @@ impl Shared {
         // Only saves the first calls a round trip: a user who may not load still may call with the source. Not before
         // it is known: a server hangs up on long words of a client that it does not know, and it would not be seen
         // that the password is wrong.
-        ask_all(connection, script::load()).await;
+        if called.is_err() || *self.taught() != identity.run_id {
+            ask_all(connection, script::load()).await;
+            self.taught().clone_from(&identity.run_id);
+        }
         Ok(identity)
+    }
+
+    fn taught(&self) -> MutexGuard<'_, String> {
+        self.taught.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -693,8 +726,30 @@ impl Drop for GiveUp {
 // === impl Line ===
 
 impl Line {
+    /// What the server says of itself.
+    async fn info(&self) -> Option<String> {
+        let answer = ask_all(&self.connection, [cmd("INFO")]).await.pop()?.ok()?;
+        from_redis_value(answer).ok()
+    }
+
+    /// Whether the server that it led to answers, and may still keep locks.
+    async fn is_itself(&self, raw: bool) -> bool {
+        let info = self.info().await;
+        info.is_some_and(|info| preflight::judge(&info, raw).is_ok_and(|now| now == self.identity))
+    }
+
     fn peer(&self) -> Arc<Peer> {
         self.known().clone()
+    }
+
+    /// What was seen before the silence is compared again.
+    fn forget_marker(&self) {
+        let mut known = self.known();
+        let server = known.server.clone();
+        *known = Arc::new(Peer {
+            server,
+            marker: None,
+        });
     }
 
     /// When the marker is not the one that was seen, the next call compares the incarnation again. Whether it was lost.
