@@ -42,7 +42,7 @@ use crate::{
     lease::{LeaseView, Note},
     node::{Doc, Node, NodeError, View},
     quorum::{
-        BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
+        BreakReport, Claim, Claimed, FleetClock, LockError, Votes, WriteError,
         claim::{AttemptMode, QueuePosition},
     },
     settings::Timing,
@@ -63,7 +63,7 @@ struct Handle {
     events: Events,
     fitness: Fitness,
     watchlist: Arc<Watchlist>,
-    reached: Arc<std::sync::atomic::AtomicBool>,
+    votes: Arc<Votes>,
     wall: FleetClock,
     guarded: bool,
     tag: Option<String>,
@@ -509,11 +509,16 @@ impl Locks {
         let _ = self.ask(|reply| Command::Settle { reply }).await;
     }
 
+    /// Which nodes vote.
+    pub(crate) fn votes(&self) -> &Votes {
+        &self.0.votes
+    }
+
     /// Whether any node has ever answered.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn reached(&self) -> bool {
-        self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
+        self.0.votes.has_answered()
     }
 
     /// What time it is for the fleet: the median of the nodes' wall clocks when a majority of them was read within a minute,

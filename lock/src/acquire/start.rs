@@ -16,7 +16,7 @@ use crate::{
     lease::LeaseView,
     node::{Expiry, Node, Servers, tag::is_tag},
     panics::caught,
-    quorum::{FleetClock, link::MOST_OPS},
+    quorum::{FleetClock, Votes, link::MOST_OPS},
     settings::{FleetConfig, Timing},
     spawn::Spawn,
 };
@@ -167,7 +167,7 @@ impl LocksBuilder {
         let releases = ReleaseListeners::default();
         let fitness = Fitness::new(self.clock.clone());
         let watchlist = Arc::<Watchlist>::default();
-        let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let votes = Arc::new(Votes::of(self.nodes.len()));
         let agreed = self
             .expiry
             .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
@@ -194,7 +194,7 @@ impl LocksBuilder {
             releases: releases.clone(),
             fitness: fitness.clone(),
             watchlist: watchlist.clone(),
-            reached: reached.clone(),
+            votes: votes.clone(),
             wall: wall.clone(),
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
             guard: fleet.map(|fleet| admission::Guard {
@@ -222,7 +222,7 @@ impl LocksBuilder {
             events,
             fitness,
             watchlist,
-            reached,
+            votes,
             wall,
             guarded,
             tag,

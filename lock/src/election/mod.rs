@@ -10,6 +10,8 @@
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
 //! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
+//! - E5 While too few nodes vote a candidate asks none of them, and goes on as soon as enough do.
+//!   (while_too_few_nodes_vote_candidates_ask_for_nothing)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 //!
@@ -189,6 +191,10 @@ impl Elector {
         loop {
             if locks.fitness().unfit().is_some() {
                 locks.fitness().fit().await;
+            }
+            if !locks.votes().are_enough() {
+                let enough = locks.votes().until_enough();
+                let _ = clock.timeout(self.own_ttl(), enough).await;
             }
             let bids = next == Next::Bid && !std::mem::take(&mut looks_first);
             let pause = match &self.hesitation {
@@ -454,6 +460,37 @@ mod tests {
             let took = scene.succeeded(next, term, watched).await;
             assert!(took < Duration::from_millis(100), "{took:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_too_few_nodes_vote_candidates_ask_for_nothing() {
+        let scene = Scene::new(3);
+        for node in &scene.nodes[..2] {
+            node.faults().partition(Cut::Refuse);
+        }
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = looks.clone();
+        let candidate = scene.candidate(Expiry::Observed, 1);
+        let candidate = candidate.showing(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        let leads = async {
+            let term = candidate.campaign().await.unwrap();
+            (term, scene.time.elapsed())
+        };
+        let heals = async {
+            scene.time.clock().sleep(TTL * 10).await;
+            let looked = looks.load(Ordering::SeqCst);
+            assert!(looked <= 12, "{looked} looks in ten times the ttl");
+            for node in &scene.nodes[..2] {
+                node.faults().heal();
+            }
+            scene.time.elapsed()
+        };
+        let ((term, elected), healed) = tokio::join!(leads, heals);
+        let took = elected - healed;
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        term.resign().await;
     }
 
     #[tokio::test(start_paused = true)]

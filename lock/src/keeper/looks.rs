@@ -13,10 +13,13 @@ use crate::{
 };
 
 impl Shared {
-    /// Looks at what is listed and due, for ever.
+    /// Looks at what is listed and due, for ever. While too few nodes vote nothing can be taken, and there is nothing to watch for.
     pub(super) async fn keep_watch(self) {
         loop {
-            self.watchlist.due(&self.cluster.clock).await;
+            let clock = &self.cluster.clock;
+            self.watchlist.due(clock).await;
+            let enough = self.votes.until_enough();
+            let _ = clock.timeout(self.cluster.timing.ttl, enough).await;
             // What is due goes along with any look, and is noted there.
             let (reply, seen) = oneshot::channel();
             self.look_together(Vec::new(), reply).await;

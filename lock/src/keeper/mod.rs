@@ -77,7 +77,7 @@ use crate::{
     lease::{LeaseView, Note, Pulse},
     node::{Expiry, Node},
     quorum::{
-        FleetClock, Heard,
+        FleetClock, Heard, Votes,
         cluster::{Cluster, Parts},
         link::Link,
         members::Members,
@@ -115,7 +115,7 @@ pub(crate) struct Keeper {
     pub(crate) fitness: Fitness,
     pub(crate) watchlist: Arc<Watchlist>,
     pub(crate) wall: FleetClock,
-    pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
+    pub(crate) votes: Arc<Votes>,
     pub(crate) on_unstoppable: OnUnstoppable,
     pub(crate) guard: Option<Guard>,
     /// Whether it forgets what nothing needs any more on the nodes.
@@ -228,7 +228,7 @@ impl Keeper {
                     clock,
                     chance,
                     self.events.clone(),
-                    self.reached.clone(),
+                    self.votes.clone(),
                 )
             })
             .collect();
@@ -267,6 +267,7 @@ impl Keeper {
             pulse: Pulse::default(),
             reads: Arc::default(),
             watchlist: self.watchlist.clone(),
+            votes: self.votes.clone(),
             guard: self.guard.clone(),
         };
         (self, Arc::new(Front(shared)))

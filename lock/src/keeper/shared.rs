@@ -14,7 +14,10 @@ use crate::{
     event::Event,
     lease::{LeaseView, Loss, Note, Pulse, ReleaseReport},
     node::Op,
-    quorum::cluster::{Cluster, Progress},
+    quorum::{
+        Votes,
+        cluster::{Cluster, Progress},
+    },
 };
 
 /// What the tasks of a running keeper share. Cheap to clone.
@@ -27,6 +30,7 @@ pub(crate) struct Shared {
     pub(super) pulse: Pulse,
     pub(super) reads: Arc<ReadBatcher>,
     pub(super) watchlist: Arc<Watchlist>,
+    pub(super) votes: Arc<Votes>,
     /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
     pub(super) guard: Option<Guard>,
 }

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use super::{
     estimate::{Estimate, FROZEN},
     link::repeat::is_about_a_key,
+    votes::Votes,
     wall::FleetClock,
 };
 use crate::{
@@ -36,8 +37,8 @@ pub(crate) struct Known {
     name: String,
     clock: Clock,
     events: Events,
-    /// Whether any node of the process has ever answered.
-    reached: Arc<AtomicBool>,
+    /// Of all nodes of the process.
+    votes: Arc<Votes>,
     /// The node is to be asked whether it answers.
     pub(super) suspected: Notify,
     down: latest::Sender<bool>,
@@ -93,13 +94,13 @@ impl Known {
         wall: (FleetClock, usize),
         clock: Clock,
         events: Events,
-        reached: Arc<AtomicBool>,
+        votes: Arc<Votes>,
     ) -> Self {
         Self {
             name,
             clock,
             events,
-            reached,
+            votes,
             suspected: Notify::new(),
             down: latest::Sender::new(false),
             eligibility: latest::Sender::new(Eligibility::Unguarded),
@@ -300,6 +301,7 @@ impl Known {
                     self.voted.store(true, Ordering::SeqCst);
                 }
                 self.eligibility.send_replace(reply.eligibility.clone());
+                self.tell_vote();
             }
         }
         match up {
@@ -308,10 +310,20 @@ impl Known {
         }
     }
 
+    /// Lets those that wait know whether it votes.
+    fn tell_vote(&self) {
+        let eligible = match &*self.eligibility.borrow() {
+            Eligibility::Unguarded | Eligibility::Admitted(_) => true,
+            Eligibility::Unadmitted | Eligibility::Configured(_) => false,
+        };
+        let (_, number) = &self.wall;
+        self.votes.set(*number, eligible && !self.is_down());
+    }
+
     /// Whether it has just fallen.
     fn is_up(&self, up: bool, trouble: Option<&NodeError>) -> bool {
-        if up && !self.reached.load(Ordering::Relaxed) {
-            self.reached.store(true, Ordering::SeqCst);
+        if up {
+            self.votes.answers();
         }
         // Nearly always nothing changes, and a look costs less than a change.
         let changed = *self.down.borrow() == up
@@ -321,6 +333,7 @@ impl Known {
                 changed
             });
         if changed {
+            self.tell_vote();
             if up {
                 // It may have been emptied meanwhile.
                 self.doubted.store(false, Ordering::SeqCst);

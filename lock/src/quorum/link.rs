@@ -57,6 +57,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     known::{Known, Whose, is_silence},
+    votes::Votes,
     wall::FleetClock,
 };
 use crate::{
@@ -166,10 +167,10 @@ impl Link {
         clock: Clock,
         chance: Chance,
         events: Events,
-        reached: Arc<AtomicBool>,
+        votes: Arc<Votes>,
     ) -> Self {
         let name = node.name().to_owned();
-        let known = Known::new(name, (wall, number), clock.clone(), events, reached);
+        let known = Known::new(name, (wall, number), clock.clone(), events, votes);
         Self(Arc::new(Inner {
             node,
             known: Arc::new(known),

@@ -21,6 +21,7 @@ pub mod mutant;
 mod round;
 #[doc(hidden)] // for the worker and the tests
 pub mod tally;
+mod votes;
 mod wall;
 
 pub(crate) use asked::Asked;
@@ -28,4 +29,5 @@ pub use broken::{BreakReport, BreakVote, Broken};
 pub use claim::{Claim, Claimed};
 pub use error::{LockError, MOST_SLOTS, NodeTroubles, WriteError};
 pub(crate) use heard::Heard;
+pub(crate) use votes::Votes;
 pub(crate) use wall::FleetClock;

@@ -313,7 +313,7 @@ fn link(node: Arc<dyn Node>, clock: Clock) -> Link {
         clock,
         chance,
         events,
-        Arc::default(),
+        Arc::new(Votes::of(1)),
     );
     drop(Spawn::system().spawn(link.clone().pump()));
     link
