@@ -48,6 +48,7 @@ mod local_status;
 mod memory_loss;
 mod next_definition;
 mod peers;
+mod ranks;
 mod ready;
 mod recall;
 mod resign;

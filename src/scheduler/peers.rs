@@ -4,8 +4,9 @@
 //!
 //! # Invariants
 //! - A change costs what has changed, however many replicas and jobs there are.   (a_change_of_one_replica_costs_that_one)
-//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not
-//!   know.   (what_is_not_known_is_watched)
+//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not know;
+//!   where the nodes do not answer it counts for [`IN_SILENCE`], as no lock can be had without them either.
+//!   (what_is_not_known_is_watched)
 //! - A replica that has not touched its summary for [`FRESH`] counts as gone.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
@@ -21,6 +22,7 @@ use jiff::Timestamp;
 use super::{
     Intents, LocalStatus,
     definitions::Definitions,
+    ranks::{Me, Ranks},
     spread::{self, Attention, HandOver, Held, Peer, StandsBy},
 };
 #[cfg(doc)]
@@ -35,6 +37,9 @@ use crate::{
     lock::{LockError, Locks, NodeReport, tally::majority},
     node::Token,
 };
+
+/// What was read counts for so long while no node answers.
+const IN_SILENCE: Duration = Duration::from_secs(30);
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub(crate) struct Peers {
     news: Arc<latest::Sender<u64>>,
     /// Counts how often others were found to have gone.
     gone: Arc<latest::Sender<u64>>,
+    /// Whether the others were asked for, with an answer or without.
+    asked: Arc<latest::Sender<bool>>,
     reading: Arc<tokio::sync::Mutex<Reading>>,
 }
 
@@ -59,8 +66,14 @@ pub(crate) struct Peers {
 struct View {
     /// In the order of their ids.
     others: Vec<Peer>,
+    /// What follows from them.
+    ranks: Ranks,
+    /// Since when so many nodes have given their votes that a lock can be taken; `None` while too few do.
+    voted: Option<Moment>,
     /// When the others were last heard of; `None` before the first time, and when that is too long ago.
     read: Option<Moment>,
+    /// They could not be heard of since.
+    silence: bool,
     /// Since when the shares are what they are, and how many jobs this replica has led since.
     calm: Option<(usize, Moment)>,
     /// How often a replica was put together.
@@ -110,6 +123,7 @@ impl Peers {
             view: Arc::default(),
             news: Arc::default(),
             gone: Arc::default(),
+            asked: Arc::default(),
             reading: reading(LIFETIME),
         }
     }
@@ -171,12 +185,16 @@ impl Peers {
                 view.calm = Some((led, at));
             }
             let knew = view.knows(at);
-            view.read = Some(at);
-            !knew
+            (view.read, view.silence) = (Some(at), false);
+            let voted = reaches.then(|| view.voted.unwrap_or(at));
+            let votes_again = view.voted.is_some() != voted.is_some();
+            view.voted = voted;
+            !knew || votes_again
         };
         if news {
             self.news.send_modify(|news| *news += 1);
         }
+        self.asked.send_replace(true);
         Ok(news)
     }
 
@@ -201,29 +219,45 @@ impl Peers {
     /// Takes note of what is new of the others, for a replica that `reaches` enough nodes; says whether it changes anything.
     fn saw(&self, fresh: News, own: &Own, reaches: bool, now: Moment) -> bool {
         let mut view = self.view();
-        let before = view.others.len();
-        view.others.retain(|peer| !fresh.gone.contains(&peer.id));
-        let have_gone = view.others.len() != before;
+        let View { others, ranks, .. } = &mut *view;
+        let me = Me {
+            id: &self.replica,
+            priority: self.priority,
+        };
+        let have_gone = others.extract_if(.., |peer| fresh.gone.contains(&peer.id));
+        let have_gone: Vec<Peer> = have_gone.collect();
+        for peer in &have_gone {
+            ranks.change(Some(peer), None, me, now);
+        }
+        let have_gone = !have_gone.is_empty();
         let (mut is_news, mut moved) = (have_gone, have_gone);
-        let others = fresh.told.iter();
-        for told in others.filter(|told| told.presence.id != self.replica) {
+        #[cfg(test)]
+        let mut built = 0;
+        let told = fresh.told.iter();
+        for told in told.filter(|told| told.presence.id != self.replica) {
             #[cfg(test)]
             {
-                view.built += 1;
+                built += 1;
             }
             let peer = Peer::of(told, own, self.failover, reaches);
-            match view.others.binary_search_by(|was| was.id.cmp(&peer.id)) {
+            match others.binary_search_by(|was| was.id.cmp(&peer.id)) {
                 Ok(at) => {
-                    let was = std::mem::replace(&mut view.others[at], peer);
-                    let is = &view.others[at];
+                    let was = std::mem::replace(&mut others[at], peer);
+                    let is = &others[at];
+                    ranks.change(Some(&was), Some(is), me, now);
                     is_news |= *is != was;
                     moved |= !is.has_share_of(&was);
                 }
                 Err(at) => {
-                    view.others.insert(at, peer);
+                    ranks.change(None, Some(&peer), me, now);
+                    others.insert(at, peer);
                     (is_news, moved) = (true, true);
                 }
             }
+        }
+        #[cfg(test)]
+        {
+            view.built += built;
         }
         if moved {
             view.calm = view.calm.map(|(led, _)| (led, now));
@@ -237,7 +271,9 @@ impl Peers {
 
     /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
     pub(super) fn saw_nothing(&self, now: Moment) -> bool {
+        self.asked.send_replace(true);
         let mut view = self.view();
+        view.silence = true;
         let known = view.knows(now);
         let was = view.read.is_some();
         if known || !was {
@@ -249,12 +285,18 @@ impl Peers {
         true
     }
 
-    /// What this replica does about the lock of `job`, or of the whole replica, when another one holds it.
-    pub(crate) fn attention(&self, job: &str, now: Moment) -> Attention {
+    /// What this replica does about the lock of `job`, or of the whole replica, when another one holds it, or none has since it was
+    /// seen to be `vacant`; and when that changes by itself.
+    pub(crate) fn attention(
+        &self,
+        job: &str,
+        vacant: Option<Moment>,
+        now: Moment,
+    ) -> (Attention, Option<Duration>) {
         let view = self.view();
         match view.knows(now) {
-            true => spread::attention(job, (&self.replica, self.priority), &view.others),
-            false => Attention::Watches,
+            true => view.ranks.attention(job, vacant, view.voted, now),
+            false => (Attention::Watches, None),
         }
     }
 
@@ -285,6 +327,12 @@ impl Peers {
         let view = self.view();
         let stands_by = |peer: &Peer| ids.contains(&peer.id) && peer.stands_by.contains(job);
         view.knows(now) && view.others.iter().any(stands_by)
+    }
+
+    /// Completes when the others were asked for once. Cancel-safe.
+    pub(super) async fn were_asked(&self) {
+        let mut asked = self.asked.subscribe();
+        let _ = asked.wait_for(|asked| *asked).await;
     }
 
     /// Completes when another replica has gone since `seen`. Cancel-safe when that was read before.
@@ -380,7 +428,8 @@ impl Peers {
 
 impl View {
     fn knows(&self, now: Moment) -> bool {
-        self.read.is_some_and(|at| now.since(at) < LIFETIME)
+        let lifetime = if self.silence { IN_SILENCE } else { LIFETIME };
+        self.read.is_some_and(|at| now.since(at) < lifetime)
     }
 }
 
@@ -473,7 +522,7 @@ mod tests {
     /// All that is known now: these replicas.
     fn saw(place: &Peers, all: &[Presence], now: Moment) -> bool {
         let mut view = place.view();
-        view.read = Some(now);
+        (view.read, view.silence) = (Some(now), false);
         let there = |id: &String| all.iter().any(|presence| presence.id == *id);
         let known = view.others.iter().map(|peer| peer.id.clone());
         let gone = known.filter(|id| !there(id)).collect();
@@ -525,7 +574,7 @@ mod tests {
     fn what_is_not_known_is_watched() {
         let place = Peers::new("me", 0, true, false);
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let watches = |now| place.attention("job", at(now)) == Attention::Watches;
+        let watches = |now| place.attention("job", None, at(now)).0 == Attention::Watches;
         let presence = |id: &str, standing| Presence {
             id: id.to_owned(),
             priority: 1,
@@ -548,11 +597,15 @@ mod tests {
         assert!(saw(&fleet, 102));
         assert!(!saw(&fleet, 104));
         assert!(!watches(104));
-        // The documents cannot be read: for a while what is known counts.
-        assert!(!place.saw_nothing(at(106)));
+        // It stood still.
         assert!(!watches(110));
-        assert!(watches(111), "also where nobody has said so");
-        assert!(place.saw_nothing(at(111)));
+        assert!(watches(111));
+        // The nodes do not answer: for a while what is known counts.
+        saw(&fleet, 80);
+        assert!(!place.saw_nothing(at(82)));
+        assert!(!watches(109));
+        assert!(watches(110), "also where nobody has said so");
+        assert!(place.saw_nothing(at(110)));
         assert!(!place.saw_nothing(at(113)));
         saw(&fleet, 114);
         assert!(!watches(114));

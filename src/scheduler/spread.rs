@@ -40,15 +40,18 @@ const CONTINUOUS: &str = "continuous";
 /// How many terms more than a peer make a replica give one away. With one it would come back at once.
 const TOO_MANY: usize = 2;
 
-/// So many candidates watch the lock of a job that is led. The others rest.
+/// So many candidates watch the lock of a job. The others rest.
 pub(crate) const WATCHERS: usize = 3;
+
+/// While no replica leads a job, twice as many candidates bid for it after each time of this length.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a candidate does about a lock that another replica holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attention {
     /// It watches, and tells the nodes that it waits.
     Watches,
-    /// It watches, because no replica is known to lead; there are better ones, which tell the nodes.
+    /// It watches, because no replica has led for so long that the better ones, which tell the nodes, should have long since.
     Helps,
     /// It looks rarely: better ones watch.
     Rests,
@@ -144,8 +147,10 @@ impl Peer {
         share(self) == share(other) && self.id == other.id && self.leads == other.leads
     }
 
-    fn leads(&self, what: &str) -> bool {
-        self.leads.contains_key(what) || (self.is_active && what == WHOLE_REPLICA)
+    /// What it leads; what all of a failover fleet stand by for among it.
+    pub(super) fn all_led(&self) -> impl Iterator<Item = &str> {
+        let whole = self.is_active.then_some(WHOLE_REPLICA);
+        self.leads.keys().map(String::as_str).chain(whole)
     }
 }
 
@@ -177,6 +182,29 @@ impl StandsBy {
 
     pub(crate) fn contains(&self, what: &str) -> bool {
         self.all.contains(what) && !self.but.contains(what)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        let all = self.all.iter().filter(|what| !self.but.contains(*what));
+        all.map(String::as_str)
+    }
+
+    /// What only one of the two holds, looking at no more than differs, where both leave out of the same.
+    pub(super) fn differences<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> Option<impl Iterator<Item = &'a str>> {
+        let of_the_same = Arc::ptr_eq(&self.all, &other.all);
+        let differ = || self.but.symmetric_difference(&other.but);
+        of_the_same.then(|| differ().map(String::as_str))
+    }
+
+    #[cfg(test)]
+    pub(super) fn all_but(all: &Arc<BTreeSet<String>>, but: &[&str]) -> Self {
+        Self {
+            all: all.clone(),
+            but: but.iter().map(|what| (*what).to_owned()).collect(),
+        }
     }
 
     /// Names that are kept for this alone.
@@ -213,17 +241,16 @@ fn for_priority(ttl: Duration) -> Duration {
     ttl / 10
 }
 
-/// What the candidate `me` of this priority does about the lock of `job`, when these are the others that live.
-pub(crate) fn attention(job: &str, (me, priority): (&str, i32), others: &[Peer]) -> Attention {
-    let mine = rank(job, me, priority);
-    let stand_by = others.iter().filter(|o| o.stands_by.contains(job));
-    let better = stand_by.filter(|o| rank(job, &o.id, o.priority) < mine);
-    if better.take(WATCHERS).count() < WATCHERS {
-        return Attention::Watches;
-    }
-    match others.iter().any(|o| o.leads(job)) {
-        true => Attention::Rests,
-        false => Attention::Helps,
+/// Whether the candidate `other` of `job` comes before `me`, each with its priority.
+pub(super) fn is_better(job: &str, other: (&str, i32), me: (&str, i32)) -> bool {
+    rank(job, other.0, other.1) < rank(job, me.0, me.1)
+}
+
+/// For how long a candidate that so many better ones live beside leaves a job without a leader to them.
+pub(super) fn patience(better: usize) -> Duration {
+    match better / WATCHERS {
+        0 => Duration::ZERO,
+        times => PATIENCE * (times.ilog2() + 1),
     }
 }
 

@@ -6,17 +6,20 @@
 //! [`WATCHERS`](super::spread::WATCHERS) watch as every standby would, and tell the nodes that they wait, so that a release wakes
 //! them. A candidate that rests does not campaign. It looks about every ten minutes, together with all that it rests from.
 //!
-//! It ceases to rest as soon as it finds itself among the first, when it is told that it shall lead next, when no living
-//! replica tells any more that it leads the job, and when a look shows no living holder. In failover mode the one lock that is
-//! campaigned for is that of the replica, and the locks of all jobs are watched, or not, with it.
+//! It ceases to rest as soon as it finds itself among the first, and when it is told that it shall lead next. While no living
+//! replica tells that it leads the job, or a look has shown no living holder, the others come to help: the next three after five
+//! seconds, the next six after ten, and so on, so that of two hundred replicas that start together three bid for each job. Time in
+//! which too few nodes vote does not count. In failover mode the one lock that is campaigned for is that of the replica, and the
+//! locks of all jobs are watched, or not, with it.
 //!
 //! # States            watching or helping <-> resting
 //! # Invariants
-//! - F6 A candidate rests only while it knows three better ones that live, and another replica that lives and leads.
-//!   (a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads, what_is_not_known_is_watched)
+//! - F6 A candidate rests only while it knows three better ones that live, and another replica that lives and leads, or that has
+//!   ceased to for less than its own patience.   (a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads,
+//!   what_is_not_known_is_watched)
 //! - F7 Whatever becomes of the leader and of all that watch, the job is led again within the time for which a presence
-//!   document counts, and a ttl.   (whatever_becomes_of_those_that_watch_a_job_is_led_again,
-//!   with_others_that_never_look_a_job_stays_without_a_leader)
+//!   document counts, and a ttl; where those that watch go after the leader, from when they go.
+//!   (whatever_becomes_of_those_that_watch_a_job_is_led_again, with_others_that_never_look_a_job_stays_without_a_leader)
 //! - F8 As long as one of those that watch lives, a takeover takes no longer than where all do.
 //!   (one_of_those_that_watch_is_enough_to_take_over_in_time, a_leader_that_goes_is_succeeded_at_once_by_one_that_watches)
 //! - F9 What a fleet at rest reads does not grow with its replicas.   (reads_do_not_grow_with_the_replicas,
@@ -36,6 +39,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Context, Shared, spread::Attention};
 use crate::{
+    clock::Moment,
     election::{Elected, Elector},
     hash::liking,
     latest,
@@ -48,6 +52,9 @@ const RARELY: Duration = Duration::from_secs(600);
 /// A replica whose view of the others has ended without a word sees it then.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// For how long the first bid of all waits until the others were asked for.
+const FIRST_NEWS: Duration = Duration::from_secs(1);
+
 /// One lock that this replica may come to need, and its part in watching it.
 pub(crate) struct Watcher<'a> {
     pub(crate) ctx: &'a Context,
@@ -56,9 +63,9 @@ pub(crate) struct Watcher<'a> {
     pub(crate) vacancy: &'a Vacancy,
 }
 
-/// Whether the last look at a lock showed no living holder. Cheap to clone.
+/// Since when looks at a lock have shown no living holder; `None` where the last one did. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Vacancy(Arc<latest::Sender<bool>>);
+pub(crate) struct Vacancy(Arc<latest::Sender<Option<Moment>>>);
 
 // === impl Watcher ===
 impl Watcher<'_> {
@@ -73,12 +80,14 @@ impl Watcher<'_> {
         let (ctx, of) = (self.ctx.clone(), self.of.to_owned());
         let vacancy = self.vacancy.clone();
         let rarely = rarely(&self.ctx.replica);
+        let (seen_vacant, clock) = (vacancy.clone(), self.ctx.clock.clone());
         let pace = move || {
-            let rests = ctx.place.attention(&of, ctx.clock.now()) == Attention::Rests;
-            rests.then_some(rarely)
+            let (vacant, now) = (seen_vacant.since(), ctx.clock.now());
+            let (attention, _) = ctx.place.attention(&of, vacant, now);
+            (attention == Attention::Rests).then_some(rarely)
         };
         let shows = move |seen: &LockState| {
-            vacancy.shown(seen);
+            vacancy.shown(seen, clock.now());
             to(seen);
         };
         let watching = self.ctx.locks.keep_watching(key, ttl);
@@ -90,28 +99,24 @@ impl Watcher<'_> {
         let (ctx, of) = (self.ctx.clone(), self.of.to_owned());
         elector.telling(move || {
             let called = ctx.place.is_called(&of, &ctx.intents);
-            called || ctx.place.attention(&of, ctx.clock.now()) == Attention::Watches
+            called || ctx.place.attention(&of, None, ctx.clock.now()).0 == Attention::Watches
         })
     }
 
-    /// By its rank, and where that lets it rest, by what the nodes have shown.
-    fn attention(&self) -> Attention {
-        match self.ranked() {
-            Attention::Rests if self.vacancy.is_vacant() => Attention::Helps,
-            attention => attention,
-        }
-    }
-
-    fn ranked(&self) -> Attention {
+    /// By its rank and what the nodes have shown; and when that changes by itself.
+    fn attention(&self) -> (Attention, Option<Duration>) {
         let (place, now) = (&self.ctx.place, self.ctx.clock.now());
         match place.is_called(self.of, &self.ctx.intents) {
-            true => Attention::Watches,
-            false => place.attention(self.of, now),
+            true => (Attention::Watches, None),
+            false => place.attention(self.of, self.vacancy.since(), now),
         }
     }
 
     /// Campaigns whenever this replica does not rest.
     pub(crate) async fn campaign(&self, elector: &Elector) -> Result<Elected, LockError> {
+        // Of many replicas that start together few need to bid.
+        let asked = self.ctx.place.were_asked();
+        let _ = self.ctx.clock.timeout(FIRST_NEWS, asked).await;
         let mut rested = false;
         loop {
             rested |= self.rests_no_more().await;
@@ -126,7 +131,7 @@ impl Watcher<'_> {
 
     /// Completes when this replica does not rest; says whether it did.
     pub(super) async fn rests_no_more(&self) -> bool {
-        let rested = self.attention() == Attention::Rests;
+        let rested = self.attention().0 == Attention::Rests;
         self.until(|attention| attention != Attention::Rests).await;
         rested
     }
@@ -146,7 +151,7 @@ impl Watcher<'_> {
         let mut asked = intents.seen();
         loop {
             let (seen, mut vacancy) = (place.seen(), self.vacancy.0.subscribe());
-            let attention = self.attention();
+            let (attention, changes_in) = self.attention();
             if wanted(attention) {
                 return;
             }
@@ -154,14 +159,15 @@ impl Watcher<'_> {
             if mutants::RESTS_FOR_EVER.get() && attention == Attention::Rests {
                 std::future::pending::<()>().await;
             }
+            let again = changes_in.map_or(AGAIN, |changes| changes.min(AGAIN));
             // What makes no difference wakes nothing: those that are to bid together go on in the order of their looks.
-            let ranked = self.ranked();
+            let by_vacancy = matches!(attention, Attention::Rests | Attention::Helps);
             tokio::select! {
                 biased;
                 () = place.changed(seen) => {}
                 () = intents.changed(&mut asked) => {}
-                _ = vacancy.changed(), if ranked == Attention::Rests => {}
-                () = clock.sleep(AGAIN), if attention == Attention::Rests => {}
+                _ = vacancy.changed(), if by_vacancy => {}
+                () = clock.sleep(again), if attention == Attention::Rests => {}
             }
         }
     }
@@ -170,13 +176,16 @@ impl Watcher<'_> {
 // === impl Vacancy ===
 
 impl Vacancy {
-    fn shown(&self, seen: &LockState) {
+    fn shown(&self, seen: &LockState, now: Moment) {
         let vacant = !seen.shows_life();
-        self.0
-            .send_if_modified(|known| std::mem::replace(known, vacant) != vacant);
+        self.0.send_if_modified(|known| {
+            let was = known.is_some();
+            *known = vacant.then(|| known.unwrap_or(now));
+            was != vacant
+        });
     }
 
-    fn is_vacant(&self) -> bool {
+    fn since(&self) -> Option<Moment> {
         *self.0.borrow()
     }
 }

@@ -50,7 +50,8 @@ fn holds(member: &Member, job: &str) -> bool {
 }
 
 fn attention(member: &Member, of: &str) -> Attention {
-    member.ctx.place.attention(of, member.ctx.clock.now())
+    let (attention, _) = member.ctx.place.attention(of, None, member.ctx.clock.now());
+    attention
 }
 
 /// The replica that leads the job, those that watch it, and the others.

@@ -2,10 +2,23 @@
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::status::Presence;
+use super::{
+    super::ranks::{Me, Ranks},
+    *,
+};
+use crate::{clock::Moment, status::Presence};
 
 const TTL: Duration = Duration::from_secs(10);
+
+/// What a candidate does so many seconds after it has heard of the others.
+fn attention(job: &str, (id, priority): (&str, i32), others: &[Peer], after: u64) -> Attention {
+    let (mut ranks, me) = (Ranks::default(), Me { id, priority });
+    for other in others {
+        ranks.change(None, Some(other), me, Moment::ZERO);
+    }
+    let now = Moment::ZERO + Duration::from_secs(after);
+    ranks.attention(job, None, Some(Moment::ZERO), now).0
+}
 
 fn peer(id: &str, priority: i32, leads: &[&str], stands_by: &[&str]) -> Peer {
     Peer {
@@ -111,7 +124,7 @@ fn a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads() {
         let peer = |(n, id): (usize, &String)| peer(id, priority(n), &[], &["job"]);
         ids.iter().enumerate().map(peer).collect::<Vec<Peer>>()
     };
-    let all = |fleet: &[Peer], leads: Option<usize>| {
+    let all_after = |fleet: &[Peer], leads: Option<usize>, after| {
         let attention = |n: usize| {
             let mut others = fleet.to_vec();
             let me = others.remove(n);
@@ -121,11 +134,12 @@ fn a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads() {
                     other.leads.insert("job".to_owned(), true);
                 }
             }
-            attention("job", (&me.id, me.priority), &others)
+            attention("job", (&me.id, me.priority), &others, after)
         };
         let candidates = (0..fleet.len()).filter(|n| Some(*n) != leads);
         candidates.map(attention).collect::<Vec<_>>()
     };
+    let all = |fleet: &[Peer], leads| all_after(fleet, leads, 0);
     let count = |all: &[Attention], of| all.iter().filter(|it| **it == of).count();
     let equals = of(|_| 0);
     for leads in 0..12 {
@@ -133,10 +147,12 @@ fn a_candidate_rests_only_while_better_ones_watch_and_a_replica_leads() {
         assert_eq!(count(&all, Attention::Watches), 3);
         assert_eq!(count(&all, Attention::Rests), 8);
     }
-    // No replica leads, as far as is known.
-    let vacant = all(&equals, None);
-    assert_eq!(count(&vacant, Attention::Watches), 3);
-    assert_eq!(count(&vacant, Attention::Helps), 9);
+    // No replica leads, as far as is known: the others come to help one after the other.
+    for (after, help) in [(0, 0), (4, 0), (5, 3), (9, 3), (10, 9), (600, 9)] {
+        let vacant = all_after(&equals, None, after);
+        assert_eq!(count(&vacant, Attention::Watches), 3);
+        assert_eq!(count(&vacant, Attention::Helps), help, "after {after} s");
+    }
     // Larger priorities watch, and then others until there are enough.
     let some = of(|n| i32::from(n < 2));
     let led = all(&some, Some(11));
@@ -159,7 +175,7 @@ fn a_fleets_candidates_share_what_is_to_be_watched() {
     for n in 0..fleet.len() {
         let me = fleet.remove(n);
         let watches =
-            |job: &&&str| attention(job, (&me.id, me.priority), &fleet) == Attention::Watches;
+            |job: &&&str| attention(job, (&me.id, me.priority), &fleet, 0) == Attention::Watches;
         counts.push(names.iter().filter(watches).count());
         fleet.insert(n, me);
     }
@@ -217,7 +233,7 @@ fn the_active_replica_of_a_failover_fleet_is_what_its_standbys_stand_by_for() {
             others.retain(|o| o.id != id);
             others
         };
-        ids.any(|id| attention(WHOLE_REPLICA, (id, 0), &others_of(id)) == Attention::Rests)
+        ids.any(|id| attention(WHOLE_REPLICA, (id, 0), &others_of(id), 60) == Attention::Rests)
     };
     assert!(!rests(&others), "no replica is active");
     others.push(of("a", Role::Leader));
