@@ -258,6 +258,12 @@ impl Page {
         }
     }
 
+    /// The replica whose page has this name, if it is one.
+    pub(crate) fn replica_of(name: &str) -> Option<&str> {
+        let (replica, _) = name.strip_prefix(DETAIL_PREFIX)?.rsplit_once('/')?;
+        Some(replica)
+    }
+
     /// Which page of the replica has this name; none where it is none of ours.
     pub(crate) fn named(name: &str, replica: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(&Self::directory(replica))?.split('.');

@@ -33,8 +33,9 @@ use crate::{
 
 /// Every summary that stands, whenever it was touched.
 const ANY: Range<Duration> = Duration::from_millis(1)..Duration::from_secs(365 * 24 * 3600);
-/// Replicas whose pages are asked for at one time.
-const AT_ONCE: usize = 8;
+/// Replicas whose pages are asked for at one time: so many that not many more than [`PAGES`] are named, within these bounds.
+const AT_ONCE: (usize, usize) = (8, 64);
+const PAGES: usize = 512;
 
 /// What is to be known of each replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,21 +260,39 @@ impl Roster {
             })
             .collect();
         let mut changed = false;
-        for some in ids.chunks(AT_ONCE) {
+        let pages = self.replicas.values().map(|replica| replica.summary.pages);
+        let pages = pages.max().and_then(|most| usize::try_from(most).ok());
+        let (least, most) = AT_ONCE;
+        let at_once = PAGES / (pages.unwrap_or(1) * Kind::PAGED.len() + 1);
+        for some in ids.chunks(at_once.clamp(least, most)) {
             let listed = some.iter().map(async |(id, known)| {
                 let known = known.clone();
                 listed(locks, id, known).await
             });
             let listed = futures_util::future::join_all(listed).await;
+            let mut asked = Vec::new();
+            let mut names = Vec::new();
             for ((id, _), listed) in some.iter().zip(listed) {
                 let Some(replica) = self.replicas.get_mut(id) else {
                     continue;
                 };
                 let (there, lives) = listed?;
-                let kinds = wanted.kinds(replica);
-                let news = replica.news(&there, kinds);
-                let names: Vec<String> = news.iter().map(|page| page.document(id)).collect();
-                let docs = locks.docs_of(&names).await?;
+                let news = replica.news(&there, wanted.kinds(replica));
+                names.extend(news.iter().map(|page| page.document(id)));
+                asked.push((id, news.len(), lives));
+            }
+            // Of all of them together: where many have changed, calls cost more than what they carry.
+            let mut docs: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
+            for doc in locks.docs_of(&names).await? {
+                if let Some(id) = Page::replica_of(&doc.name) {
+                    docs.entry(id.to_owned()).or_default().push(doc);
+                }
+            }
+            for (id, news, lives) in asked {
+                let Some(replica) = self.replicas.get_mut(id) else {
+                    continue;
+                };
+                let docs = docs.remove(id).unwrap_or_default();
                 if !docs.is_empty() {
                     changed = true;
                     self.news += 1;
@@ -284,8 +303,9 @@ impl Roster {
                 if let Some(noted) = &mut self.noted {
                     noted.moved.extend(told);
                 }
+                let kinds = wanted.kinds(replica);
                 replica.judge(id, kinds);
-                if docs.len() == names.len() {
+                if docs.len() == news {
                     // Else all are listed again, as when this is dropped or fails.
                     replica.lives = lives;
                 }
