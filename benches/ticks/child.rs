@@ -49,6 +49,12 @@ pub(crate) enum When {
     Rest,
 }
 
+/// From the start of one replica of a process to that of the next.
+const BETWEEN_STARTS: Duration = Duration::from_millis(800);
+
+/// With more replicas than this a process waits longer for its nodes: they share two processors, on which each waits for the others.
+const MANY: usize = 8;
+
 /// What a child is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
@@ -148,6 +154,10 @@ impl Task {
     async fn work(&self, delays: Delays) {
         let mut replicas = tokio::task::JoinSet::new();
         for replica in 0..self.replicas {
+            if replica > 0 {
+                // As machines come up, and not all on the processors of one at once.
+                Clock::system().sleep(BETWEEN_STARTS).await;
+            }
             replicas.spawn(self.worker(replica, &delays).run());
         }
         while let Some(ended) = replicas.join_next().await {
@@ -157,7 +167,13 @@ impl Task {
 
     fn worker(&self, replica: usize, delays: &Delays) -> Worker {
         let name = format!("{:?}-{}-{replica}", self.who, std::process::id());
-        let options = options(&self.folder, &name, &self.nodes);
+        let patience = (self.replicas > MANY).then_some("node_timeout = \"500ms\"\n");
+        let options = options(
+            &self.folder,
+            &name,
+            &self.nodes,
+            patience.unwrap_or_default(),
+        );
         let begun = (self.replicas > 1).then(|| {
             let file = self
                 .folder
@@ -220,12 +236,13 @@ impl Task {
 }
 
 /// A configuration of this name over these servers, or over a store in memory where there are none.
-pub(crate) fn options(folder: &Path, name: &str, nodes: &[String]) -> LoadOptions {
+/// With more settings of the nodes.
+pub(crate) fn options(folder: &Path, name: &str, nodes: &[String], more: &str) -> LoadOptions {
     let backend = if nodes.is_empty() {
         "backend = \"memory\"\n".to_owned()
     } else {
         let nodes = serde_json::to_string(nodes).unwrap();
-        format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n")
+        format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n{more}")
     };
     let config = format!(
         "[admin]\nlisten = \"127.0.0.1:0\"\n[worker]\nname = \"{name}\"\n[locks]\n{backend}"

@@ -151,7 +151,8 @@ fn half_are_killed(plan: Plan, table: &mut Table) {
                 clock.now().since(began) < Duration::from_secs(120),
                 "not all are led again"
             );
-            clock.sleep(Duration::from_millis(200)).await;
+            // To ask for it costs much, of so many.
+            clock.sleep(Duration::from_millis(500)).await;
         }
     });
     pause(plan.settle());

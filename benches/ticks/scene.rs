@@ -44,7 +44,7 @@ impl Scene {
     /// As the children have it.
     pub(crate) fn config(&self) -> Config {
         let nodes: Vec<String> = self.servers.iter().map(RedisServer::url).collect();
-        let options = options(self.folder.path(), "parent", &nodes);
+        let options = options(self.folder.path(), "parent", &nodes, "");
         Worker::with(options).load_to_ask().unwrap().config
     }
 
