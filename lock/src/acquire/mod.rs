@@ -514,6 +514,13 @@ impl Locks {
         &self.0.votes
     }
 
+    /// Whether so many nodes answer, and give their votes, that a lock can be taken: by what was heard of each of them last.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn enough_vote(&self) -> bool {
+        self.0.votes.are_enough()
+    }
+
     /// Whether any node has ever answered.
     #[doc(hidden)] // for the worker
     #[must_use]

@@ -10,7 +10,7 @@
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
 //! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
-//! - E5 While too few nodes vote a candidate asks none of them, and goes on as soon as enough do.
+//! - E5 While too few nodes vote a candidate asks them once in a ttl, and goes on as soon as enough do.
 //!   (while_too_few_nodes_vote_candidates_ask_for_nothing)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
@@ -189,12 +189,12 @@ impl Elector {
         let mut one_first = false;
         let mut hesitated = false;
         loop {
-            if locks.fitness().unfit().is_some() {
-                locks.fitness().fit().await;
-            }
             if !locks.votes().are_enough() {
                 let enough = locks.votes().until_enough();
-                let _ = clock.timeout(self.own_ttl(), enough).await;
+                let _ = clock.timeout(self.own_ttl().min(timing.ttl), enough).await;
+            }
+            if locks.fitness().unfit().is_some() {
+                locks.fitness().fit().await;
             }
             let bids = next == Next::Bid && !std::mem::take(&mut looks_first);
             let pause = match &self.hesitation {

@@ -312,12 +312,12 @@ impl Known {
 
     /// Lets those that wait know whether it votes.
     fn tell_vote(&self) {
-        let eligible = match &*self.eligibility.borrow() {
+        let eligible = || match &*self.eligibility.borrow() {
             Eligibility::Unguarded | Eligibility::Admitted(_) => true,
             Eligibility::Unadmitted | Eligibility::Configured(_) => false,
         };
         let (_, number) = &self.wall;
-        self.votes.set(*number, eligible && !self.is_down());
+        self.votes.set(*number, || eligible() && !self.is_down());
     }
 
     /// Whether it has just fallen.

@@ -43,14 +43,14 @@ impl Votes {
         self.answered.load(Ordering::SeqCst)
     }
 
-    /// Takes note of whether a node votes.
-    pub(super) fn set(&self, node: usize, votes: bool) {
+    /// Takes note of whether a node votes. It is asked for in turn: of two threads that tell of one node the last one knows best.
+    pub(super) fn set(&self, node: usize, votes: impl FnOnce() -> bool) {
         // Each change is one step.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = nodes.get_mut(node) else {
             return;
         };
-        *known = votes;
+        *known = votes();
         let enough = nodes.iter().filter(|votes| **votes).count() >= majority(nodes.len());
         self.enough
             .send_if_modified(|known| std::mem::replace(known, enough) != enough);
@@ -76,11 +76,11 @@ mod tests {
     fn a_majority_of_the_nodes_is_enough() {
         let votes = Votes::of(3);
         assert!(votes.are_enough(), "nothing is known yet");
-        votes.set(0, false);
+        votes.set(0, || false);
         assert!(votes.are_enough());
-        votes.set(2, false);
+        votes.set(2, || false);
         assert!(!votes.are_enough());
-        votes.set(0, true);
+        votes.set(0, || true);
         assert!(votes.are_enough());
     }
 }

@@ -136,7 +136,11 @@ pub(crate) fn a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back
 pub(crate) fn a_server_that_is_slow_keeps_its_connections() {
     run(async {
         let server = RedisServer::start();
-        let node = brisk(&server);
+        // It may take a second to answer then.
+        let node = node(&RedisNodeSettings {
+            node_timeout: LIMIT * 3,
+            ..settings(&server)
+        });
         settled(&node).await;
         // Of others than this question.
         let clients = || -> Vec<String> {

@@ -61,8 +61,10 @@ use crate::{
     spawn::Spawn,
 };
 
-/// For so many time limits of a call a line that was silent may still have an answer, before another is made.
+/// For so many time limits of a call, and no longer than a second or one of them, a line that was silent may still have an answer
+/// before another is made.
 const LIMITS_TO_GIVE_UP: u32 = 4;
+const LONGEST_DOUBT: Duration = Duration::from_secs(1);
 
 /// The time from one attempt to connect to the next, at first and at last: a node that is back is used within a second.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -211,7 +213,8 @@ impl Link {
 
     /// Who is at the other end; waits for the first connection.
     pub(super) async fn identity(&self) -> Result<Identity, NodeError> {
-        let deadline = self.0.parts.clock.now() + self.0.parts.connect_limit;
+        // It is made in two steps.
+        let deadline = self.0.parts.clock.now() + self.0.parts.connect_limit * 2;
         self.0
             .line(deadline)
             .await
@@ -467,8 +470,7 @@ impl Shared {
     fn was_silent(self: &Arc<Self>, line: &Arc<Line>) {
         let why = NodeError::Unreachable("no answer in time".to_owned());
         if self.lost(line, why) {
-            let pause = self.pause().max(self.parts.limit * LIMITS_TO_GIVE_UP);
-            self.connect_from_now_on(pause, Some(line.clone()));
+            self.connect_from_now_on(self.pause(), Some(line.clone()));
         }
     }
 
@@ -531,13 +533,18 @@ impl Shared {
     /// answer by then serves on.
     fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration, silent: Option<Arc<Line>>) {
         let (clock, raw) = (self.parts.clock.clone(), self.parts.layout.raw);
+        let limit = self.parts.limit;
         let given_up = GiveUp {
             of: Arc::downgrade(self),
         };
         self.parts.spawn.spawn(async move {
-            let mut at = clock.now() + first_pause;
+            let began = clock.now();
+            let mut at = began + first_pause;
             if let Some(line) = silent {
-                if let Ok(true) = clock.timeout_at(at, line.is_itself(raw)).await {
+                // What turns out to be broken is replaced as soon as any other.
+                let doubt = (limit * LIMITS_TO_GIVE_UP).min(LONGEST_DOUBT.max(limit));
+                let give_up = began + doubt.max(first_pause);
+                if let Ok(true) = clock.timeout_at(give_up, line.is_itself(raw)).await {
                     let Some(shared) = given_up.of.upgrade() else { return };
                     info!(node = %shared.parts.name, "node was slow");
                     line.forget_marker();
@@ -675,8 +682,10 @@ impl Shared {
         // it is known: a server hangs up on long words of a client that it does not know, and it would not be seen
         // that the password is wrong.
         if called.is_err() || *self.taught() != identity.run_id {
-            ask_all(connection, script::load()).await;
-            self.taught().clone_from(&identity.run_id);
+            let taught = ask_all(connection, script::load()).await;
+            if taught.iter().all(Result::is_ok) {
+                self.taught().clone_from(&identity.run_id);
+            }
         }
         Ok(identity)
     }
