@@ -48,7 +48,9 @@ pub(crate) async fn balance(
         let looked = ctx.place.look(&ctx.locks, &ctx.local_status).await;
         let news = match &looked {
             Ok(news) => *news,
-            Err(_) => ctx.place.saw_nothing(ctx.clock.now()),
+            Err(_) => ctx
+                .place
+                .saw_nothing(ctx.locks.enough_vote(), ctx.clock.now()),
         };
         if news {
             ctx.locks.watch_anew();

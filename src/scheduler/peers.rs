@@ -4,9 +4,9 @@
 //!
 //! # Invariants
 //! - A change costs what has changed, however many replicas and jobs there are.   (a_change_of_one_replica_costs_that_one)
-//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not know;
-//!   where the nodes do not answer it counts for [`IN_SILENCE`], as no lock can be had without them either.
-//!   (what_is_not_known_is_watched)
+//! - What this replica does not know of the others makes it watch, and what it has not read for [`LIFETIME`] it does not know. It
+//!   counts on while too few nodes vote: then no lock can be had either.   (what_is_not_known_is_watched,
+//!   what_is_known_counts_while_too_few_nodes_vote)
 //! - A replica that has not touched its summary for [`FRESH`] counts as gone.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
@@ -38,8 +38,8 @@ use crate::{
     node::Token,
 };
 
-/// What was read counts for so long while no node answers.
-const IN_SILENCE: Duration = Duration::from_secs(30);
+/// Too few votes for a shorter time count for nothing.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -68,12 +68,12 @@ struct View {
     others: Vec<Peer>,
     /// What follows from them.
     ranks: Ranks,
-    /// Since when so many nodes have given their votes that a lock can be taken; `None` while too few do.
+    /// Since when so many nodes have given their votes that a lock can be taken.
     voted: Option<Moment>,
+    /// Since when too few do.
+    too_few: Option<Moment>,
     /// When the others were last heard of; `None` before the first time, and when that is too long ago.
     read: Option<Moment>,
-    /// They could not be heard of since.
-    silence: bool,
     /// Since when the shares are what they are, and how many jobs this replica has led since.
     calm: Option<(usize, Moment)>,
     /// How often a replica was put together.
@@ -185,11 +185,8 @@ impl Peers {
                 view.calm = Some((led, at));
             }
             let knew = view.knows(at);
-            (view.read, view.silence) = (Some(at), false);
-            let voted = reaches.then(|| view.voted.unwrap_or(at));
-            let votes_again = view.voted.is_some() != voted.is_some();
-            view.voted = voted;
-            !knew || votes_again
+            view.read = Some(at);
+            view.votes(locks.enough_vote(), at) || !knew
         };
         if news {
             self.news.send_modify(|news| *news += 1);
@@ -269,11 +266,12 @@ impl Peers {
         is_news
     }
 
-    /// The others could not be heard of at `now`; says whether that makes what is known of them too old.
-    pub(super) fn saw_nothing(&self, now: Moment) -> bool {
+    /// The others could not be heard of at `now`, when enough nodes vote, or too few; says whether that makes what is known of them
+    /// too old.
+    pub(super) fn saw_nothing(&self, enough_vote: bool, now: Moment) -> bool {
         self.asked.send_replace(true);
         let mut view = self.view();
-        view.silence = true;
+        view.votes(enough_vote, now);
         let known = view.knows(now);
         let was = view.read.is_some();
         if known || !was {
@@ -295,7 +293,10 @@ impl Peers {
     ) -> (Attention, Option<Duration>) {
         let view = self.view();
         match view.knows(now) {
-            true => view.ranks.attention(job, vacant, view.voted, now),
+            true => {
+                let voted = view.voted.filter(|_| view.too_few.is_none());
+                view.ranks.attention(job, vacant, voted, now)
+            }
             false => (Attention::Watches, None),
         }
     }
@@ -427,9 +428,27 @@ impl Peers {
 // === impl View ===
 
 impl View {
+    /// Takes note of whether enough nodes vote; says whether they do so again.
+    fn votes(&mut self, enough: bool, now: Moment) -> bool {
+        match (enough, self.too_few) {
+            (true, None) => self.voted.replace(self.voted.unwrap_or(now)).is_none(),
+            (true, Some(since)) => {
+                self.too_few = None;
+                if now.since(since) >= SHORT || self.voted.is_none() {
+                    self.voted = Some(now);
+                }
+                true
+            }
+            (false, since) => {
+                self.too_few = since.or(Some(now));
+                false
+            }
+        }
+    }
+
     fn knows(&self, now: Moment) -> bool {
-        let lifetime = if self.silence { IN_SILENCE } else { LIFETIME };
-        self.read.is_some_and(|at| now.since(at) < lifetime)
+        let counts = |at| self.too_few.is_some() || now.since(at) < LIFETIME;
+        self.read.is_some_and(counts)
     }
 }
 
@@ -522,7 +541,8 @@ mod tests {
     /// All that is known now: these replicas.
     fn saw(place: &Peers, all: &[Presence], now: Moment) -> bool {
         let mut view = place.view();
-        (view.read, view.silence) = (Some(now), false);
+        view.read = Some(now);
+        view.votes(true, now);
         let there = |id: &String| all.iter().any(|presence| presence.id == *id);
         let known = view.others.iter().map(|peer| peer.id.clone());
         let gone = known.filter(|id| !there(id)).collect();
@@ -597,16 +617,12 @@ mod tests {
         assert!(saw(&fleet, 102));
         assert!(!saw(&fleet, 104));
         assert!(!watches(104));
-        // It stood still.
+        // The documents cannot be read: for a while what is known counts.
+        assert!(!place.saw_nothing(true, at(106)));
         assert!(!watches(110));
-        assert!(watches(111));
-        // The nodes do not answer: for a while what is known counts.
-        saw(&fleet, 80);
-        assert!(!place.saw_nothing(at(82)));
-        assert!(!watches(109));
-        assert!(watches(110), "also where nobody has said so");
-        assert!(place.saw_nothing(at(110)));
-        assert!(!place.saw_nothing(at(113)));
+        assert!(watches(111), "also where nobody has said so");
+        assert!(place.saw_nothing(true, at(111)));
+        assert!(!place.saw_nothing(true, at(113)));
         saw(&fleet, 114);
         assert!(!watches(114));
         let mut again = fleet.clone();
@@ -614,6 +630,43 @@ mod tests {
         assert!(saw(&again, 116));
         assert!(watches(116), "one of three goes");
     }
+
+    #[test]
+    fn what_is_known_counts_while_too_few_nodes_vote() {
+        let place = Peers::new("me", 0, true, false);
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let standby = |id: &str| Presence {
+            id: id.to_owned(),
+            priority: 1,
+            jobs: vec![JobPresence {
+                name: "job".to_owned(),
+                standing: Standing::Standby,
+                ..JobPresence::default()
+            }],
+            ..Presence::default()
+        };
+        let fleet = ["b", "c", "d"].map(standby);
+        let attention = |now| place.attention("job", None, at(now)).0;
+        saw(&place, &fleet, at(100));
+        assert_eq!(attention(104), Attention::Rests);
+        assert_eq!(attention(105), Attention::Helps, "its patience is over");
+        // Too few nodes vote, so that nothing can be done about it.
+        assert!(!place.saw_nothing(false, at(106)));
+        assert!(!place.saw_nothing(false, at(3_000)));
+        assert_eq!(attention(3_000), Attention::Rests);
+        // They do again: patience begins anew.
+        saw(&place, &fleet, at(3_001));
+        assert_eq!(attention(3_005), Attention::Rests);
+        assert_eq!(attention(3_006), Attention::Helps);
+        // A short time of it counts for nothing.
+        place.saw_nothing(false, at(3_007));
+        saw(&place, &fleet, at(3_009));
+        assert_eq!(attention(3_009), Attention::Helps);
+        // They vote, and yet nothing can be read.
+        assert!(place.saw_nothing(true, at(3_020)));
+        assert_eq!(attention(3_020), Attention::Watches);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_change_of_one_replica_costs_that_one() {
         for (replicas, jobs) in [(4, 100), (16, 100), (16, 400)] {

@@ -2,7 +2,7 @@
 //! tells, so that a thousand jobs need not be compared with two hundred replicas whenever one of those says something.
 //!
 //! # Invariants
-//! - Kept up or counted anew, it is the same.   (ranks_that_are_kept_up_are_those_that_are_counted_anew)
+//! - Kept up or counted anew, it is the same, but for since when there is no leader.   (ranks_that_are_kept_up_are_those_that_are_counted_anew)
 //! - A change of one replica costs what it has changed.   (a_change_of_one_replica_is_all_that_is_looked_at)
 
 use std::{
@@ -216,6 +216,7 @@ mod tests {
                     Some(is) => told.insert(n, is),
                     None => told.remove(&n),
                 };
+                // All at one instant: since when is not compared.
                 kept.change(was.as_ref(), is.as_ref(), ME, at(1));
                 let mut anew = Ranks::default();
                 for peer in told.values() {
@@ -242,6 +243,26 @@ mod tests {
         assert_eq!(looked(&mut ranks, Some(&leads), Some(&leads)), 0);
         assert_eq!(looked(&mut ranks, Some(&leads), None), 1_000, "it goes");
         assert!(ranks.by_job.is_empty());
+    }
+
+    #[test]
+    fn patience_counts_from_when_the_last_leader_has_ceased() {
+        let all = jobs(1);
+        let mut ranks = Ranks::default();
+        for n in 0..3 {
+            let better = Peer {
+                priority: 1,
+                ..peer(n, &all, &[], &[])
+            };
+            ranks.change(None, Some(&better), ME, at(0));
+        }
+        let leads = peer(4, &all, &["job-0"], &["job-0"]);
+        ranks.change(None, Some(&leads), ME, at(0));
+        let attention = |ranks: &Ranks, now| ranks.attention("job-0", None, Some(at(0)), at(now)).0;
+        assert_eq!(attention(&ranks, 100), Attention::Rests);
+        ranks.change(Some(&leads), None, ME, at(100));
+        assert_eq!(attention(&ranks, 104), Attention::Rests);
+        assert_eq!(attention(&ranks, 105), Attention::Helps);
     }
 
     #[test]

@@ -29,9 +29,10 @@
 //! a candidate that looks later, or with others, or in vain is a candidate like any other, and one that never looks is
 //! a candidate that is not there. So no wrong view of the fleet, of whatever age or version, can make a second leader. It can
 //! make a late one: all that a candidate goes by while it rests is news that ends by itself, when a document is not
-//! written anew or cannot be read.
+//! written anew or cannot be read, or ends with the next look that the nodes answer.
 //! # When things fail
-//! A replica that has heard of no other yet, or cannot read the documents, watches. One that was thawed does so until it has
+//! A replica that has heard of no other yet, or cannot read the documents although enough nodes vote, watches. One that has lost
+//! its own term does not wait before it helps. One that was thawed does so until it has
 //! read them. A replica of a version that tells of itself in another way is not known: it counts for nothing, and watches what it
 //! watches.
 
@@ -167,7 +168,12 @@ impl Watcher<'_> {
                 () = place.changed(seen) => {}
                 () = intents.changed(&mut asked) => {}
                 _ = vacancy.changed(), if by_vacancy => {}
-                () = clock.sleep(again), if attention == Attention::Rests => {}
+                () = clock.sleep(again), if attention == Attention::Rests => {
+                    if place.failover && self.attention().0 != Attention::Rests {
+                        // It may need all that it rests from.
+                        self.ctx.locks.watch_anew();
+                    }
+                }
             }
         }
     }

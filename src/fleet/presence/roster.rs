@@ -36,6 +36,8 @@ const ANY: Range<Duration> = Duration::from_millis(1)..Duration::from_secs(365 *
 /// Replicas whose pages are asked for at one time: so many that not many more than [`PAGES`] are named, within these bounds.
 const AT_ONCE: (usize, usize) = (8, 64);
 const PAGES: usize = 512;
+/// Pages that are read at one time.
+const DOCS: usize = 64;
 
 /// What is to be known of each replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,22 +272,38 @@ impl Roster {
                 listed(locks, id, known).await
             });
             let listed = futures_util::future::join_all(listed).await;
-            let mut asked = Vec::new();
+            let (mut asked, mut trouble) = (Vec::new(), None);
             let mut names = Vec::new();
             for ((id, _), listed) in some.iter().zip(listed) {
                 let Some(replica) = self.replicas.get_mut(id) else {
                     continue;
                 };
-                let (there, lives) = listed?;
+                let (there, lives) = match listed {
+                    Ok(listed) => listed,
+                    Err(e) => {
+                        trouble = Some(e);
+                        continue;
+                    }
+                };
                 let news = replica.news(&there, wanted.kinds(replica));
                 names.extend(news.iter().map(|page| page.document(id)));
                 asked.push((id, news.len(), lives));
             }
             // Of all of them together: where many have changed, calls cost more than what they carry.
             let mut docs: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
-            for doc in locks.docs_of(&names).await? {
-                if let Some(id) = Page::replica_of(&doc.name) {
-                    docs.entry(id.to_owned()).or_default().push(doc);
+            for some in names.chunks(DOCS) {
+                let read = match locks.docs_of(some).await {
+                    Ok(read) => read,
+                    Err(e) => {
+                        // What was read so far counts.
+                        trouble = Some(e);
+                        break;
+                    }
+                };
+                for doc in read {
+                    if let Some(id) = Page::replica_of(&doc.name) {
+                        docs.entry(id.to_owned()).or_default().push(doc);
+                    }
                 }
             }
             for (id, news, lives) in asked {
@@ -309,6 +327,9 @@ impl Roster {
                     // Else all are listed again, as when this is dropped or fails.
                     replica.lives = lives;
                 }
+            }
+            if let Some(trouble) = trouble {
+                return Err(trouble);
             }
         }
         Ok(changed)
