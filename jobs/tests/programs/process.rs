@@ -63,7 +63,9 @@ impl Running {
         let mut found = None;
         until(|| {
             let lines = self.lines.lock().unwrap();
-            let line = lines.iter().find(|(_, line)| line.contains(text));
+            // A warning that nothing was acquired says `held_back`.
+            let says = |line: &str| line.replace("held_back", "").contains(text);
+            let line = lines.iter().find(|(_, line)| says(line));
             found = line.map(|(_, line)| line.clone());
             found.is_some()
         });
