@@ -235,8 +235,7 @@ impl Task {
     }
 }
 
-/// A configuration of this name over these servers, or over a store in memory where there are none.
-/// With more settings of the nodes.
+/// A configuration of this name over these servers, with `more` settings of them, or over a store in memory where there are none.
 pub(crate) fn options(folder: &Path, name: &str, nodes: &[String], more: &str) -> LoadOptions {
     let backend = if nodes.is_empty() {
         "backend = \"memory\"\n".to_owned()

@@ -8,7 +8,7 @@
 //!
 //! It ceases to rest as soon as it finds itself among the first, and when it is told that it shall lead next. While no living
 //! replica tells that it leads the job, or a look has shown no living holder, the others come to help: the next three after five
-//! seconds, the next six after ten, and so on, so that of two hundred replicas that start together three bid for each job. Time in
+//! seconds, the next six after ten, and so on: of two hundred replicas that have heard of each other three bid for each job. Time in
 //! which too few nodes vote does not count. In failover mode the one lock that is campaigned for is that of the replica, and the
 //! locks of all jobs are watched, or not, with it.
 //!
@@ -29,7 +29,7 @@
 //! a candidate that looks later, or with others, or in vain is a candidate like any other, and one that never looks is
 //! a candidate that is not there. So no wrong view of the fleet, of whatever age or version, can make a second leader. It can
 //! make a late one: all that a candidate goes by while it rests is news that ends by itself, when a document is not
-//! written anew or cannot be read, or ends with the next look that the nodes answer.
+//! written anew, or cannot be read although enough nodes vote.
 //! # When things fail
 //! A replica that has heard of no other yet, or cannot read the documents although enough nodes vote, watches. One that has lost
 //! its own term does not wait before it helps. One that was thawed does so until it has

@@ -11,7 +11,7 @@
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
 //! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
 //! - E5 While too few nodes vote a candidate asks them once in a ttl, and goes on as soon as enough do.
-//!   (while_too_few_nodes_vote_candidates_ask_for_nothing)
+//!   (while_too_few_nodes_vote_candidates_ask_once_in_a_ttl)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 //!
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_too_few_nodes_vote_candidates_ask_for_nothing() {
+    async fn while_too_few_nodes_vote_candidates_ask_once_in_a_ttl() {
         let scene = Scene::new(3);
         for node in &scene.nodes[..2] {
             node.faults().partition(Cut::Refuse);
