@@ -280,7 +280,9 @@ async fn a_lock_is_listed_with_its_holder_and_can_be_ended_by_force() {
     let client = store.client();
     assert_eq!(client.leaks("").await.unwrap().found, []);
     store.tell(&replica()).await;
-    let lease = store.0.lock_key("job/report").acquire().await.unwrap();
+    // Breaking it waits for its end.
+    let short = store.0.lock_key("job/report").ttl(Duration::from_secs(1));
+    let lease = short.acquire().await.unwrap();
     let rows = client.locks("job/").await.unwrap();
     assert_eq!(rows.len(), 1);
     assert!(rows[0].held);
