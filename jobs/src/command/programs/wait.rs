@@ -157,13 +157,16 @@ async fn patiently(
     let clock = locks.clock();
     let start = clock.now();
     let given = start + limit.unwrap_or(Duration::MAX);
-    let least = given.max(start + LEAST_PATIENCE);
     let mut until = given;
-    // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
-    // A caller with a limit is told instead.
     let timing = locks.timing();
     let watched = start + timing.watch_time(timing.max_ttl) + SLACK;
     let sits_out = limit.is_some_and(|limit| limit.is_zero());
+    let mut ends = Ends {
+        given,
+        least: given.max(start + LEAST_PATIENCE),
+        watched: sits_out.then_some(watched),
+        forgotten: false,
+    };
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
@@ -177,11 +180,7 @@ async fn patiently(
             Err(error) => error,
         };
         let patience;
-        (until, patience) = if sits_out && forgetful(&error) {
-            (watched, watched)
-        } else {
-            (given, least)
-        };
+        (until, patience) = ends.after(&error);
         if clock.now() < until {
             if !spoken {
                 voice.mention(&format_args!("waiting for the {what}: {error}"));
@@ -221,6 +220,31 @@ async fn patiently(
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
+    }
+}
+
+/// When a wait ends.
+struct Ends {
+    /// As the caller has said.
+    given: Moment,
+    /// So long nodes get to answer.
+    least: Moment,
+    /// Of a try. It waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
+    /// A caller with a limit is told instead.
+    watched: Option<Moment>,
+    /// Whether nodes were ever seen to have lost their memory.
+    forgotten: bool,
+}
+
+impl Ends {
+    /// When to try no more after this failure, and when to give up where it is not clear who holds the lock. An answer that comes late
+    /// on a busy machine does not undo what an earlier one has told of lost memory.
+    fn after(&mut self, error: &LockError) -> (Moment, Moment) {
+        self.forgotten |= forgetful(error);
+        match self.watched.filter(|_| self.forgotten) {
+            Some(watched) => (watched, watched),
+            None => (self.given, self.least),
+        }
     }
 }
 
@@ -409,6 +433,33 @@ mod tests {
         assert!(helps(&[&lost, &lost, &lost]) && helps(&[&lost, &lost, &other]));
         assert!(helps(&[&lost, &silent]));
         assert!(!helps(&[&lost, &other, &other]) && !helps(&[&silent, &silent]));
+    }
+
+    #[test]
+    fn a_late_answer_does_not_end_a_try_that_sits_out_lost_memory() {
+        use watchkeeper::lock::NodeTroubles;
+        let failed = |why: NodeError| {
+            LockError::NoQuorum(NodeTroubles {
+                nodes: vec![("n".to_owned(), why)],
+                configured: 1,
+                needed: 1,
+            })
+        };
+        let at = |secs| Moment::ZERO + Duration::from_secs(secs);
+        let mut ends = Ends {
+            given: at(0),
+            least: at(1),
+            watched: Some(at(2)),
+            forgotten: false,
+        };
+        let late = failed(NodeError::Unreachable("no answer in time".to_owned()));
+        assert_eq!(ends.after(&late), (at(0), at(1)));
+        let lost = failed(NodeError::Unadmitted { left: None });
+        assert_eq!(ends.after(&lost), (at(2), at(2)));
+        assert_eq!(ends.after(&late), (at(2), at(2)));
+        // A caller with a limit is told.
+        ends.watched = None;
+        assert_eq!(ends.after(&lost), (at(0), at(1)));
     }
 
     #[test]
