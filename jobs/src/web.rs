@@ -2,7 +2,12 @@
 //!
 //! Nothing here repeats an address: paths and credentials of web services are often the secret itself.
 
-use std::{sync::Once, time::Duration};
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::Once,
+    time::Duration,
+};
 
 use jiff::{Timestamp, fmt::rfc2822};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
@@ -11,6 +16,7 @@ use reqwest::{
     header::{DATE, HeaderMap, HeaderName, RETRY_AFTER},
     redirect,
 };
+use watchkeeper::files;
 
 /// What is written as `%41` in an address and in a key: all that is not unreserved there.
 pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
@@ -50,6 +56,8 @@ pub(crate) struct Beginning {
 
 /// Bytes of an answer that are read so that the connection can be used again.
 const ANSWER_READ: usize = 64 * 1024;
+/// More than any secret needs.
+const MAX_SECRET: u64 = 16 * 1024;
 
 /// A client for `url`: each request within `timeout`, answer included, none of them redirected or repeated.
 pub(crate) fn client(url: &Url, timeout: Duration) -> Result<Client, NoClient> {
@@ -106,6 +114,31 @@ pub(crate) async fn read(mut response: Response, keep: usize) -> Beginning {
         }
     }
     beginning
+}
+
+/// The text of a file that holds a secret. The error names the file and never what it holds.
+pub(crate) fn read_secret(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let cannot = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            format!("{shown} is not a file; name one that holds the value")
+        }
+        _ => format!("cannot read {shown}: {error}"),
+    };
+    let mut text = Vec::new();
+    let file = files::open(path).map_err(cannot)?;
+    file.take(MAX_SECRET + 1)
+        .read_to_end(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > MAX_SECRET {
+        return Err(format!("{shown} is longer than a secret can be"));
+    }
+    let text = String::from_utf8(text).unwrap_or_default();
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(format!("{shown} holds no text; write the value into it"));
+    }
+    Ok(text.to_owned())
 }
 
 /// The error and its causes, without the address.

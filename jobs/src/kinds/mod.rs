@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod http;
 mod kind;
 pub mod notifications;
+mod template;
 
 use watchkeeper::Worker;
 
