@@ -5,14 +5,15 @@
 use std::{
     io::{self, Read},
     path::Path,
-    sync::Once,
+    sync::{Arc, Once},
     time::Duration,
 };
 
 use jiff::{Timestamp, fmt::rfc2822};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use reqwest::{
-    Client, Response, Url,
+    Client, ClientBuilder, Response, Url,
+    dns::Resolve,
     header::{DATE, HeaderMap, HeaderName, RETRY_AFTER},
     redirect,
 };
@@ -61,19 +62,40 @@ const MAX_SECRET: u64 = 16 * 1024;
 
 /// A client for `url`: each request within `timeout`, answer included, none of them redirected or repeated.
 pub(crate) fn client(url: &Url, timeout: Duration) -> Result<Client, NoClient> {
+    let mut client = builder(timeout);
+    if is_local(url) {
+        client = client.no_proxy();
+    }
+    client.build().map_err(|e| NoClient(plain(e)))
+}
+
+/// The same for addresses that come with the work. Names are looked up by `resolver` alone, if there is one: by no proxy
+/// either.
+pub(crate) fn client_to_anybody(
+    timeout: Duration,
+    resolver: Option<Arc<dyn Resolve>>,
+) -> Result<Client, NoClient> {
+    let mut client = builder(timeout)
+        .no_proxy()
+        // Of many hosts most are called once in a while.
+        .pool_max_idle_per_host(4)
+        .pool_idle_timeout(Duration::from_secs(30));
+    if let Some(resolver) = resolver {
+        client = client.dns_resolver(resolver);
+    }
+    client.build().map_err(|e| NoClient(plain(e)))
+}
+
+fn builder(timeout: Duration) -> ClientBuilder {
     install_crypto();
-    let mut client = Client::builder()
+    Client::builder()
         .timeout(timeout)
         // Shorter than the whole, so that "could not connect" is told from "no answer".
         .connect_timeout(timeout / 2)
         // A redirected POST could arrive twice.
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .user_agent(concat!("watchkeeper/", env!("CARGO_PKG_VERSION")));
-    if is_local(url) {
-        client = client.no_proxy();
-    }
-    client.build().map_err(|e| NoClient(plain(e)))
+        .user_agent(concat!("watchkeeper/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The meaning that a status has for all services alike.
@@ -180,7 +202,7 @@ fn is_local(url: &Url) -> bool {
 }
 
 /// The first client of the process brings the cryptography, unless the program has chosen.
-fn install_crypto() {
+pub(crate) fn install_crypto() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // An error says that there is a provider, which is all we want.

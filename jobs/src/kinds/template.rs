@@ -60,4 +60,12 @@ impl<P> Template<P> {
     pub(super) fn parts(&self) -> &[Part<P>] {
         &self.0
     }
+
+    /// Its placeholders in order.
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = &P> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Placeholder(inner) => Some(inner),
+        })
+    }
 }
