@@ -9,7 +9,13 @@
 mod command;
 mod commands;
 mod doubt;
+#[cfg(feature = "smtp")]
+mod mail_server;
+#[cfg(feature = "smtp")]
+mod mails;
+mod rough;
 mod scene;
+mod sinks;
 
 use std::time::Duration;
 

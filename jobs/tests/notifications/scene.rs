@@ -26,7 +26,7 @@ use watchkeeper_jobs::{
     receiver::{Receiver, Tally},
 };
 
-/// A table of `n` rows, a receiver, and a clock whose calendar can be moved on.
+/// A table of `n` rows, a receiver, and a clock that can be moved on.
 pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) receiver: Receiver,
@@ -40,14 +40,21 @@ struct Shifted {
 
 impl TimeSource for Shifted {
     fn now(&self) -> Moment {
-        self.real.now()
+        self.real.now() + self.later()
     }
     fn wall(&self) -> Timestamp {
         self.real.wall() + SignedDuration::from_millis(self.later_ms.load(Ordering::SeqCst))
     }
     fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        let real = self.real.clone();
+        let (real, deadline) = (self.real.clone(), deadline.back(self.later()));
         Box::pin(async move { real.sleep_until(deadline).await })
+    }
+}
+
+impl Shifted {
+    fn later(&self) -> Duration {
+        let ms = self.later_ms.load(Ordering::SeqCst);
+        Duration::from_millis(u64::try_from(ms).unwrap())
     }
 }
 
@@ -83,6 +90,7 @@ impl Scene {
             "table": "notifications",
             "sink": self.receiver.url(),
             "backoff": "10s",
+            "in_doubt": "repeat",
         });
         let changes = changes.as_object().unwrap().clone();
         params.as_object_mut().unwrap().extend(changes);

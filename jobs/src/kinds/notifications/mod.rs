@@ -34,8 +34,9 @@
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
-//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and its `sqlite`, `sink` and its
-//! `webhook` and `file`, `rate`, `job`, `operator` (what a person does with what is left).
+//! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
+//! `sqlite`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent to), `rate`,
+//! `queue`, `sending`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
@@ -63,9 +64,12 @@ pub(crate) mod delivery;
 mod job;
 pub(crate) mod operator;
 mod params;
+mod queue;
 mod rate;
+mod sending;
 mod sink;
 pub(crate) mod source;
+mod text;
 
 pub use job::Notifications;
 pub use params::{Address, Columns, InDoubt, NotificationsParams};
@@ -100,7 +104,7 @@ pub(super) const KIND: Kind = Kind {
             Notifications::new(params, Some(events.clone()))
         })
     },
-    check: |params| read(params, NotificationsParams::check),
+    check: |params| read(params, job::check),
     fixed: &[],
     tells_progress: true,
 };

@@ -100,7 +100,7 @@ pub struct Work {
 }
 
 /// One row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Item {
     /// Its id.
     pub id: ItemId,
@@ -108,6 +108,8 @@ pub struct Item {
     pub key: String,
     /// What is sent: `id`, `table` and the payload.
     pub body: Map<String, Value>,
+    /// Columns that the sink asked for, under the names by which it did. May be secret.
+    pub columns: Map<String, Value>,
     /// What happened to it before.
     pub prior: Option<Exception>,
 }
@@ -203,6 +205,18 @@ impl SourceError {
             Self::Sqlite(_) | Self::Unfinished => JobError::retry(self),
             _ => JobError::fatal(self),
         }
+    }
+}
+
+// === impl Item ===
+
+impl std::fmt::Debug for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Item")
+            .field("id", &self.id)
+            .field("key", &self.key)
+            .field("prior", &self.prior)
+            .finish_non_exhaustive()
     }
 }
 

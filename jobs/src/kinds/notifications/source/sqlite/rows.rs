@@ -70,8 +70,10 @@ pub(super) fn due(
         Payload::Column(column) => vec![column.clone()],
         Payload::Fields(fields) => fields.clone(),
     };
+    let for_sink = table.for_sink.iter().map(|(_, column)| column);
     let list: String = columns
         .iter()
+        .chain(for_sink)
         .map(|c| format!(", n.{}", quoted(c)))
         .collect();
     let mut row_of = tx.prepare_cached(&format!(
@@ -84,9 +86,15 @@ pub(super) fn due(
     for id in ids {
         let mut rows = row_of.query(params![table.source, id])?;
         let Some(row) = rows.next()? else { continue };
+        let mut for_sink = Map::new();
+        for (i, (name, _)) in table.for_sink.iter().enumerate() {
+            let value = json(row.get_ref(4 + columns.len() + i)?);
+            for_sink.insert(name.clone(), value);
+        }
         items.push(Item {
             key: idempotency_key(database, &table.source, &id),
             body: body(row, 4, table, &columns, &id)?,
+            columns: for_sink,
             prior: exception_of(row, 0)?,
             id,
         });

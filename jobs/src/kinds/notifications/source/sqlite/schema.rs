@@ -53,6 +53,12 @@ pub(super) struct Wanted {
     id: String,
     sent_at: String,
     payload: Option<String>,
+    /// Columns for the sink.
+    for_sink: Vec<String>,
+    /// Those of them that are not sent.
+    hidden: Vec<String>,
+    /// Whether the sink writes what is sent.
+    has_text: bool,
     batch_size: u32,
     buckets: u32,
 }
@@ -68,6 +74,8 @@ pub(super) struct Table {
     pub(super) sql_sent_at: String,
     /// What is sent of a row.
     pub(super) payload: Payload,
+    /// Columns for the sink: as it names them, and as they are called.
+    pub(super) for_sink: Vec<(String, String)>,
     /// The division into cells that the parameters ask for.
     pub(super) layout: Layout,
     /// Rows of one batch at most.
@@ -110,6 +118,13 @@ impl Wanted {
             id: params.columns.id.clone(),
             sent_at: params.columns.sent_at.clone(),
             payload: params.columns.payload.clone(),
+            for_sink: params.columns_read(),
+            hidden: [&params.columns.url, &params.columns.secret]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
+            has_text: params.has_text(),
             batch_size: params.batch_size.max(1),
             buckets: params.buckets.max(1),
         }
@@ -177,12 +192,18 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             table: name,
         });
     }
+    let mut for_sink = Vec::new();
+    for column in &wanted.for_sink {
+        for_sink.push((column.clone(), find(column)?.name.clone()));
+    }
     let payload = match &wanted.payload {
+        _ if wanted.has_text => Payload::Fields(Vec::new()),
         Some(column) => Payload::Column(find(column)?.name.clone()),
         None => {
+            let hidden = |name: &str| wanted.hidden.iter().any(|h| h.eq_ignore_ascii_case(name));
             let others = columns
                 .iter()
-                .filter(|c| c.name != id.name && c.name != sent_at.name);
+                .filter(|c| c.name != id.name && c.name != sent_at.name && !hidden(&c.name));
             Payload::Fields(others.map(|c| c.name.clone()).collect())
         }
     };
@@ -197,6 +218,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         payload,
+        for_sink,
         layout: if holds_integers(id) {
             Layout::Range(wanted.batch_size)
         } else {
