@@ -101,7 +101,7 @@ mod signals;
 mod sim;
 pub mod telemetry;
 #[cfg(feature = "log")]
-#[doc(hidden)]
+#[doc(hidden)] // for the command and the stock jobs
 pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -143,7 +143,7 @@ pub mod lock {
 #[doc(inline)]
 pub use watchkeeper_lock::fence;
 // Other names of what stands in `lock`, and what the commands and the stock jobs are built on as the worker is.
-#[doc(hidden)]
+#[doc(hidden)] // for the stock jobs and the command
 pub use watchkeeper_lock::{
     backoff, chance, clock, election, files, finding, hash, human, keeper, latest, lease, node,
     owned, secret, sim_clock, spawn, term,

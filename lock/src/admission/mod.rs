@@ -37,7 +37,7 @@ use futures_util::{
 
 #[doc(hidden)] // for the command `doctor` and tests
 pub use at_once::{NotAdmitted, Place, admit_at_once, places};
-#[doc(hidden)]
+#[doc(hidden)] // for the commands
 pub use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 

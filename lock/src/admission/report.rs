@@ -116,7 +116,7 @@ impl fmt::Display for AdmissionState {
 }
 
 /// Rounded up: what is said must have come true.
-#[doc(hidden)]
+#[doc(hidden)] // for the commands
 pub fn whole_seconds(left: Duration) -> Duration {
     Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
 }

@@ -139,7 +139,7 @@ impl Fitness {
     }
 
     /// When the last freeze of this process was noticed to be over; the start of the clock when there was none.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn thawed(&self) -> Moment {
         Moment::from_boot(Duration::from_nanos(self.0.thawed.load(Ordering::SeqCst)))
     }

@@ -56,7 +56,7 @@ use std::{
 
 pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse, TakesBack};
 pub use shared::{LetGo, SharedLease};
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use stop_policy::StopPolicy;
 pub use stop_policy::Unstoppable;
 pub use verify::VerifyError;
@@ -289,7 +289,7 @@ impl LeaseView {
     }
 
     /// Waits until anything about the lease changes: work ended, cordon, loss.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn work_changed(&self) {
         let mut news = self.news();
         if self.work_in_flight() > 0 {
@@ -448,7 +448,7 @@ impl LeaseView {
         self.span(|s| s.stop_policy)
     }
 
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn set_stop_policy(&self, stop_policy: StopPolicy) {
         self.span(|s| s.stop_policy = stop_policy);
         self.tell_keeper();
@@ -469,7 +469,7 @@ impl LeaseView {
     }
 
     /// The last deadline, also when the lease is over.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn deadline(&self) -> Moment {
         self.span(|s| s.valid_until)
     }
@@ -504,7 +504,7 @@ impl LeaseView {
     }
 
     /// Carries out a successful extension. A lost lease stays lost, and a deadline that has passed is not moved.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the tests
     pub fn extended(&self, now: Moment, valid_until: Moment, margin: isize) -> bool {
         self.span(|s| {
             if s.loss.is_some() || now >= s.valid_until {

@@ -34,7 +34,7 @@ impl fmt::Display for Unstoppable {
 
 /// What the keeper has to know of the work under a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub struct StopPolicy {
     /// How long cancelled work may take; that of the lock service unless set.
     pub grace: Option<Duration>,

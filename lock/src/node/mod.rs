@@ -86,14 +86,14 @@ mod op;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker and the tests
 pub mod rules;
 #[doc(hidden)] // for the worker
 pub mod scoped;
 mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub mod tag;
 
 pub use error::NodeError;
@@ -109,16 +109,16 @@ pub use refusal::Refusal;
 pub use servers::Servers;
 
 /// Documents of one directory that are known of one node at most: the first in the order of their names.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub const MOST_NAMES: usize = 64_000;
 
 /// Documents that [`Op::Living`] tells of at most.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub const MOST_LIVING: usize = 10_000;
 
 /// Stands for documents of these revisions, whichever comes first. Revisions of different documents begin at different times:
 /// one that takes the place of another changes the sum.
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 #[must_use]
 pub fn sum_of(revisions: impl IntoIterator<Item = u64>) -> u64 {
     // Half of what Lua counts exactly, so that no addition is beyond that.
@@ -363,7 +363,7 @@ impl View {
     }
 
     /// The holder it shows: by the node's clock; observed, also a record's owner whose time is up by that clock.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {
         let recorded = self
             .owner

@@ -37,7 +37,7 @@ pub(crate) use wait_queue::Waiter;
 
 /// Rules that tests switch off, to show that the simulation notices.
 #[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 pub mod mutants {
     use std::cell::Cell;
 
