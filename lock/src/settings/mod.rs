@@ -50,8 +50,7 @@ pub struct LockSettings {
     pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
-    /// How long a released lock remembers what was settled. That of a job remembers its ticks for 400
-    /// days at least.
+    /// How long a released lock keeps what its holders left for their successors.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,
     /// How often a Redis server is asked whether it still remembers what it has voted.
@@ -194,8 +193,8 @@ impl LockSettings {
         self.check_backend(found);
     }
 
-    /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
-    /// their own.
+    /// The rules between a ttl and the other times, each with its sentence. `key` is the name of the setting, because a
+    /// caller may have a ttl of its own.
     #[doc(hidden)] // for the worker
     pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
         if ttl.is_zero() {
@@ -282,7 +281,7 @@ impl LockSettings {
         }
     }
 
-    /// The key to change: a min_validity that is not set follows the ttl, and a job has to fit the one that is set.
+    /// The setting to change: a min_validity that is not set follows the ttl, and another ttl has to fit a set one.
     fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
         if self.min_validity.is_some() && ttl == "ttl" {
             "min_validity"
