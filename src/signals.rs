@@ -43,7 +43,7 @@ pub(crate) struct Signals {
     _listener: Listener,
 }
 
-/// One that listens.
+/// A receiver of signals.
 struct Listener;
 
 /// Those who listen in this process, and whether the next signal ends it.

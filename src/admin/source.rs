@@ -50,7 +50,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Whether this replica is able to do its part: not draining, fit, and a store was reached once. Must not wait.
     ///
     /// # Errors
-    /// What is in the way: `NAME: WHY`, of which the name is shown to everybody, or a sentence for everybody.
+    /// What is in the way: `NAME: WHY`, of which the name is shown to every client, or a sentence for every client.
     fn ready(&self) -> Result<(), String>;
 
     /// Whether this replica leads `job` now; `None` when it does not know the job. Must not wait.

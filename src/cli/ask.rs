@@ -129,7 +129,7 @@ pub(super) fn nobody_was_here(config: &Config) -> bool {
     unreachable(config).is_some()
 }
 
-/// Where nobody was, a view is empty in JSON, and fails with the reason.
+/// Where no process has been, a view is empty in JSON, and fails with the reason.
 pub(super) fn refuse_nowhere(
     config: &Config,
     json: bool,

@@ -27,7 +27,7 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
 }
 
 /// As [`load`], but does not ask whether the parameters of jobs fit: for commands that ask or order something of a fleet,
-/// whose jobs run elsewhere. A folder or program that is missing on this machine keeps no one from them.
+/// whose jobs run elsewhere. A folder or program that is missing on this machine stops none of these commands.
 ///
 /// # Errors
 /// As [`load`].

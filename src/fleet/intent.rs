@@ -7,9 +7,9 @@
 //! # Invariants
 //! - I1 What is said later wins, whatever the clocks say: its revision is larger than any that was read before.
 //!   (what_is_said_later_wins)
-//! - I2 Of two things said at one time one wins, the same for everybody.    (one_of_two_said_at_a_time_wins)
+//! - I2 Of two things said at one time one wins, the same on every replica. (one_of_two_said_at_a_time_wins)
 //! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
-//! - I4 Outstanding triggers are bounded, per job and per fleet, for who asks and for who reads.
+//! - I4 Outstanding triggers are bounded, per job and per fleet, for the client that asks and the replica that reads.
 //!   (triggers_are_refused_from_the_limit_on, a_replica_reads_of_too_many_triggers_the_first_of_each_job)
 //! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
 //!   (what_is_said_to_be_withdrawn_never_runs, a_withdrawn_trigger_that_comes_back_does_not_run)
@@ -43,7 +43,7 @@ pub(crate) const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// How long it can be read what became of a trigger, and how long a resignation or a drain is asked for.
 pub(crate) const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Triggers of one job that may be asked for and not ended: who asks for more is refused.
+/// Triggers of one job that may be asked for and not ended: a request for more is refused.
 pub(crate) const MOST_TRIGGERS_OF_JOB: usize = 100;
 /// The same for all jobs of a fleet.
 pub(crate) const MOST_TRIGGERS: usize = 1_000;
@@ -164,8 +164,8 @@ pub(crate) enum Intent {
     Drain(Drain),
 }
 
-/// The next revision of a document: larger than `read`, the largest that was read, and not the one that anybody else makes of
-/// the same, but for a chance of one in 65,536.
+/// The next revision of a document: larger than `read`, the largest that was read, and different from the one that another
+/// replica makes of the same `read`, but for a chance of one in 65,536.
 #[must_use]
 pub(crate) fn next_revision(read: Option<u64>, chance: u16) -> u64 {
     let change = read.unwrap_or(0) >> CHANCE_BITS;

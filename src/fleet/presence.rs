@@ -91,7 +91,7 @@ pub(crate) struct Presence {
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeWatch {
-    /// The nomination on the node: the same for everybody, whatever they call the node.
+    /// The nomination on the node: the same for every replica, whatever name it has for the node.
     pub nomination: String,
     /// Until when, by the fleet's time.
     pub until: Timestamp,

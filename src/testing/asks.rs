@@ -62,7 +62,7 @@ impl Fleet {
             .await;
     }
 
-    /// Asks the leader of the job to hand over, to this replica or to anyone, and waits for its successor, for ten seconds
+    /// Asks the leader of the job to hand over, to this replica or to any, and waits for its successor, for ten seconds
     /// at most.
     ///
     /// # Panics

@@ -683,7 +683,7 @@ impl OneNode<'_> {
                 needed = knowledge::enough(nodes),
                 tokens_from = merged.counter.0,
                 "too few other nodes remember: tokens go on from there, and what was due before counts as decided, \
-                 although nobody knows how"
+                 although it is unknown how"
             );
         }
         done

@@ -94,7 +94,7 @@ impl fmt::Display for AdmissionState {
                 "votes, for a fleet that was given its nodes by other addresses: lost memory does not come back",
             ),
             Self::Watched { left: None } => {
-                f.write_str("has lost its memory or is new, and nobody watches it yet")
+                f.write_str("has lost its memory or is new, and no program watches it yet")
             }
             Self::Watched { left: Some(left) } => {
                 let left = Span(whole_seconds(*left));

@@ -593,7 +593,7 @@ impl Picture {
 
     /// The nodes that a founding waits for: they do not answer, or are of another fleet. None where there is something to go on.
     pub(crate) fn waits_for(&self) -> Vec<usize> {
-        // Where whoever answers has its memory, or none does, nothing speaks for a founding: the others are out of reach.
+        // Where every node that answers has its memory, or none answers, nothing speaks for a founding: the others are out of reach.
         let lost = |s: &Shown| s.kind != Kind::Silent && !s.is_member();
         if self.present.is_some() || self.target.is_some() || !self.seen.iter().any(lost) {
             return Vec::new();

@@ -9,7 +9,7 @@
 //!   that for a silent node.                                            (candidates_of_one_process_bid_in_turn)
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
-//! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
+//! - A candidate that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
 //! - E5 While too few nodes vote a candidate asks them once in a ttl, and goes on as soon as enough do.
 //!   (while_too_few_nodes_vote_candidates_ask_once_in_a_ttl)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.

@@ -64,7 +64,7 @@ impl ReleaseListeners {
         }
     }
 
-    /// Whether anybody listens to the key.
+    /// Whether any waiter listens to the key.
     pub(crate) fn any(&self, key: &str) -> bool {
         self.all().contains_key(key)
     }

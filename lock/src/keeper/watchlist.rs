@@ -587,7 +587,7 @@ mod tests {
         list.saw(&[held("b", "x", 300)], at(1_001));
         assert_eq!(next(), at(2_200));
 
-        // Its holder is gone, most likely: that is looked at whoever watches it.
+        // Its holder is gone, most likely: that is looked at whatever watches it.
         others.store(true, Ordering::SeqCst);
         list.saw(&[run_out("a", "x")], at(4_000));
         assert!(next() < at(6_500));

@@ -316,7 +316,7 @@ impl LeaseView {
         self.0.work.load(Ordering::SeqCst)
     }
 
-    /// Why nothing new may start under this lease, although it is still held and renewed: the replica or the job is
+    /// Why nothing new may start under this lease, although it is still held and renewed: the process or the work is
     /// unfit, and the work under way is to stop. Final for this lease.
     #[doc(hidden)] // for the worker
     #[must_use]
@@ -393,7 +393,7 @@ impl LeaseView {
         }
     }
 
-    /// As [`LeaseView::closing`], by what is told alone: for whoever looks at the deadline by itself. Cancel-safe.
+    /// As [`LeaseView::closing`], by what is told alone: for a caller that checks the deadline itself. Cancel-safe.
     #[doc(hidden)] // for the worker
     pub async fn told_to_close(&self) {
         let mut news = self.news();
@@ -625,7 +625,7 @@ impl Lease {
 
     fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
         if !std::mem::replace(&mut self.handed_back, true) {
-            // The return first: a keeper that saw the lease ended before would release it without knowing who waits for
+            // The return first: a keeper that saw the lease ended before would release it without knowing which caller waits for
             // the report. Belief ends before anything is released, here or where the keeper reads this.
             // A keeper that is gone has nothing left to release with; the lease expires by itself.
             self.view.0.keeper.send(Note::Back(Returned {

@@ -62,7 +62,7 @@
 //!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no
 //!   client an owner.
 //! - S0 A release is kept for as long as its sender says.
-//! - S1 `Sweep` judges in the step that deletes, and by the clock deletes releases, what names nobody, and claims alone.
+//! - S1 `Sweep` judges in the step that deletes, and by the clock deletes only releases, rows without an owner, and claims.
 //! - S2 `Forget` compares what was watched.
 //! - W1 Whatever takes the place of a record keeps it told that clients wait.
 //! - W3 A refusal tells it so in the same step.

@@ -465,7 +465,7 @@ pub(super) mod tests {
         let broken = observed([broken(), broken(), free()]);
         assert_eq!(broken.state, LockState::Broken);
 
-        // Over for everybody, or never had by a majority, or its keys decide.
+        // Over on every node, or never had by a majority, or its keys decide.
         let released = observed([living(), record("o", true), living()]);
         assert_eq!((released.state, released.nodes), (LockState::Released, 0));
         let left = observed([living(), free(), free()]);

@@ -359,7 +359,7 @@ fn job<'a>(
         .filter(|(_, j)| j.last_tick.is_some())
         .max_by_key(|(p, j)| (j.last_tick, j.last_outcome.is_some(), p.written_at, &p.id));
     let last = last.or(speaker);
-    // The latest end that anybody tells of; without times, what is told with the latest tick.
+    // The latest end that any replica tells of; without times, what is told with the latest tick.
     let ended = reports.iter().filter(|(_, j)| j.last_ended.is_some());
     let ended = ended.max_by_key(|(p, j)| (j.last_ended, p.written_at, &p.id));
     let next = word.and_then(|(_, j)| j.next_tick).or_else(|| {
@@ -458,7 +458,7 @@ fn led<'a>(
             Led::By(leader, word)
         }
         Reading::Nobody { forgotten } => {
-            // Nodes that have forgotten a leader cannot say that there is none, while he may believe in his lease.
+            // Nodes that have forgotten a leader cannot say that there is none, while that leader may believe in its lease.
             match *forgotten && reports.iter().any(|word| leads_still(word, now)) {
                 true => Led::Unknown,
                 false => Led::Nobody,

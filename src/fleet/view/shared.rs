@@ -25,7 +25,7 @@ use crate::{
     lock::{LockError, Locks},
 };
 
-/// Up to so many jobs are read anew for everybody who asks: one call per node.
+/// Up to so many jobs are read anew for each request: one call per node.
 const FEW: usize = PAGE;
 
 /// The records of more are read so often at most, and at most a tenth of the time.

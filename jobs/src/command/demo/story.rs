@@ -296,7 +296,7 @@ impl Story {
             .filter(|_| self.plot.pending.is_none())
         {
             Some(leader) => self.strike(verb, leader),
-            None => self.stage.say("nobody leads just now"),
+            None => self.stage.say("no replica leads just now"),
         }
     }
 

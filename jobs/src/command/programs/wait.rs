@@ -320,7 +320,7 @@ async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
 fn taken(what: &str, who: Option<&HolderStatus>) -> String {
     // What others wrote stays within it.
     let who = who.map(|who| terminal::cell(&who.to_string()));
-    let who = who.as_deref().unwrap_or("somebody else");
+    let who = who.as_deref().unwrap_or("another process");
     format!("the {what} is held by {who}; nothing was run")
 }
 
@@ -338,8 +338,8 @@ impl NotHeld {
             Self::Orphaned(rest) => {
                 let seconds = rest.as_secs() + 1;
                 voice.mention(&format_args!(
-                    "the {what} was not released by its last holder, who has gone: it is free for whoever watches it for \
-                     another {seconds}s (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
+                    "the {what} was not released by its last holder, who has gone: a process that watches it for another \
+                     {seconds}s gets it (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
                 ));
                 not_held
             }
@@ -486,7 +486,7 @@ mod tests {
         }
         assert_eq!(
             taken("lock x", None),
-            "the lock x is held by somebody else; nothing was run"
+            "the lock x is held by another process; nothing was run"
         );
     }
 }

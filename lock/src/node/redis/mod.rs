@@ -76,7 +76,7 @@
 //!
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
-//! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
+//! it is asked again in the background, and costs the others nothing. A server that refuses what was asked stays up: full
 //! memory (`OOM`) refuses new locks, while those that are held are still extended and released: after a script's first write
 //! Redis lets the others pass, so a script that is told `OOM` begins with one that is always allowed and changes nothing. None is
 //! a vote.

@@ -92,7 +92,7 @@ impl Alone {
         matches!(&*self.state(), State::Here(..))
     }
 
-    /// Takes it from its sender, who is woken at its end.
+    /// Takes it from its sender, which is woken at its end.
     pub(super) fn take(&self) -> Option<Carried> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, State::Over(None)) {
