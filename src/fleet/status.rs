@@ -17,6 +17,20 @@
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says, and a lock may change hands while this is read.
 //! Who may act is decided by leases alone.
+//!
+//! # Example
+//! ```
+//! use watchkeeper::fleet::status::FleetStatus;
+//!
+//! /// Jobs without a leader; a job whose leader is not known is not one of them.
+//! fn leaderless(fleet: &FleetStatus) -> Vec<&str> {
+//!     let led = fleet.jobs.iter().filter(|job| job.coordination == "leader");
+//!     let without = led.filter(|job| job.leader_known && job.leader.is_none());
+//!     without.map(|job| job.name.as_str()).collect()
+//! }
+//! // In production `Fleet::connect(&config).await?.status().await?`.
+//! assert!(leaderless(&FleetStatus::default()).is_empty());
+//! ```
 
 use std::fmt;
 

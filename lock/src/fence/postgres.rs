@@ -6,13 +6,17 @@
 //! # Table form
 //! [`CREATE_TABLE`] once, [`CHECK`] as the first statement of every transaction that writes to the resource:
 //!
-//! ```ignore
+//! ```no_run
+//! # use watchkeeper_lock::{fence::{self, Fence}, lease::Lease};
+//! # async fn withdraw(client: &mut tokio_postgres::Client, lease: &Lease) -> Result<(), Box<dyn std::error::Error>> {
 //! let fence = Fence::new("account:7", lease.token())?;
 //! let tx = client.transaction().await?;
 //! let rows = tx.execute(fence::postgres::CHECK, &[&fence.resource(), &fence.token()]).await?;
 //! fence.accepted(rows)?; // an early return drops `tx`, which rolls back
 //! tx.execute("UPDATE account SET balance = balance - 10 WHERE id = 7", &[]).await?;
 //! tx.commit().await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! First, because it locks the resource's row to the end of the transaction: until then no other writer of the

@@ -68,6 +68,22 @@
 //! - W3 A refusal tells it so in the same step.
 //! - W4 `Forget`, and `Break` with `now`, are announced where a client waits.
 //! - W6 So is a release, and only there.
+//!
+//! # Example
+//! ```
+//! use std::sync::Arc;
+//! use watchkeeper_lock::{Locks, clock::Clock, node::{Node, memory::MemoryNode}};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Three nodes are one lock service: a lease needs two of them.
+//! let node = |name| Arc::new(MemoryNode::new(name, Clock::system())) as Arc<dyn Node>;
+//! let locks = Locks::over(["a", "b", "c"].map(node).to_vec()).start()?;
+//! let lease = locks.lock("report").acquire().await?;
+//! assert!(lease.is_held());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

@@ -1,4 +1,15 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
+//!
+//! # Example
+//! ```
+//! use watchkeeper_lock::{DurationExt, settings::{Backend, LockSettings}};
+//!
+//! let nodes = ["redis://lock-a:6379", "redis://lock-b:6379", "redis://lock-c:6379"];
+//! // What has no method here is a field.
+//! let settings = LockSettings { skew: 1.secs(), ..LockSettings::redis(nodes).ttl(5.secs()) };
+//! assert_eq!(settings.backend, Backend::Redis);
+//! // `Locks::open(&settings, "shop")?.start()?` opens the store.
+//! ```
 
 mod constructors;
 mod fleet;
