@@ -96,7 +96,7 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
-        .route("/api/v1/jobs/{job}/{order}", post(orders::order))
+        .route("/api/v1/jobs/{job}/{command}", post(orders::order))
         .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
         .route("/api/v1/triggers", get(triggers))
         .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))

@@ -71,7 +71,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Why they cannot be read now.
     async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String>;
 
-    /// Wishes that a trigger does not start.
+    /// Asks that a trigger does not start.
     ///
     /// # Errors
     /// [`OrderError`]; [`OrderError::NotPossible`] when it has started.

@@ -1,7 +1,7 @@
 //! Asks a fleet, for the commands, the status page and programs of users alike.
 //!
 //! # Invariants
-//! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! - An intent is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
 //! - What is written is never said to have failed, whatever happens to the store after it.
 //!   (what_is_written_is_never_said_to_have_failed)
 //! - A store that is busy, or out of reach, for a moment costs no answer.    (a_wish_waits_for_a_store_that_is_busy)

@@ -14,7 +14,7 @@
 //! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
 //!   (what_is_said_to_be_withdrawn_never_runs, a_withdrawn_trigger_that_comes_back_does_not_run)
 //! # When things fail
-//! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
+//! An intent carries a command: the job's leader decides what the job does, and writes it into its ledger. A trigger is started once
 //! because the ledger knows its id, whatever becomes of its document.
 
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct Pause {
     pub at: Timestamp,
 }
 
-/// A wish for one run of a job, and what became of it.
+/// An intent for one run of a job, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trigger {
@@ -85,7 +85,7 @@ pub struct Trigger {
     pub given: TriggerParams,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
-    /// Who wishes that it does not start; empty where it is still wished for.
+    /// Who asks that it does not start; empty where it is still to start.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub withdrawn_by: String,
     /// What became of it. News: whether it was started the ledger knows.
@@ -120,7 +120,7 @@ pub enum TriggerState {
     Ended = 5,
 }
 
-/// A wish that a job's leader gives up its term.
+/// An intent that a job's leader gives up its term.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resign {
@@ -138,7 +138,7 @@ pub(crate) struct Resign {
     pub between_runs: bool,
 }
 
-/// A wish that a replica ends its work, hands over what it leads, and goes. It names one process: a replica that has its name later
+/// An intent that a replica ends its work, hands over what it leads, and goes. It names one process: a replica that has its name later
 /// is another one.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -225,7 +225,7 @@ impl Intent {
     pub(crate) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         let (since, lifetime) = match self {
             Self::Pause(_) => return Some(LIFETIME),
-            // A copy of the wish may outlive this news, and come back: the ledger knows its id, also where it was
+            // A copy of the intent may outlive this news, and come back: the ledger knows its id, also where it was
             // withdrawn.
             Self::Trigger(trigger) => match trigger.ended {
                 Some(ended) => (ended, NEWS_LIFETIME),

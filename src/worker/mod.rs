@@ -289,7 +289,7 @@ impl Worker {
         load(&self.load_options()).map_err(Error::Config)
     }
 
-    /// The same for a command that asks or orders something of a fleet: whether the parameters of jobs fit this machine is not
+    /// The same for a command that asks something of a fleet: whether the parameters of jobs fit this machine is not
     /// looked at.
     ///
     /// # Errors

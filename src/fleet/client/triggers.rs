@@ -217,7 +217,7 @@ impl Fleet {
         Ok(found)
     }
 
-    /// Wishes that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
+    /// Asks that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
     /// most; answers with what is known then. Whether it has started the ledger of its job knows: a leader that has written
     /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
     /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them.
