@@ -6,7 +6,7 @@
 //! **Work that cannot be stopped ends the process.** A run that goes on when its lease is about to end is told to stop,
 //! then dropped at its next `.await`. Code that blocks a thread can be neither told nor dropped: the process logs it and
 //! calls [`std::process::abort`] shortly before the lease ends, because another replica is about to begin the same work.
-//! [`lock::LocksBuilder::on_unstoppable`] changes that for those who use the locks alone.
+//! [`lock::LocksBuilder::on_unstoppable`] changes that for programs that use the locks alone.
 //!
 //! # Promised
 //! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate. Wall

@@ -46,7 +46,7 @@ pub(crate) struct Signals {
 /// A receiver of signals.
 struct Listener;
 
-/// Those who listen in this process, and whether the next signal ends it.
+/// The receivers in this process, and whether the next signal ends it.
 struct Listeners {
     many: usize,
     asked: Option<Arc<AtomicBool>>,

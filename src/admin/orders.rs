@@ -34,7 +34,7 @@ const TURN: Duration = Duration::from_secs(1);
 struct Words {
     /// Why a job is paused.
     reason: String,
-    /// Who is to lead next.
+    /// The replica that is to lead next.
     to: Option<String>,
     /// What a run is given besides the configuration.
     params: Map<String, Value>,

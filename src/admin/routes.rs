@@ -161,7 +161,7 @@ fn refused(refusal: Refusal, looking: bool) -> Response {
     answer
 }
 
-/// Where the page sends those who have the token: a browser keeps what it was given for this address.
+/// Where the page sends clients that have the token: a browser keeps what it was given for this address.
 async fn login() -> Redirect {
     Redirect::to("/")
 }

@@ -111,7 +111,7 @@ pub(crate) enum Order {
 pub(crate) struct Done {
     /// What is known of it, as the commands print it with `--json`.
     pub answer: serde_json::Value,
-    /// Whether those whom it concerns have heard of it.
+    /// Whether the replicas that it concerns have heard of it.
     pub heard: bool,
 }
 

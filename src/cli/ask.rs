@@ -14,7 +14,7 @@ use crate::{
     worker::connect::unreachable,
 };
 
-/// A view of the store takes at most this long, and a command waits so long for those whom it concerns.
+/// A view of the store takes at most this long, and a command waits so long for the replicas that it concerns.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a question may take.

@@ -56,7 +56,7 @@ const PASSING: Duration = Duration::from_millis(1_500);
 ///
 /// # Cancellation
 /// Every method may be dropped at any point. What it had begun to write may be asked for then, as after a
-/// [`FleetError::Doubtful`]; nothing is taken back. Waiting for those whom it concerns is for the caller alone.
+/// [`FleetError::Doubtful`]; nothing is taken back. Waiting for the replicas that it concerns is for the caller alone.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     locks: Locks,
@@ -238,7 +238,7 @@ impl Fleet {
         clock.now() < until
     }
 
-    /// Until when replicas are waited for whom something concerns.
+    /// Until when the call waits for the replicas that something concerns.
     fn patience(&self, limit: Duration) -> Moment {
         (self.locks.clock().now() + limit).min(self.enough)
     }

@@ -51,7 +51,7 @@ pub(crate) const MOST_TRIGGERS: usize = 1_000;
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
 
-/// Bits of a revision that chance decides, so that two people who read the same do not write the same.
+/// Bits of a revision that chance decides, so that two clients that read the same do not write the same.
 const CHANCE_BITS: u32 = 16;
 
 /// Whether a job is paused.
@@ -62,7 +62,7 @@ pub(crate) struct Pause {
     pub job: String,
     /// Nothing of it starts.
     pub paused: bool,
-    /// Why, in the words of who asked for it; empty when nothing was said.
+    /// Why, in the words of the operator; empty when nothing was said.
     pub reason: String,
     /// Who asked for it.
     pub by: String,

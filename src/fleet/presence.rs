@@ -5,7 +5,7 @@
 //!   every other replica looks at it again and again, and at rest that look costs a number for the whole directory.
 //! - `detail/ID/…` are pages: of what it is to its jobs where that is no candidate at rest (`standings`), of their definitions
 //!   (`facts`), of ticks and runs (`runs`), and its summary uncut (`head`). Each is written when it changes. Replicas read the
-//!   standings that moved; only who shows a fleet reads the others.
+//!   standings that moved; only a program that shows a fleet reads the others.
 //!
 //! [`teller::Teller`] decides what is written, [`roster::Roster`] what is read.
 

@@ -26,7 +26,7 @@ enum Leave {
     Now,
     /// Not yet.
     Wait,
-    /// It stays, and says so: those who stand back need not any more.
+    /// It stays, and says so: replicas that stand back need not any more.
     Stay,
 }
 

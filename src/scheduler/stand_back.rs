@@ -156,7 +156,7 @@ impl Engine {
                 () = pass.over() => {}
                 () = self.successor.there() => {}
                 () = ctx.place.definitions.changed(seen) => {}
-                // Who was led last is asked of the nodes.
+                // The nodes say under which definition the job was led last.
                 () = ctx.clock.sleep(INTERVAL) => {}
             }
         }

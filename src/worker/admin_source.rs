@@ -27,7 +27,7 @@ use crate::{
     worker::{given, token},
 };
 
-/// How long an answer waits for those whom it concerns.
+/// How long an answer waits for the replicas that it concerns.
 const HEARD: Duration = Duration::from_millis(2_500);
 /// Nothing is written later than this after a command came: the server gives up an answer after 5 s, and what is written is
 /// answered as that. With the time that a command waits for its turn, and for the replicas that it concerns.

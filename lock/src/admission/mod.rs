@@ -5,7 +5,7 @@
 //! is told what the others know, and admitted (`node::guard` has the node's side). Every process does this
 //! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
 //!
-//! What to do next is decided in `candidate`, who the nodes of the fleet are in `roster`, what a node must be told in
+//! What to do next is decided in `candidate`, which nodes the fleet has in `roster`, what a node must be told in
 //! `knowledge`. Here the calls are made.
 //!
 //! # When things fail    A node that does not answer is asked again, as long as the process lives. Nothing here votes.

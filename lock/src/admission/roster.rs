@@ -1,4 +1,4 @@
-//! Who the nodes of a fleet are: what is written on them, and what a program makes of it. Pure.
+//! Which nodes a fleet has: what is written on them, and what a program makes of it. Pure.
 //!
 //! Programs that are told different nodes, or whose addresses lead to different ones, must not both find a majority. So each
 //! node keeps an *identity*, which is lost with its memory, and the *roster*: the identities of all nodes of its fleet. Votes count

@@ -56,7 +56,7 @@
 //! - N8 `seq` must grow. Where a plain key stands, nothing is taken, kept or broken but what its value is the owner of.
 //! - N9 A row names its owner only in the incarnation (`inc`) it was written under. Its counter and its body count on.
 //! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back: also where others watch it,
-//!   for those who try once and leave while a holder is shown. A foreign key is never touched.
+//!   for clients that try once and leave while a holder is shown. A foreign key is never touched.
 //! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`, `Break`, `Forget`) only while the marker names its
 //!   present incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
 //!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no

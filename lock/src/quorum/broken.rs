@@ -78,7 +78,7 @@ impl BreakReport {
         matches!(self.outcome(), Broken::Final | Broken::Gone)
     }
 
-    /// Whether a majority has released it in the holder's name, or has a new holder, who had watched it by then.
+    /// Whether a majority has released it in the holder's name, or has a new holder, which had watched it by then.
     #[must_use]
     pub fn is_released(&self) -> bool {
         let votes = self.released.iter().flatten();

@@ -8,7 +8,7 @@
 //! - On a link of callers a call is under way alone, unless the node is far or much is waiting: what joins a call costs
 //!   less than a call. What several senders are answered is awaited by all before the next leaves.
 //!   (what_is_asked_while_a_call_is_under_way_leaves_in_one)
-//! - No call of several callers grows so large that a near node and those who ask it wait for each other.
+//! - No call of several callers grows so large that a near node and its callers wait for each other.
 //!   (what_many_ask_of_a_near_node_leaves_in_calls_of_some)
 //! - A call that its sender carries is carried on by the pump as soon as others wait behind it, its time is up or its sender
 //!   has gone: a caller that forgets a future holds up no other. (a_call_whose_sender_does_not_look_holds_up_nobody)
@@ -447,7 +447,7 @@ impl Link {
         let Some(callers) = &self.0.callers else {
             return lane.calls < IN_FLIGHT;
         };
-        // Who is answered just now may have more to ask.
+        // A caller that is answered just now may have more to ask.
         !callers.crowd.gathers_now()
             && match lane.calls {
                 0 => true,

@@ -57,7 +57,7 @@ pub struct LockSettings {
     /// How far a node's civil time may be off before it is reported.
     #[serde(with = "crate::human::duration")]
     pub skew: Duration,
-    /// Who ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
+    /// What ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
     pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
@@ -153,7 +153,7 @@ impl LockSettings {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
-    /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
+    /// What ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
     /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
     #[doc(hidden)] // for the worker

@@ -237,7 +237,7 @@ impl LockDetail {
 }
 
 impl NodeLock {
-    /// The owner that may believe to hold it, as far as this node shows: the value in the key, or the record's owner who is watched.
+    /// The owner that may believe to hold it, as far as this node shows: the value in the key, or the record's owner that is watched.
     #[must_use]
     pub(crate) fn stands(&self) -> Option<&str> {
         let recorded = self.owner.as_deref().filter(|_| self.watched_ms.is_some());

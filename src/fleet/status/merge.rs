@@ -29,7 +29,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) records: BTreeMap<String, Reading>,
     /// The id of the replica that asks: of its own terms it knows by its own leases.
     pub(crate) me: Option<&'a str>,
-    /// Who was seen to lead, as far as the asker remembers.
+    /// The replica that was seen to lead, as far as the asker remembers.
     pub(crate) remembered: BTreeMap<String, LastSeen>,
 }
 
@@ -350,7 +350,7 @@ fn job<'a>(
         Led::Nobody => (None, None, true),
         Led::Unknown => (None, None, false),
     };
-    // Settings come from the leader, who acts by them; else from the replica that spoke last.
+    // Settings come from the leader, which acts by them; else from the replica that spoke last.
     let speaker = word.or(latest);
     let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
 
@@ -502,7 +502,7 @@ fn own_term((p, j): &Report<'_>, now: Timestamp) -> LeaderStatus {
     }
 }
 
-/// Who said last that it leads: the largest token counts, of what is told and what is remembered.
+/// The replica that said last that it leads: the largest token counts, of what is told and what is remembered.
 fn last_seen(
     reports: &[Report<'_>],
     remembered: Option<&LastSeen>,

@@ -119,7 +119,7 @@ type Compared = (String, bool);
 
 struct Request {
     link: u64,
-    /// The configuration of a caller who guards the node.
+    /// The configuration of a caller that guards the node.
     guard: Option<Compared>,
     call: Call,
     /// Where the answer goes, and when it arrives there. A duplicate has none.

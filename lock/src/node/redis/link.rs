@@ -211,7 +211,7 @@ impl Link {
         Ok((flight, request))
     }
 
-    /// Who is at the other end; waits for the first connection.
+    /// The server at the other end; waits for the first connection.
     pub(super) async fn identity(&self) -> Result<Identity, NodeError> {
         // It is made in two steps.
         let deadline = self.0.parts.clock.now() + self.0.parts.connect_limit * 2;
@@ -221,7 +221,7 @@ impl Link {
             .map(|line| line.identity.clone())
     }
 
-    /// Who was at the other end when the connection was made; `None` while there is none.
+    /// The server at the other end when the connection was made; `None` while there is none.
     pub(super) fn last_identity(&self) -> Option<Identity> {
         match &*self.0.status.borrow() {
             Status::Up(line) => Some(line.identity.clone()),

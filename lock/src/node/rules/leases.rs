@@ -444,7 +444,7 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Done)
     }
 
-    /// The mark of a release, which those who wait are told of.
+    /// The mark of a release, of which waiting clients are told.
     pub(super) fn let_go(
         &mut self,
         key: &str,

@@ -745,7 +745,7 @@ impl<R: Rows> Turn<'_, R> {
         self.rows.drop_row(key)
     }
 
-    /// Tells those who wait, if any does (W6).
+    /// Tells the clients that wait, if any does (W6).
     fn announce(&mut self, key: &str, entry: &Entry) -> Result<(), R::Error> {
         if entry.waits <= self.now {
             return Ok(());

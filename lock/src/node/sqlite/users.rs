@@ -1,4 +1,4 @@
-//! Who uses the file: a lock file beside it, and which file they use.
+//! The processes that use the file: a lock file beside it, and which file they use.
 //!
 //! Every process keeps a shared lock of the kernel on `.NAME.lock` for as long as it has the file open, also while it is
 //! stopped. A process that finds itself alone notes there which file, log and shared memory it uses; a later process must find

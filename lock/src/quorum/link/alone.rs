@@ -116,7 +116,7 @@ impl Alone {
     }
 }
 
-/// What the pump has taken from its sender, who hears also of a pump that is gone.
+/// What the pump has taken from its sender, which also hears of a pump that is gone.
 pub(super) struct Adopted(pub(super) Arc<Alone>);
 
 impl Drop for Adopted {
