@@ -61,7 +61,7 @@ use output::print;
 
 pub use self::args::{Command, Global};
 // A program takes a `Command` as a whole, and says nothing of the options of each. `watchkeeper` has tables and stores as well.
-#[doc(hidden)]
+#[doc(hidden)] // a program takes a `Command` as a whole
 pub use self::{
     args::Overrides,
     doctor::DoctorArgs,

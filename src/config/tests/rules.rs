@@ -502,7 +502,7 @@ fn every_address_that_others_reach_is_told() {
         assert_eq!(open, told && cfg!(feature = "admin"), "{listen}: {lines:?}");
     }
     let line = problem("admin.trusted_proxies = [\"0.0.0.0/0\"]");
-    assert!(line.contains("everybody is believed"), "{line}");
+    assert!(line.contains("every client counts as a proxy"), "{line}");
     let line = problem("admin.hosts = [\"ok.example\", \"http://x/\"]");
     assert!(
         line.contains("admin.hosts[1]: \"http://x/\" is not the name"),

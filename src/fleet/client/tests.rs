@@ -124,7 +124,7 @@ async fn a_trigger_is_listed_followed_and_withdrawn() {
         (shown.by.as_str(), shown.params.as_slice()),
         ("ann", &["day".to_owned()][..])
     );
-    assert_eq!(shown.why, "nobody leads the job");
+    assert_eq!(shown.why, "no replica leads the job");
 
     let mut ended = first.clone();
     ended.state = TriggerState::Ended;
@@ -166,7 +166,7 @@ async fn a_leader_is_asked_to_resign_in_the_term_that_it_has() {
     store.tell(&replica()).await;
     let refused = store.hasty().resign("report", None, at_once).await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("nobody leads report"), "{refused}");
+    assert!(refused.contains("no replica leads report"), "{refused}");
     let lease = store.0.lock_key("job/report").acquire().await.unwrap();
     let client = store.client();
     let answer = client.resign("report", None, at_once).await.unwrap();

@@ -34,7 +34,7 @@ const SLACK: Duration = Duration::from_secs(3);
 /// whole ttl of it.
 pub(super) const BRIEFLY: Duration = Duration::from_millis(1);
 
-/// Until nodes that have not told for whom they keep locks are asked again.
+/// Until nodes that have not told for which fleet they keep locks are asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Pauses between attempts that met no holder.
@@ -60,7 +60,7 @@ pub(super) enum NotHeld {
 enum Verdict {
     /// A majority shows one holder.
     Held,
-    /// A majority answers, and it is free there: those who tried stood in each other's way.
+    /// A majority answers, and it is free there: programs that tried stood in each other's way.
     Split,
     /// No majority answers.
     Silence,
@@ -316,11 +316,11 @@ async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
     )
 }
 
-/// Who the lock is held by, in a sentence.
+/// Which process holds the lock, in a sentence.
 fn taken(what: &str, who: Option<&HolderStatus>) -> String {
     // What others wrote stays within it.
     let who = who.map(|who| terminal::cell(&who.to_string()));
-    let who = who.as_deref().unwrap_or("somebody else");
+    let who = who.as_deref().unwrap_or("another process");
     format!("the {what} is held by {who}; nothing was run")
 }
 
@@ -338,8 +338,8 @@ impl NotHeld {
             Self::Orphaned(rest) => {
                 let seconds = rest.as_secs() + 1;
                 voice.mention(&format_args!(
-                    "the {what} was not released by its last holder, who has gone: it is free for whoever watches it for \
-                     another {seconds}s (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
+                    "the {what} was not released by its last holder, who has gone: a process that watches it for another \
+                     {seconds}s gets it (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
                 ));
                 not_held
             }
@@ -486,7 +486,7 @@ mod tests {
         }
         assert_eq!(
             taken("lock x", None),
-            "the lock x is held by somebody else; nothing was run"
+            "the lock x is held by another process; nothing was run"
         );
     }
 }
