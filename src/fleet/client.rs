@@ -13,6 +13,8 @@ pub(crate) mod error;
 pub(crate) mod examine;
 pub(crate) mod handover;
 pub(crate) mod locks;
+#[cfg(feature = "admin")]
+pub(crate) mod page;
 pub(crate) mod pausing;
 pub(crate) mod refusals;
 pub(crate) mod runs;
@@ -63,6 +65,9 @@ pub struct Fleet {
     chance: Chance,
     /// What was read of replicas, for all clones: what is asked again and again is read as it moves.
     roster: Arc<tokio::sync::Mutex<Roster>>,
+    /// What readers of a page share beside it.
+    #[cfg(feature = "admin")]
+    shared: Arc<view::shared::SharedView>,
     by: String,
     /// What the configuration says of jobs.
     jobs: Arc<BTreeMap<String, Arc<Spec>>>,
@@ -83,6 +88,8 @@ impl Fleet {
             locks: locks.clone(),
             chance: locks.chance().clone(),
             roster: Arc::default(),
+            #[cfg(feature = "admin")]
+            shared: Arc::default(),
             by: by.into(),
             jobs: Arc::default(),
             last: Moment::NEVER,
@@ -122,12 +129,6 @@ impl Fleet {
             enough,
             ..self
         }
-    }
-
-    /// The same client with what another one has read of replicas, and reads.
-    #[cfg(feature = "admin")]
-    pub(crate) fn reading(self, roster: Arc<tokio::sync::Mutex<Roster>>) -> Self {
-        Self { roster, ..self }
     }
 
     /// The fleet's time.

@@ -13,7 +13,7 @@ use super::{
     error::FleetError,
 };
 use crate::{
-    job::shard::whole,
+    job::{Spec, shard::whole},
     lock::{LockError, Locks},
 };
 
@@ -109,6 +109,17 @@ impl Fleet {
             }
         }
         Ok(explain::together(job, told))
+    }
+
+    /// The same of a job of which no store tells yet.
+    #[cfg(feature = "cli")]
+    pub(crate) fn explain_unasked(
+        job: &str,
+        spec: &Spec,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Explanation, FleetError> {
+        explain::answer(job, Some(spec), Told::default(), at, now).map_err(FleetError::Unreadable)
     }
 
     async fn explain_one(

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -10,7 +9,6 @@ use super::{PAGE, Told, records};
 use crate::{
     clock::Moment,
     fleet::{
-        Fleet,
         intent::Pause,
         presence::{
             has_lock,
@@ -31,25 +29,15 @@ const FEW: usize = PAGE;
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// What all who look at one replica's page share.
+/// What all who look at one replica's page share, beside what was read of documents.
+#[derive(Debug, Default)]
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
-    /// What was read of documents, also by those who ask for something by the page.
-    roster: Arc<tokio::sync::Mutex<Roster>>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,
 }
 
-impl Default for SharedView {
-    fn default() -> Self {
-        Self {
-            records: tokio::sync::Mutex::default(),
-            roster: Arc::new(tokio::sync::Mutex::new(Roster::noting_jobs())),
-            merged: tokio::sync::Mutex::default(),
-        }
-    }
-}
-
+#[derive(Debug)]
 struct Last {
     records: BTreeMap<String, Reading>,
     /// When another reading is due.
@@ -57,22 +45,18 @@ struct Last {
 }
 
 impl SharedView {
-    /// A client that reads what moves of what this view has read.
-    pub(crate) fn client(&self, locks: &Locks, by: String) -> Fleet {
-        Fleet::over(locks, by).reading(self.roster.clone())
-    }
-
-    /// The fleet as the store tells it, and this replica as it is now: at least that.
+    /// The fleet as the store tells it, and this replica as it is now: at least that. `roster` notes which jobs move.
     pub(crate) async fn fleet(
         &self,
         locks: &Locks,
+        roster: &tokio::sync::Mutex<Roster>,
         me: Presence,
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let mut merged = self.merged.lock().await;
         let (heads, led) = {
-            let mut roster = self.roster.lock().await;
+            let mut roster = roster.lock().await;
             if roster.look(locks, Wanted::Jobs).await.is_err() {
                 // This replica can be told when nothing else can.
                 *roster = Roster::noting_jobs();
@@ -86,7 +70,7 @@ impl SharedView {
         } else {
             self.seldom(locks, &led, &blank).await?
         };
-        let mut roster = self.roster.lock().await;
+        let mut roster = roster.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         if !records.values().filter_map(Reading::tag).all(known) {
             let _ = roster.look(locks, Wanted::Jobs).await;
