@@ -30,9 +30,6 @@ use crate::{
 /// The layout known here.
 const LAYOUT: i64 = 5;
 
-/// The layout before it, which is brought to this one where no other process uses the file.
-const BEFORE: i64 = LAYOUT - 1;
-
 /// How a file that was taken back from a backup is called.
 pub(super) const EARLIER: &str = "it is a copy of an earlier time";
 
@@ -84,6 +81,11 @@ const TABLES: &str = "
         rev   INTEGER NOT NULL,
         body  TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_kept (
+        key   TEXT PRIMARY KEY NOT NULL,
+        until INTEGER NOT NULL,
+        kept  INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
     CREATE TABLE wk_doc (
         name  TEXT PRIMARY KEY NOT NULL,
         rev   INTEGER NOT NULL,
@@ -106,22 +108,6 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// A table of this layout alone.
-const KEPT: &str = "
-    CREATE TABLE wk_kept (
-        key   TEXT PRIMARY KEY NOT NULL,
-        until INTEGER NOT NULL,
-        kept  INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-";
-
-/// From the layout before.
-const UPGRADE: &str = "
-    INSERT INTO wk_kept SELECT key, until, kept FROM wk_body WHERE until IS NOT NULL;
-    ALTER TABLE wk_body DROP COLUMN until;
-    ALTER TABLE wk_body DROP COLUMN kept;
-";
-
 /// An open file, and that it is ours.
 pub(super) struct Opened {
     pub(super) conn: Connection,
@@ -141,8 +127,7 @@ enum Tried {
     Again(OpenError),
 }
 
-/// Opens the file at `path`, makes it when it is missing, and brings it to this layout and, where nothing of another boot can
-/// live, to this boot.
+/// Opens the file at `path`, makes it when it is missing, and, where nothing of another boot can live, brings it to this boot.
 pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Opened, OpenError> {
     // Also when the program changes its folder later.
     let path = std::path::absolute(path).map_err(|source| no_access(path, source))?;
@@ -224,7 +209,7 @@ fn try_to_open(
     let noted = users.changes().map_err(failed)?;
     make_file(names)?;
     let before = names.look().map_err(failed)?;
-    let (conn, shown) = open_file(names, (boot, now), used.is_none(), patience)?;
+    let (conn, shown) = open_file(names, (boot, now), patience)?;
     let inodes = names.look().map_err(failed)?;
     if before.main != inodes.main {
         return Ok(locked());
@@ -267,7 +252,6 @@ fn is_log_of_another(last: &Inodes, found: &Inodes) -> bool {
 fn open_file(
     names: &Names,
     (boot, now): (&str, NodeMs),
-    alone: bool,
     patience: &mut Patience,
 ) -> Result<(Connection, Use), OpenError> {
     let path = &names.main;
@@ -308,7 +292,7 @@ fn open_file(
     owned::store(path)?;
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(sqlite)?;
-    let found = patience.with(|| prepare(&mut conn, boot, now, alone));
+    let found = patience.with(|| prepare(&mut conn, boot, now));
     match found.map_err(sqlite)? {
         Found::Ours(shown) => {
             conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
@@ -373,9 +357,8 @@ enum Found {
 }
 
 /// Makes the tables of a new file, and voids leases of another boot when none of them can live. Of a file that is as it should
-/// be it only reads, which no writer prevents. One of the layout before is changed only `alone`: what others know of its tables
-/// would be wrong.
-fn prepare(conn: &mut Connection, boot: &str, now: NodeMs, alone: bool) -> rusqlite::Result<Found> {
+/// be it only reads, which no writer prevents.
+fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<Found> {
     match layout(conn)? {
         Some(LAYOUT) => {
             let shown = shown(conn)?;
@@ -383,7 +366,6 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs, alone: bool) -> rusql
                 return Ok(Found::Ours(shown));
             }
         }
-        Some(BEFORE) if alone => {}
         Some(other) => return Ok(Found::Layout(other)),
         None => {}
     }
@@ -391,18 +373,9 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs, alone: bool) -> rusql
     // Again: another process may have been quicker.
     match layout(&tx)? {
         Some(LAYOUT) => {}
-        Some(BEFORE) if alone => {
-            tx.execute_batch(KEPT)?;
-            tx.execute_batch(UPGRADE)?;
-            tx.execute(
-                "UPDATE wk_meta SET value = ?1 WHERE name = 'layout'",
-                [LAYOUT],
-            )?;
-        }
         Some(other) => return Ok(Found::Layout(other)),
         None => {
             tx.execute_batch(TABLES)?;
-            tx.execute_batch(KEPT)?;
             tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
             tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1, 0, 0)", [boot])?;
         }
