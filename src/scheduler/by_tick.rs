@@ -29,6 +29,12 @@
 //! after it, and for ten minutes at most; so is a run to those that watch it.
 //! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
+//!
+//! # Why this is no campaign
+//! A campaign of [`Elector`] wants the lock whenever it is free. Here a free lock is the usual case, and wanted only when a tick is
+//! due and this replica's turn has come; between ticks nothing is watched, and what ends a sleep is a tick, an intent or a replica
+//! that has gone. So the two share the steps (`look`, `bid`, `watch`, the back-off) and the rules in them, and each has the loop of
+//! its own wishes: one loop for both would ask at each step whose it is.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -2,6 +2,13 @@
 //!
 //! One breaker and one estimate for all connections: what the keeper finds down, no caller asks, and the reverse.
 //!
+//! A node on Redis has a breaker below this one, in each of its connections. They judge different things. This one says for every
+//! kind of store whether a *node* is worth asking, from answers to calls, and its probe is such a call. That one says whether a
+//! *connection* can carry a call, and its task makes the next: that takes longer than a call may (TLS, a look at the server, its
+//! scripts), must be paced by server lest a fleet storms it, and must be done for each connection, also for the second of a node
+//! that is up. Neither can do the work of the other, and they do not pace each other: a probe that meets a broken connection is
+//! answered at once, without a connection of its own.
+//!
 //! A node that timed out, refused the keeper's connection or refuses everything is *down*: requests fail at once, while a
 //! probe asks in the background whether it is back (R2). A connection of callers that is not there, or on which nothing is
 //! answered because their runtime stands still, is no reason to believe that the node is not: the probe asks over the

@@ -23,6 +23,8 @@
 //! looks the same. It is asked for one answer more: a server that is only slow serves on over the line that it has, since
 //! connections cost it more than calls, and a thousand clients that all connect anew would keep it slow.
 //! (`a_server_that_is_slow_keeps_its_connections`) Where that answer does not come, the task makes the next connection.
+//!
+//! Whether the node is worth asking is decided above, for all its connections: see `quorum::known`, which says what differs.
 
 use std::{
     pin::Pin,
