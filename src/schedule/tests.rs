@@ -1,10 +1,10 @@
 use super::*;
 
-mod crowds;
 mod offsets;
 mod oracle;
 mod properties;
 mod terms;
+mod timetable;
 mod zones;
 
 fn schedule(expr: &str, zone: &str) -> Schedule {
