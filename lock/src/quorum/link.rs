@@ -32,7 +32,7 @@
 
 mod alone;
 mod board;
-mod crowd;
+mod caller_links;
 mod pump;
 mod queue;
 pub(super) mod repeat;
@@ -72,7 +72,7 @@ use crate::{
 };
 use alone::{Alone, Looked};
 use board::ended;
-use crowd::Crowd;
+use caller_links::CallerLinks;
 use queue::{MOST_UNDER_WAY, Queue, Return, TOGETHER, refused_in_all, shortest_ttl};
 
 /// Calls under way to one node.
@@ -104,7 +104,7 @@ struct Inner {
 struct Callers {
     /// Where the pump comes to life, with the first request.
     spawn: Spawn,
-    crowd: Arc<Crowd>,
+    links: Arc<CallerLinks>,
     /// Nothing was lost on it since its last answer.
     sound: AtomicBool,
     /// When something was lost on it last, or an attempt went past it: nanoseconds of the clock.
@@ -185,7 +185,7 @@ impl Link {
 
     /// Those of callers, to the nodes of these links.
     pub(crate) fn of_callers(links: &[Self], spawn: &Spawn) -> Vec<Self> {
-        let crowd = Arc::<Crowd>::default();
+        let together = Arc::<CallerLinks>::default();
         let another = |link: &Self| {
             let node = link.node().another();
             Self(Arc::new(Inner {
@@ -198,14 +198,14 @@ impl Link {
                 bell: Notify::new(),
                 callers: Some(Callers {
                     spawn: spawn.clone(),
-                    crowd: crowd.clone(),
+                    links: together.clone(),
                     sound: AtomicBool::new(true),
                     mixed: AtomicU64::new(0),
                 }),
             }))
         };
         let all: Vec<_> = links.iter().map(another).collect();
-        crowd.gathers(&all);
+        together.are(&all);
         all
     }
 
@@ -408,7 +408,7 @@ impl Link {
         if let Some(callers) = callers
             && order.alone
             && lane.is_idle()
-            && !callers.crowd.gathers_now()
+            && !callers.links.are_waking()
             && (self.0.known.has_a_clock() || shortest_ttl(&ops).is_none())
         {
             let alone = Arc::new(Alone::new(self, ops, now));
@@ -448,7 +448,7 @@ impl Link {
             return lane.calls < IN_FLIGHT;
         };
         // Who is answered just now may have more to ask.
-        !callers.crowd.gathers_now()
+        !callers.links.are_waking()
             && match lane.calls {
                 0 => true,
                 IN_FLIGHT.. => false,

@@ -132,7 +132,7 @@ const CIRCLES: check::Circles = &[
         &[
             "quorum/link.rs",
             "quorum/link/alone.rs",
-            "quorum/link/crowd.rs",
+            "quorum/link/caller_links.rs",
         ],
         "a call that its sender carries is made over the link, and the links of callers wait for each other's senders",
     ),

@@ -92,7 +92,7 @@ impl Link {
             .await;
             if let Some(callers) = self.0.callers.as_ref().filter(|_| senders > 1) {
                 // All of them run before any of what they ask is sent.
-                let _gathering = callers.crowd.gather();
+                let _waking = callers.links.wake();
                 tokio::task::yield_now().await;
             }
         }
