@@ -50,7 +50,7 @@ struct Told {
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
 pub(crate) async fn fleet(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
     let mut told = Told::read(locks, roster).await?;
-    let records = records(locks, &told.led(), &told.blank()).await?;
+    let records = records(locks, &told.led(), &told.memory_loss()).await?;
     told.introduce(locks, roster, &records).await;
     Ok(told.merge_all(locks, records))
 }
@@ -62,7 +62,7 @@ pub(crate) async fn fleet_of(
     job: &str,
 ) -> Result<FleetStatus, LockError> {
     let mut told = Told::read(locks, roster).await?;
-    let records = records(locks, &[job.to_owned()], &told.blank()).await?;
+    let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
     told.introduce(locks, roster, &records).await;
     Ok(told.merge_all(locks, records))
 }
@@ -158,7 +158,7 @@ fn least_left(
 async fn records(
     locks: &Locks,
     jobs: &[String],
-    blank: &[bool],
+    memory_loss: &[bool],
 ) -> Result<BTreeMap<String, Reading>, LockError> {
     let mut records = BTreeMap::new();
     for page in jobs.chunks(PAGE) {
@@ -167,7 +167,7 @@ async fn records(
         for sighting in locks.look(keys).await? {
             let answered = sighting.nodes.iter().filter(|node| node.is_ok()).count();
             silent |= answered <= sighting.nodes.len() / 2;
-            let reading = Reading::of(&sighting.nodes, sighting.expiry(), blank);
+            let reading = Reading::of(&sighting.nodes, sighting.expiry(), memory_loss);
             if let Some(job) = sighting.key.strip_prefix("job/") {
                 records.insert(job.to_owned(), reading);
             }
@@ -252,7 +252,7 @@ impl Told {
     }
 
     /// Which nodes may have forgotten what they granted.
-    fn blank(&self) -> Vec<bool> {
+    fn memory_loss(&self) -> Vec<bool> {
         self.nodes.iter().map(does_not_vote).collect()
     }
 

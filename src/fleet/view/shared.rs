@@ -64,11 +64,11 @@ impl SharedView {
             (roster.heads(locks.wall()), led(&roster, &me))
         };
         let beside = Told::beside(locks, &heads, pauses).await?;
-        let blank = beside.blank();
+        let memory_loss = beside.memory_loss();
         let records = if led.len() <= FEW {
-            records(locks, &led, &blank).await?
+            records(locks, &led, &memory_loss).await?
         } else {
-            self.seldom(locks, &led, &blank).await?
+            self.seldom(locks, &led, &memory_loss).await?
         };
         let mut roster = roster.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
@@ -97,7 +97,7 @@ impl SharedView {
         &self,
         locks: &Locks,
         led: &[String],
-        blank: &[bool],
+        memory_loss: &[bool],
     ) -> Result<BTreeMap<String, Reading>, LockError> {
         let clock = locks.clock();
         // Held while it is read: a question that comes meanwhile waits for the same reading.
@@ -106,7 +106,7 @@ impl SharedView {
         if let Some(last) = last.as_ref().filter(|last| began < last.until) {
             return Ok(last.records.clone());
         }
-        let records = records(locks, led, blank).await?;
+        let records = records(locks, led, memory_loss).await?;
         let took = clock.now().since(began);
         *last = Some(Last {
             records: records.clone(),
