@@ -230,7 +230,7 @@ impl Engine {
                 let _watching = self.keep_watching();
                 locks.fitness().fit().await;
             }
-            let (asked, gone) = (clock.now(), ctx.place.gone());
+            let (asked, gone) = (clock.now(), ctx.peers.gone());
             let mut rests = false;
             let next = match elector.look().await {
                 Ok(seen) => {
@@ -281,7 +281,7 @@ impl Engine {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => false,
                         () = ctx.recall.nodes_are_back() => false,
-                        () = ctx.place.any_gone(gone) => false,
+                        () = ctx.peers.any_gone(gone) => false,
                         () = clock.sleep(AT_LAST), if rests => false,
                         () = self.asleep(until, taken.stale_at()), if open => false,
                         first = self.in_turn(until, taken.stale_at()), if !open => first,
@@ -299,7 +299,7 @@ impl Engine {
     /// is one of the first to look.
     async fn in_turn(&self, mut until: Option<Timestamp>, stale: Moment) -> bool {
         let Shared {
-            place,
+            peers,
             locks,
             clock,
             chance,
@@ -318,7 +318,7 @@ impl Engine {
                     let Some((_, left)) = later.pop_first().filter(|_| next < at_last) else {
                         return false;
                     };
-                    let came = place.any_stands_by(&left.first, &self.name, clock.now());
+                    let came = peers.any_stands_by(&left.first, &self.name, clock.now());
                     if left.turn == FIRST || !came {
                         return false;
                     }
@@ -327,7 +327,7 @@ impl Engine {
                 () = self.asleep(until, stale) => {
                     let tick = until.filter(|at| is_tick && *at <= locks.wall());
                     let now = clock.now();
-                    let found = tick.and_then(|at| place.turn(&self.name, at, FIRST + 1, now));
+                    let found = tick.and_then(|at| peers.turn(&self.name, at, FIRST + 1, now));
                     match found {
                         // Replicas that do not know each other.
                         None => {
@@ -356,7 +356,7 @@ impl Engine {
         let due = self.schedule.due_upto(ctx.locks.wall());
         let last = self.schedule.latest_upto(Timestamp::UNIX_EPOCH, due);
         let last = last.map_or(Timestamp::UNIX_EPOCH, |tick| self.schedule.starts(tick));
-        let found = ctx.place.turn(&self.name, last, FIRST, ctx.clock.now());
+        let found = ctx.peers.turn(&self.name, last, FIRST, ctx.clock.now());
         found.is_none_or(|found| found.turn < FIRST)
     }
 
@@ -437,10 +437,10 @@ impl Engine {
             clock,
             resting,
             intents,
-            place,
+            peers,
             ..
         } = &*self.ctx;
-        let news = || News::seen(intents, &place.definitions);
+        let news = || News::seen(intents, &peers.definitions);
         let (began, shown) = (clock.now(), locks.wall());
         while clock.now() < stale {
             let known = news();

@@ -55,7 +55,7 @@ impl Engine {
     pub(super) fn watcher(&self) -> Watcher<'_> {
         Watcher {
             ctx: &self.ctx,
-            of: match self.ctx.place.failover {
+            of: match self.ctx.peers.failover {
                 true => WHOLE_REPLICA,
                 false => &self.name,
             },

@@ -90,7 +90,7 @@ impl Engine {
     /// Campaigns while this replica does not rest, unless it is to stand back: one that rests lets others go first as it is.
     async fn stand(&self, elector: Elector, done: Option<&Resign>) -> Stood {
         let campaign = async {
-            match self.ctx.place.failover {
+            match self.ctx.peers.failover {
                 // The replica lock decides, and it was campaigned for.
                 true => elector.campaign_timed().await,
                 false => {

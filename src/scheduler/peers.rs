@@ -539,8 +539,8 @@ mod tests {
     }
 
     /// All that is known now: these replicas.
-    fn saw(place: &Peers, all: &[Presence], now: Moment) -> bool {
-        let mut view = place.view();
+    fn saw(peers: &Peers, all: &[Presence], now: Moment) -> bool {
+        let mut view = peers.view();
         view.read = Some(now);
         view.votes(true, now);
         let there = |id: &String| all.iter().any(|presence| presence.id == *id);
@@ -548,7 +548,7 @@ mod tests {
         let gone = known.filter(|id| !there(id)).collect();
         drop(view);
         let told = all.iter().cloned().map(Telling::all).collect();
-        place.saw(News { gone, told }, &own(), true, now)
+        peers.saw(News { gone, told }, &own(), true, now)
     }
 
     #[test]
@@ -564,9 +564,9 @@ mod tests {
         };
         let standby = || presence("b", Standing::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
-            let place = Peers::new(me, priority, true, false);
-            saw(&place, &[other], Moment::ZERO);
-            place.has_standby(job)
+            let peers = Peers::new(me, priority, true, false);
+            saw(&peers, &[other], Moment::ZERO);
+            peers.has_standby(job)
         };
         assert!(has_standby("a", 0, standby(), "job"));
         assert!(!has_standby("a", 0, standby(), "another"));
@@ -592,9 +592,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_watched() {
-        let place = Peers::new("me", 0, true, false);
+        let peers = Peers::new("me", 0, true, false);
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let watches = |now| place.attention("job", None, at(now)).0 == Attention::Watches;
+        let watches = |now| peers.attention("job", None, at(now)).0 == Attention::Watches;
         let presence = |id: &str, standing| Presence {
             id: id.to_owned(),
             priority: 1,
@@ -610,7 +610,7 @@ mod tests {
             .into_iter()
             .chain([presence("a", Standing::Leading)])
             .collect();
-        let saw = |fleet: &[Presence], now| saw(&place, fleet, at(now));
+        let saw = |fleet: &[Presence], now| saw(&peers, fleet, at(now));
         assert!(watches(100), "no other is known");
         saw(&[], 100);
         assert!(watches(100), "there is no other");
@@ -618,11 +618,11 @@ mod tests {
         assert!(!saw(&fleet, 104));
         assert!(!watches(104));
         // The documents cannot be read: for a while what is known counts.
-        assert!(!place.saw_nothing(true, at(106)));
+        assert!(!peers.saw_nothing(true, at(106)));
         assert!(!watches(110));
         assert!(watches(111), "also where nobody has said so");
-        assert!(place.saw_nothing(true, at(111)));
-        assert!(!place.saw_nothing(true, at(113)));
+        assert!(peers.saw_nothing(true, at(111)));
+        assert!(!peers.saw_nothing(true, at(113)));
         saw(&fleet, 114);
         assert!(!watches(114));
         let mut again = fleet.clone();
@@ -633,7 +633,7 @@ mod tests {
 
     #[test]
     fn what_is_known_counts_while_too_few_nodes_vote() {
-        let place = Peers::new("me", 0, true, false);
+        let peers = Peers::new("me", 0, true, false);
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let standby = |id: &str| Presence {
             id: id.to_owned(),
@@ -646,24 +646,24 @@ mod tests {
             ..Presence::default()
         };
         let fleet = ["b", "c", "d"].map(standby);
-        let attention = |now| place.attention("job", None, at(now)).0;
-        saw(&place, &fleet, at(100));
+        let attention = |now| peers.attention("job", None, at(now)).0;
+        saw(&peers, &fleet, at(100));
         assert_eq!(attention(104), Attention::Rests);
         assert_eq!(attention(105), Attention::Helps, "its patience is over");
         // Too few nodes vote, so that nothing can be done about it.
-        assert!(!place.saw_nothing(false, at(106)));
-        assert!(!place.saw_nothing(false, at(3_000)));
+        assert!(!peers.saw_nothing(false, at(106)));
+        assert!(!peers.saw_nothing(false, at(3_000)));
         assert_eq!(attention(3_000), Attention::Rests);
         // They do again: patience begins anew.
-        saw(&place, &fleet, at(3_001));
+        saw(&peers, &fleet, at(3_001));
         assert_eq!(attention(3_005), Attention::Rests);
         assert_eq!(attention(3_006), Attention::Helps);
         // A short time of it counts for nothing.
-        place.saw_nothing(false, at(3_007));
-        saw(&place, &fleet, at(3_009));
+        peers.saw_nothing(false, at(3_007));
+        saw(&peers, &fleet, at(3_009));
         assert_eq!(attention(3_009), Attention::Helps);
         // They vote, and yet nothing can be read.
-        assert!(place.saw_nothing(true, at(3_020)));
+        assert!(peers.saw_nothing(true, at(3_020)));
         assert_eq!(attention(3_020), Attention::Watches);
     }
 
@@ -704,15 +704,15 @@ mod tests {
             for told in &all {
                 write_all(&locks, told, LIFETIME).await;
             }
-            let place = Peers::new("me", 0, true, false);
-            let look = async || place.look(&locks, &mine).await.unwrap();
-            let built = || place.view().built;
+            let peers = Peers::new("me", 0, true, false);
+            let look = async || peers.look(&locks, &mine).await.unwrap();
+            let built = || peers.view().built;
             assert!(look().await);
             assert_eq!(built(), replicas);
             let names = |peer: &Peer| peer.leads.len() + peer.stands_by.kept();
-            let kept: usize = place.view().others.iter().map(names).sum();
+            let kept: usize = peers.view().others.iter().map(names).sum();
             assert_eq!(kept, 2 * jobs, "each job where it is led");
-            assert!(place.stands_by("r1", "job-0") && !place.stands_by("r1", "job-1"));
+            assert!(peers.stands_by("r1", "job-0") && !peers.stands_by("r1", "job-1"));
             assert!(!look().await);
             assert_eq!(built(), replicas, "nothing has changed");
             // One that cannot do a job any more.
@@ -721,7 +721,7 @@ mod tests {
             write_all(&locks, &all[1], LIFETIME).await;
             assert!(look().await);
             assert_eq!(built(), replicas + 1);
-            assert!(!place.stands_by("r1", "job-0") && place.stands_by("r1", "job-2"));
+            assert!(!peers.stands_by("r1", "job-0") && peers.stands_by("r1", "job-2"));
         }
     }
 }

@@ -388,7 +388,7 @@ async fn until_before(fleet: &Cluster, tick: Timestamp, before: Duration) {
 /// The candidates for a tick in their turn.
 fn in_turn(members: &[Member], tick: Timestamp) -> Vec<&Member> {
     let turn = |m: &&Member| {
-        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+        let place = m.ctx.peers.turn("job", tick, 4, m.ctx.clock.now());
         place.unwrap().turn
     };
     let mut order: Vec<&Member> = members.iter().collect();

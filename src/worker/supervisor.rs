@@ -197,9 +197,9 @@ impl Supervisor {
         let loaded = self.ctx.locks.wall();
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
-        let place = &self.ctx.place;
+        let peers = &self.ctx.peers;
         // Its jobs are the others'; what needs no leader runs here, too.
-        let works = place.candidate || !(place.failover || job.is_led());
+        let works = peers.candidate || !(peers.failover || job.is_led());
         if !works {
             presence.standing = Standing::Off;
         }
