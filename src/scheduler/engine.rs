@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     /// When it was loaded, by the fleet's time.
     pub(crate) loaded: Timestamp,
     /// What it is to be next.
-    pub(crate) successor: NextDefinition,
+    pub(crate) next_definition: NextDefinition,
     /// Whether its ledger is ahead of the clock.
     pub(crate) ahead: Mutex<Ahead>,
     /// Whether its lock has shown no living holder.
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Goes on under the next definition, if there is one. Nothing of the job runs here meanwhile.
     pub(super) fn take_up(&mut self) {
-        let Some(next) = self.successor.take() else {
+        let Some(next) = self.next_definition.take() else {
             return;
         };
         self.print = next.spec.fingerprint();

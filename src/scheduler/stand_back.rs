@@ -115,12 +115,12 @@ impl Engine {
             let seen = definitions.seen();
             tokio::select! {
                 biased;
-                () = self.successor.there() => return,
+                () = self.next_definition.there() => return,
                 stance = self.stance() => if stance != Stance::Counts { return },
             }
             tokio::select! {
                 biased;
-                () = self.successor.there() => return,
+                () = self.next_definition.there() => return,
                 () = definitions.changed(seen) => {}
             }
         }
@@ -130,12 +130,12 @@ impl Engine {
     pub(super) async fn stand_back_for_definition(&self, pass: &Pass) -> bool {
         let ctx = &self.ctx;
         let mut said = None;
-        while !pass.is_over() && !self.successor.is_there() {
+        while !pass.is_over() && !self.next_definition.is_there() {
             let seen = ctx.peers.definitions.seen();
             let stance = tokio::select! {
                 biased;
                 () = pass.over() => break,
-                () = self.successor.there() => break,
+                () = self.next_definition.there() => break,
                 stance = self.stance() => stance,
             };
             let Stance::StandBack(why) = stance else {
@@ -154,7 +154,7 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = pass.over() => {}
-                () = self.successor.there() => {}
+                () = self.next_definition.there() => {}
                 () = ctx.peers.definitions.changed(seen) => {}
                 // Who was led last is asked of the nodes.
                 () = ctx.clock.sleep(INTERVAL) => {}
@@ -215,7 +215,7 @@ impl TermLoop<'_> {
     /// Why this term is to end, or to go on under another definition, as soon as nothing runs; nothing new starts until
     /// then.
     pub(super) fn leaving(&self) -> Option<TermEnd> {
-        if self.engine.successor.is_there() {
+        if self.engine.next_definition.is_there() {
             return Some(TermEnd::Changed);
         }
         // Without a lock every replica follows its own; in failover mode all jobs are where the replica lock is.
@@ -233,7 +233,7 @@ impl TermLoop<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.engine.successor.there() => return,
+                () = self.engine.next_definition.there() => return,
                 () = definitions.changed(seen) => {}
             }
         }

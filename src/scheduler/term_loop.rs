@@ -220,7 +220,7 @@ impl TermLoop<'_> {
             () = self.pass.over() => {}
             () = self.unfit() => {}
             () = told_to_close => {}
-            () = self.engine.successor.there() => {}
+            () = self.engine.next_definition.there() => {}
             () = self.engine.ctx.resting.until(until, news, || self.news()) => {}
         }
     }

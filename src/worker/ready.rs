@@ -89,7 +89,7 @@ impl Ready {
 pub(super) fn run_job(
     job: Ready,
     ctx: Context,
-    successor: NextDefinition,
+    next_definition: NextDefinition,
     loaded: Timestamp,
 ) -> BoxFuture<'static, ()> {
     let Ready {
@@ -121,7 +121,7 @@ pub(super) fn run_job(
         policy,
         print,
         loaded,
-        successor,
+        next_definition,
         ahead: std::sync::Mutex::default(),
         vacancy: Vacancy::default(),
         ctx,
