@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{
-    check,
+    check, commands,
     doctor::{self, finding},
     explain,
     failure::{Failure, listed, paragraph},
-    history, jobs, locks, orders,
+    history, jobs, locks,
     output::json_text,
     status, triggers,
 };
@@ -530,10 +530,13 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         ("explain", explain::in_lines(&[own(), own()])),
         (
             "trigger",
-            sentence(orders::trigger_text(&trigger, text, true)),
+            sentence(commands::trigger_text(&trigger, text, true)),
         ),
-        ("resign", sentence(orders::resign_text(&resign))),
-        ("drain", sentence(orders::drain_text(&drain, Until::Heard))),
+        ("resign", sentence(commands::resign_text(&resign))),
+        (
+            "drain",
+            sentence(commands::drain_text(&drain, Until::Heard)),
+        ),
         ("json", json),
     ]
 }
@@ -553,7 +556,7 @@ fn with_lines(text: &str) -> Vec<(&'static str, String)> {
     };
     vec![
         ("history --output", history::show(&runs, true)),
-        ("pause", paragraph(&orders::paused_text(&pause))),
+        ("pause", paragraph(&commands::paused_text(&pause))),
         ("failure", Failure::Failed(text.to_owned()).text()),
         ("usage", Failure::Usage(text.to_owned()).text()),
     ]
