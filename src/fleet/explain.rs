@@ -22,7 +22,7 @@ mod tests;
 
 /// What the store tells of a job.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct StoredJob {
     pub(crate) coordination: Option<String>,
     /// As its replicas tell it, with its zone.
     pub(crate) schedule: Option<(String, Option<String>)>,
@@ -133,7 +133,7 @@ fn shown_schedule(job: &str, text: &str, zone: Option<&str>) -> Result<Schedule,
 pub(crate) fn answer(
     job: &str,
     spec: Option<&Spec>,
-    told: Told,
+    told: StoredJob,
     at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Explanation, String> {

@@ -39,7 +39,7 @@ use crate::{
 const PAGE: usize = 100;
 
 /// What documents and nodes tell.
-struct Told {
+struct FleetDocuments {
     presences: Vec<Presence>,
     nodes: Vec<NodeReport>,
     /// Which nodes vote, where any does not.
@@ -49,7 +49,7 @@ struct Told {
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
 pub(crate) async fn fleet(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster).await?;
+    let mut told = FleetDocuments::read(locks, roster).await?;
     let records = records(locks, &told.led(), &told.memory_loss()).await?;
     told.introduce(locks, roster, &records).await;
     Ok(told.merge_all(locks, records))
@@ -61,7 +61,7 @@ pub(crate) async fn fleet_of(
     roster: &mut Roster,
     job: &str,
 ) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster).await?;
+    let mut told = FleetDocuments::read(locks, roster).await?;
     let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
     told.introduce(locks, roster, &records).await;
     Ok(told.merge_all(locks, records))
@@ -69,7 +69,7 @@ pub(crate) async fn fleet_of(
 
 /// What documents say: no leaders.
 pub(crate) async fn told(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, roster).await?;
+    let told = FleetDocuments::read(locks, roster).await?;
     Ok(told.merge_all(locks, BTreeMap::new()))
 }
 
@@ -194,9 +194,9 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
     Ok(pauses.collect())
 }
 
-// === impl Told ===
+// === impl FleetDocuments ===
 
-impl Told {
+impl FleetDocuments {
     async fn read(locks: &Locks, roster: &mut Roster) -> Result<Self, LockError> {
         roster.look(locks, Wanted::Jobs).await?;
         let presences = roster.presences(locks.wall());

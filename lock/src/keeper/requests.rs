@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    command::{Command, DocsRead, Lives, NodeReport, Told, Which},
+    command::{Command, DocsRead, LiveDocs, Lives, NodeReport, Which},
     shared::Shared,
 };
 use crate::{
@@ -583,8 +583,8 @@ async fn who_lives(
     link: &Link,
     dir: &str,
     life: &Range<Duration>,
-    known: Option<Told>,
-) -> Result<Told, NodeError> {
+    known: Option<LiveDocs>,
+) -> Result<LiveDocs, NodeError> {
     let ask = async |known: Vec<u64>| {
         let op = Op::Living {
             dir: dir.to_owned(),
@@ -593,7 +593,7 @@ async fn who_lives(
             known,
         };
         match link.send(vec![op]).await?.into_iter().next() {
-            Some(Answer::Lives { sum, parts, docs }) => Ok((parts, Told { sum, docs })),
+            Some(Answer::Lives { sum, parts, docs }) => Ok((parts, LiveDocs { sum, docs })),
             other => Err(no_docs(&other)),
         }
     };

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        explain::{self, Explanation, Told},
+        explain::{self, Explanation, StoredJob},
         history::RunRecord,
         intent::{self, Intent, Pause},
         status::{FleetStatus, JobStatus},
@@ -119,7 +119,8 @@ impl Fleet {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Explanation, FleetError> {
-        explain::answer(job, Some(spec), Told::default(), at, now).map_err(FleetError::Unreadable)
+        explain::answer(job, Some(spec), StoredJob::default(), at, now)
+            .map_err(FleetError::Unreadable)
     }
 
     async fn explain_one(
@@ -140,7 +141,7 @@ impl Fleet {
         })
     }
 
-    async fn told_of(&self, job: &str) -> Result<Told, FleetError> {
+    async fn told_of(&self, job: &str) -> Result<StoredJob, FleetError> {
         let fleet = self.patiently(|| self.fleet_of(job)).await?;
         self.refuse_unknown(job, &fleet)?;
         let seen = self.locks.look(vec![format!("job/{job}")]).await?;
@@ -151,7 +152,7 @@ impl Fleet {
             _ => self.pause_of(job).await?,
         };
         let running = fleet.job(job);
-        Ok(Told {
+        Ok(StoredJob {
             coordination: running.map(|job| job.coordination.clone()),
             schedule: running.map(|job| (job.schedule.clone(), job.zone.clone())),
             leader: running.and_then(|job| match &job.leader {

@@ -279,10 +279,10 @@ impl Page {
 }
 
 /// What a page says: of jobs, by their names.
-pub(crate) type Told = BTreeMap<String, JobPresence>;
+pub(crate) type PageJobs = BTreeMap<String, JobPresence>;
 
 /// Reads a page of jobs.
-pub(crate) fn read(doc: &Doc) -> Option<Told> {
+pub(crate) fn read(doc: &Doc) -> Option<PageJobs> {
     if doc.body.len() > LARGEST_PAGE {
         return None;
     }
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(told["report"].standing, Standing::Off);
     }
 
-    fn pages_read(body: &serde_json::Value) -> Option<Told> {
+    fn pages_read(body: &serde_json::Value) -> Option<PageJobs> {
         read(&doc("detail/h-1-x/runs.1.0", body))
     }
 

@@ -24,7 +24,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     JobPresence, PRESENCE_PREFIX, Presence, Standing, has_lock,
-    pages::{self, Kind, Page, Summary, Told},
+    pages::{self, Kind, Page, PageJobs, Summary},
 };
 use crate::{
     lock::{Lives, LockError, Locks},
@@ -105,7 +105,7 @@ struct Replica {
     /// All that it says of itself, where that was read.
     head: Option<Presence>,
     /// Of each page the revision that was read last, and what it says; nothing where it is none of ours.
-    pages: BTreeMap<Page, (u64, Option<Told>)>,
+    pages: BTreeMap<Page, (u64, Option<PageJobs>)>,
     /// For which revisions in the summary a kind was read in full.
     complete: BTreeMap<Kind, u64>,
     /// What is missing has been told for this revision.
@@ -534,7 +534,7 @@ impl Replica {
         }
     }
 
-    fn page(&self, kind: Kind, job: &str) -> Option<&Told> {
+    fn page(&self, kind: Kind, job: &str) -> Option<&PageJobs> {
         let of = self.summary.pages;
         let number = Page::number_of(job, of);
         let (_, told) = self.pages.get(&Page { kind, number, of })?;
@@ -560,10 +560,10 @@ impl Replica {
 
     /// The names of the jobs that it has defined.
     fn names(&self) -> impl Iterator<Item = String> {
-        self.parts(Kind::Facts).flat_map(Told::keys).cloned()
+        self.parts(Kind::Facts).flat_map(PageJobs::keys).cloned()
     }
 
-    fn parts(&self, kind: Kind) -> impl Iterator<Item = &Told> {
+    fn parts(&self, kind: Kind) -> impl Iterator<Item = &PageJobs> {
         let pages = self.pages.iter().filter(move |(page, _)| page.kind == kind);
         pages.filter_map(|(_, (_, told))| told.as_ref())
     }
@@ -595,7 +595,7 @@ impl Replica {
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     fn head(&self, now: Timestamp) -> Presence {
         let mut presence = self.itself(now, false);
-        let jobs = self.parts(Kind::Standings).flat_map(Told::values);
+        let jobs = self.parts(Kind::Standings).flat_map(PageJobs::values);
         let died = jobs.filter(|job| job.engine_died.is_some());
         presence.jobs = died.cloned().collect();
         presence
@@ -603,7 +603,7 @@ impl Replica {
 
     /// All that it tells, put together.
     fn presence(&self, now: Timestamp) -> Presence {
-        let facts = self.parts(Kind::Facts).flat_map(Told::values);
+        let facts = self.parts(Kind::Facts).flat_map(PageJobs::values);
         Presence {
             jobs: facts.map(|facts| self.defined(facts)).collect(),
             ..self.itself(now, false)
@@ -619,7 +619,7 @@ impl Replica {
         if self.summary.definitions != own.hash {
             return Telling::all(self.presence(now));
         }
-        let names = self.parts(Kind::Standings).flat_map(Told::keys);
+        let names = self.parts(Kind::Standings).flat_map(PageJobs::keys);
         let named = names.filter_map(|name| own.facts.get(name));
         let named = named.filter(|_| !self.may_lead_any());
         Telling {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{PAGE, Told, records};
+use super::{FleetDocuments, PAGE, records};
 use crate::{
     clock::Moment,
     fleet::{
@@ -63,7 +63,7 @@ impl SharedView {
             }
             (roster.heads(locks.wall()), led(&roster, &me))
         };
-        let beside = Told::beside(locks, &heads, pauses).await?;
+        let beside = FleetDocuments::beside(locks, &heads, pauses).await?;
         let memory_loss = beside.memory_loss();
         let records = if led.len() <= FEW {
             records(locks, &led, &memory_loss).await?
