@@ -43,7 +43,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Shared, ahead,
     engine::Engine,
-    peers::Place,
+    peers::TickTurn,
     rest::{News, Until},
 };
 use crate::{
@@ -115,7 +115,7 @@ struct Taken {
     limit: Duration,
 }
 
-/// How long the candidate in this place waits from the tick on before it looks.
+/// How long the candidate with this turn waits from the tick on before it looks.
 fn waits(turn: usize) -> Duration {
     match turn {
         0..FIRST => APART * u32::try_from(turn).unwrap_or_default(),
@@ -124,7 +124,7 @@ fn waits(turn: usize) -> Duration {
     }
 }
 
-/// For how much longer the candidate in this place leaves a tick to those that come first and live.
+/// For how much longer the candidate with this turn leaves a tick to those that come first and live.
 fn leaves(turn: usize) -> Duration {
     let after = u32::try_from(turn.saturating_sub(FIRST + 1)).unwrap_or(u32::MAX);
     LEFT.saturating_mul(1 << after.min(10)).min(AT_LAST)
@@ -305,7 +305,7 @@ impl Engine {
             chance,
             ..
         } = &*self.ctx;
-        let mut later: BTreeMap<Moment, Place> = BTreeMap::new();
+        let mut later: BTreeMap<Moment, TickTurn> = BTreeMap::new();
         let mut at_last = Moment::NEVER;
         // What is no tick of the schedule is no other replica's turn.
         let is_tick = until.is_some() && until == self.next_start();

@@ -102,9 +102,9 @@ struct News {
     told: Vec<Telling>,
 }
 
-/// The place of this replica among those that stand by for the work of a tick.
+/// The turn of this replica among those that stand by for the work of a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TickTurn {
     pub(crate) turn: usize,
     /// The ids of those that are to come first.
     pub(super) first: Vec<String>,
@@ -301,7 +301,7 @@ impl Peers {
         }
     }
 
-    /// The place of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
+    /// The turn of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
     /// when it does not know them.
     pub(crate) fn turn(
         &self,
@@ -309,7 +309,7 @@ impl Peers {
         at: Timestamp,
         first: usize,
         now: Moment,
-    ) -> Option<Place> {
+    ) -> Option<TickTurn> {
         let view = self.view();
         if !view.knows(now) || view.others.is_empty() {
             return None;
@@ -317,7 +317,7 @@ impl Peers {
         let before = spread::turn(job, at, &self.replica, &view.others);
         let turn = before.len();
         let first = before.into_iter().take(first).map(str::to_owned);
-        Some(Place {
+        Some(TickTurn {
             turn,
             first: first.collect(),
         })

@@ -36,7 +36,7 @@ use futures_util::{
 };
 
 #[doc(hidden)] // for the command `doctor` and tests
-pub use at_once::{NotAdmitted, Place, admit_at_once, places};
+pub use at_once::{Membership, NotAdmitted, admit_at_once, memberships};
 #[doc(hidden)]
 pub use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     admission,
-    admission::{AdmissionReport, AdmissionState, Place},
+    admission::{AdmissionReport, AdmissionState, Membership},
     backoff::Backoff,
     expiry::LockState,
     lease::LeaseView,
@@ -345,17 +345,17 @@ impl Shared {
             .iter()
             .map(|shown| shown.as_ref().ok().cloned())
             .collect();
-        let places = fleet.map(|fleet| admission::places(&names, &known, fleet));
+        let memberships = fleet.map(|fleet| admission::memberships(&names, &known, fleet));
         let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
         let at_most = self.cluster.timing.watch_time(limit);
         let report = |(node, (link, shown)): (usize, (&Link, Result<Admission, NodeError>))| {
             let (state, memory_loss, nomination) = match shown {
                 Ok(shown) => {
-                    let place = places.as_ref().and_then(|all| all.get(node).cloned());
+                    let membership = memberships.as_ref().and_then(|all| all.get(node).cloned());
                     let own = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    let state = match place.unwrap_or(Place::Own) {
-                        Place::Own => own,
-                        Place::Elsewhere => match own {
+                    let state = match membership.unwrap_or(Membership::Own) {
+                        Membership::Own => own,
+                        Membership::Elsewhere => match own {
                             AdmissionState::Admitted => AdmissionState::Elsewhere,
                             // Not by programs that were given these addresses.
                             AdmissionState::Watched { .. } => {
@@ -363,8 +363,8 @@ impl Shared {
                             }
                             own => own,
                         },
-                        Place::Other { differs } => AdmissionState::Configured { differs },
-                        Place::Waits { waits_for } => match own {
+                        Membership::Other { differs } => AdmissionState::Configured { differs },
+                        Membership::Waits { waits_for } => match own {
                             AdmissionState::Admitted | AdmissionState::Watched { .. } => {
                                 AdmissionState::Waits { waits_for }
                             }

@@ -31,7 +31,7 @@
 //!   answer of its own. (a_refusal_is_that_of_its_sender_alone)
 
 mod alone;
-mod board;
+mod answer_queue;
 mod caller_links;
 mod pump;
 mod queue;
@@ -39,7 +39,7 @@ pub(super) mod repeat;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Place};
+pub(crate) use answer_queue::{AnswerQueue, AnswerSlot};
 pub(crate) use queue::{MOST_OPS, PATIENCE};
 
 use std::{
@@ -71,7 +71,7 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
-use board::ended;
+use answer_queue::ended;
 use caller_links::CallerLinks;
 use queue::{MOST_UNDER_WAY, Queue, Return, TOGETHER, refused_in_all, shortest_ttl};
 
@@ -325,15 +325,15 @@ impl Link {
         async move { Ok(reply.await?.answers) }
     }
 
-    /// As [`Link::ask`], for one who asks several nodes. The answer comes to its place there, or to what is returned.
-    pub(super) fn ask_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
-        self.push(ops, USUAL, Return::At(place))
+    /// As [`Link::ask`], for one who asks several nodes. The answer comes to its slot there, or to what is returned.
+    pub(super) fn ask_at(&self, ops: Vec<Op>, slot: AnswerSlot) -> Option<Answering> {
+        self.push(ops, USUAL, Return::At(slot))
     }
 
     /// The same, for a sender that waits for two timeouts at most.
-    pub(super) fn ask_shortly_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
+    pub(super) fn ask_shortly_at(&self, ops: Vec<Op>, slot: AnswerSlot) -> Option<Answering> {
         let patience = 1;
-        self.push(ops, Order { patience, ..USUAL }, Return::At(place))
+        self.push(ops, Order { patience, ..USUAL }, Return::At(slot))
     }
 
     /// Whether requests over this link of callers are sent: its pump lives on the runtime of the first caller.

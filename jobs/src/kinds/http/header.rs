@@ -8,7 +8,7 @@ use std::{
 use reqwest::header::{HeaderName, HeaderValue};
 use watchkeeper::files;
 
-use super::template::{Facts, Place, Template};
+use super::template::{Destination, Facts, Template};
 
 /// Headers that belong to the connection: a wrong one would garble the request.
 const OF_THE_CONNECTION: [&str; 8] = [
@@ -43,7 +43,7 @@ pub(super) fn header_name(
 /// The value of a header with its placeholders.
 pub(super) fn header_template(text: &str) -> Result<Template, String> {
     let template = Template::parse(text)?;
-    header_value(&template.fill(&Facts::sample(), Place::Header))
+    header_value(&template.fill(&Facts::sample(), Destination::Header))
         .ok_or("holds what a header cannot carry; use ASCII letters, digits and signs")?;
     Ok(template)
 }
