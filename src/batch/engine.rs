@@ -26,7 +26,7 @@ use crate::{
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
-    run::{Ended, Flight, InFlight, Pass, PreparedRun, WindDown, stuck_at},
+    run::{Ended, InFlight, Pass, PreparedRun, RunInFlight, WindDown, stuck_at},
     scheduler::Context,
     seldom::Seldom,
     status::Standing,
@@ -286,7 +286,7 @@ impl BatchEngine {
             let _ = tell.send(ended);
         };
         let end = prepared.begin((&ctx.spawn, &ctx.clock), may, work, then);
-        batches.in_flight.add(Flight {
+        batches.in_flight.add(RunInFlight {
             key: batch,
             run,
             end,
@@ -346,10 +346,10 @@ impl Batches {
     fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(flight) = self.in_flight.remove(&batch.to_owned())
+        if let Some(entry) = self.in_flight.remove(&batch.to_owned())
             && let Some(record) = self.records.ended(
-                &flight.run,
-                (flight.started, flight.at),
+                &entry.run,
+                (entry.started, entry.at),
                 ended,
                 (now, ctx.locks.wall()),
             )

@@ -15,7 +15,7 @@ use crate::{
     event::Event,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
-    run::{Ended, Flight, InFlight},
+    run::{Ended, InFlight, RunInFlight},
     status::runs::INTERRUPTED,
 };
 
@@ -207,7 +207,7 @@ impl TermLoop<'_> {
     ) -> Result<(), Over> {
         // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
         let plan = self.decide(ledger, in_flight, false);
-        let Some(Flight {
+        let Some(RunInFlight {
             key,
             run,
             started,

@@ -117,13 +117,13 @@ enum Status {
     New,
     /// The first attempt of all is under way and worth waiting for.
     Connecting,
-    Up(Arc<Line>),
+    Up(Arc<LiveConnection>),
     /// A task is probing.
     Down(NodeError),
 }
 
 /// One connection, checked out of the pool for as long as it works.
-struct Line {
+struct LiveConnection {
     connection: MultiplexedConnection,
     seat: Seat,
     identity: Identity,
@@ -165,12 +165,12 @@ impl Link {
 
     /// Runs the script; at most one round trip when the server knows it.
     pub(super) async fn run(&self, call: Prepared) -> Result<Reply, NodeError> {
-        let (flight, request) = self.put(call).await?;
+        let (sent, request) = self.put(call).await?;
         let (answer, answered) = oneshot::channel();
         let limit = self.0.parts.limit;
         self.0.parts.spawn.spawn(async move {
             // A caller who has gone does not want the answer.
-            _ = answer.send(flight.end(request, Watched::Here).await);
+            _ = answer.send(sent.end(request, Watched::Here).await);
         });
         // The task ends without an answer only when its runtime is shut down.
         answered.await.unwrap_or(Err(NodeError::Timeout(limit)))
@@ -178,11 +178,11 @@ impl Link {
 
     /// The same without a task and a timer: whoever drops it before its end has found that there was no answer in time.
     pub(super) async fn carry(&self, call: Prepared) -> Result<Reply, NodeError> {
-        let (flight, request) = self.put(call).await?;
-        flight.end(request, Watched::ByCaller).await
+        let (sent, request) = self.put(call).await?;
+        sent.end(request, Watched::ByCaller).await
     }
 
-    async fn put(&self, call: Prepared) -> Result<(Flight, Request), NodeError> {
+    async fn put(&self, call: Prepared) -> Result<(SentRequest, Request), NodeError> {
         let shared = &self.0;
         let started = shared.parts.clock.now();
         let deadline = started + shared.parts.limit;
@@ -200,7 +200,7 @@ impl Link {
         let peer = line.peer();
         let request = put_on(&line, call.by_digest(&peer)).await;
         drop(turn);
-        let flight = Flight {
+        let sent = SentRequest {
             shared: shared.clone(),
             line,
             call,
@@ -210,7 +210,7 @@ impl Link {
             deadline,
             over: false,
         };
-        Ok((flight, request))
+        Ok((sent, request))
     }
 
     /// Who is at the other end; waits for the first connection.
@@ -234,9 +234,9 @@ impl Link {
 
 // === one request on its way ===
 
-struct Flight {
+struct SentRequest {
     shared: Arc<Shared>,
-    line: Arc<Line>,
+    line: Arc<LiveConnection>,
     call: Prepared,
     /// What was known of the server when it was sent.
     peer: Arc<Peer>,
@@ -254,7 +254,7 @@ enum Watched {
     ByCaller,
 }
 
-impl Flight {
+impl SentRequest {
     async fn end(mut self, request: Request, watched: Watched) -> Result<Reply, NodeError> {
         let mut outcome = self.answer(request, watched).await;
         if matches!(outcome, Err(Trouble::NoScript)) {
@@ -363,7 +363,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for SentRequest {
     fn drop(&mut self) {
         // Without a runtime nothing can be connected anew: the next request finds out.
         if !self.over && tokio::runtime::Handle::try_current().is_ok() {
@@ -387,7 +387,7 @@ fn must_be_looked_at(refused: &NodeError) -> bool {
 }
 
 /// Puts a request on the line: its place in the order is taken when this returns.
-async fn put_on(line: &Line, cmd: Cmd) -> Request {
+async fn put_on(line: &LiveConnection, cmd: Cmd) -> Request {
     let mut connection = line.connection.clone();
     let mut request: Request = Box::pin(unconstrained(async move {
         connection.send_packed_command(&cmd).await
@@ -403,7 +403,7 @@ async fn put_on(line: &Line, cmd: Cmd) -> Request {
 
 impl Shared {
     /// The line, or why there is none. Waits only for the very first connection.
-    async fn line(self: &Arc<Self>, deadline: Moment) -> Result<Arc<Line>, NodeError> {
+    async fn line(self: &Arc<Self>, deadline: Moment) -> Result<Arc<LiveConnection>, NodeError> {
         if let Status::Up(line) = &*self.status.borrow() {
             return Ok(line.clone());
         }
@@ -461,7 +461,7 @@ impl Shared {
     }
 
     /// This line is over, whatever else is still on it.
-    fn broke(self: &Arc<Self>, line: &Arc<Line>, why: NodeError) {
+    fn broke(self: &Arc<Self>, line: &Arc<LiveConnection>, why: NodeError) {
         if self.lost(line, why) {
             line.seat.leave();
             self.connect_from_now_on(self.pause(), None);
@@ -469,7 +469,7 @@ impl Shared {
     }
 
     /// No answer came in time: the line is broken, or the server slow.
-    fn was_silent(self: &Arc<Self>, line: &Arc<Line>) {
+    fn was_silent(self: &Arc<Self>, line: &Arc<LiveConnection>) {
         let why = NodeError::Unreachable("no answer in time".to_owned());
         if self.lost(line, why) {
             self.connect_from_now_on(self.pause(), Some(line.clone()));
@@ -477,7 +477,7 @@ impl Shared {
     }
 
     /// Takes the line out of service. Whether it was in service until now.
-    fn lost(&self, line: &Arc<Line>, why: NodeError) -> bool {
+    fn lost(&self, line: &Arc<LiveConnection>, why: NodeError) -> bool {
         let was_current = self.change(|now| match now {
             Status::Up(current) if Arc::ptr_eq(current, line) => Some(Status::Down(why.clone())),
             _ => None,
@@ -493,7 +493,7 @@ impl Shared {
 
     /// Whether the server is still fit to keep locks: its configuration may change under a connection. Any trouble on the way
     /// is met by the calls, too.
-    fn look_again(self: &Arc<Self>, line: &Arc<Line>) {
+    fn look_again(self: &Arc<Self>, line: &Arc<LiveConnection>) {
         let (shared, line) = (self.clone(), line.clone());
         self.parts.spawn.spawn(async move {
             let Parts {
@@ -533,7 +533,11 @@ impl Shared {
 
     /// Starts the task that connects, after a pause, until it succeeds or the node has been dropped. A `silent` line that has an
     /// answer by then serves on.
-    fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration, silent: Option<Arc<Line>>) {
+    fn connect_from_now_on(
+        self: &Arc<Self>,
+        first_pause: Duration,
+        silent: Option<Arc<LiveConnection>>,
+    ) {
         let (clock, raw) = (self.parts.clock.clone(), self.parts.layout.raw);
         let limit = self.parts.limit;
         let given_up = GiveUp {
@@ -579,7 +583,7 @@ impl Shared {
         });
     }
 
-    async fn connect(&self) -> Result<Line, NodeError> {
+    async fn connect(&self) -> Result<LiveConnection, NodeError> {
         let Parts {
             pool,
             db,
@@ -603,7 +607,7 @@ impl Shared {
             server: format!("{}/{db}", identity.run_id),
             marker: None,
         };
-        Ok(Line {
+        Ok(LiveConnection {
             connection,
             seat,
             identity,
@@ -734,9 +738,9 @@ impl Drop for GiveUp {
     }
 }
 
-// === impl Line ===
+// === impl LiveConnection ===
 
-impl Line {
+impl LiveConnection {
     /// What the server says of itself.
     async fn info(&self) -> Option<String> {
         let answer = ask_all(&self.connection, [cmd("INFO")]).await.pop()?.ok()?;
