@@ -29,7 +29,7 @@ use crate::{
     run::{Ended, InFlight, Pass, PreparedRun, RunInFlight, WindDown, stuck_at},
     scheduler::Context,
     seldom::Seldom,
-    status::Standing,
+    status::JobStanding,
 };
 
 /// How long `pending` may take.
@@ -77,14 +77,16 @@ impl BatchEngine {
         // A name that it cannot bear is no reason not to work.
         let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
-            self.ctx.local_status.stands(&self.name, Standing::Working);
+            self.ctx
+                .local_status
+                .stands(&self.name, JobStanding::Working);
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
             self.wind_down(&pass, &mut batches).await;
             batches.tell(&self, true);
         }
         self.ctx.local_status.trouble(&self.name, None);
-        self.ctx.local_status.stands(&self.name, Standing::Off);
+        self.ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
     async fn work(&self, pass: &Pass, batches: &mut Batches) {

@@ -27,7 +27,7 @@ use super::history::RUNNING;
 pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
 pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{JobPresence, NodeWatch, Presence, SILENT, Standing},
+    presence::{JobPresence, JobStanding, NodeWatch, Presence, SILENT},
 };
 use crate::{job::shard::whole, node::Token};
 pub use definitions::{DefinitionStatus, ReloadStatus};

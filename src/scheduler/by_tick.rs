@@ -55,7 +55,7 @@ use crate::{
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
     node::Token,
-    status::Standing,
+    status::JobStanding,
     term::Term,
 };
 
@@ -181,7 +181,7 @@ impl Engine {
             };
             self.take_up();
             let elector = self.elector();
-            ctx.local_status.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, JobStanding::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -210,7 +210,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.local_status.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
     /// Waits until there is something to decide, and takes the lock for it; `None` when the job says that it is unfit.

@@ -22,7 +22,7 @@ use crate::{
     lock::Watching,
     run::Pass,
     schedule::Schedule,
-    status::Standing,
+    status::JobStanding,
 };
 
 /// One job of this replica.
@@ -157,14 +157,14 @@ impl Engine {
             let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
             let Some(why) = asked.await else { break };
             if !said {
-                ctx.local_status.stands(&self.name, Standing::Off);
+                ctx.local_status.stands(&self.name, JobStanding::Off);
                 ctx.fitness(&self.name, Some(why));
                 said = true;
             }
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
-            ctx.local_status.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, JobStanding::Standby);
             ctx.fitness(&self.name, None);
         }
     }

@@ -31,7 +31,7 @@ use crate::{
     clock::Moment,
     fleet::presence::{
         FRESH, LIFETIME,
-        roster::{Own, Roster, Telling, Wanted},
+        replicas::{Own, Replicas, Telling, Wanted},
     },
     latest,
     lock::{LockError, Locks, NodeReport, tally::majority},
@@ -84,7 +84,7 @@ struct View {
 /// What was read of the others, and what of it this replica has taken note of.
 #[derive(Debug)]
 struct Reading {
-    roster: Roster,
+    replicas: Replicas,
     /// Up to which news of each replica.
     noted: BTreeMap<String, u64>,
     /// The jobs that this replica has had then.
@@ -153,7 +153,7 @@ impl Peers {
             but: &self.replica,
         };
         // What is read before a node stops to answer, or before this is dropped, is news at the next look.
-        reading.roster.look(locks, wanted).await?;
+        reading.replicas.look(locks, wanted).await?;
         let reaches = reach_enough(&locks.nodes().await?);
         let (now, at) = (locks.wall(), locks.clock().now());
         let fresh = reading.news(&self.replica, &own, reaches, now);
@@ -171,12 +171,12 @@ impl Peers {
             self.definitions.saw(match disputed.is_empty() {
                 true => BTreeMap::new(),
                 false => {
-                    let told = reading.roster.about(&disputed, now, &own);
+                    let told = reading.replicas.about(&disputed, now, &own);
                     Definitions::noted(told.filter(|told| told.id != self.replica), reaches)
                 }
             });
         }
-        let there = reading.roster.news().map(|(id, _)| id).collect();
+        let there = reading.replicas.news().map(|(id, _)| id).collect();
         mine.heard_again(&there, now);
         news |= {
             let mut view = self.view();
@@ -208,9 +208,9 @@ impl Peers {
             hash: &mine.own().hash,
             but: &self.replica,
         };
-        let looked = reading.roster.look(locks, wanted).await;
+        let looked = reading.replicas.look(locks, wanted).await;
         looked.ok()?;
-        reading.roster.leader(job)
+        reading.replicas.leader(job)
     }
 
     /// Takes note of what is new of the others, for a replica that `reaches` enough nodes; says whether it changes anything.
@@ -462,8 +462,10 @@ impl Reading {
             (self.own, self.reached) = (own.clone(), reaches);
             self.noted.values_mut().for_each(|noted| *noted = 0);
         }
-        let Self { roster, noted, .. } = self;
-        let there: BTreeMap<&str, u64> = roster.news().collect();
+        let Self {
+            replicas, noted, ..
+        } = self;
+        let there: BTreeMap<&str, u64> = replicas.news().collect();
         let gone = noted.keys().filter(|id| !there.contains_key(id.as_str()));
         let gone: BTreeSet<String> = gone.cloned().collect();
         noted.retain(|id, _| !gone.contains(id));
@@ -476,7 +478,7 @@ impl Reading {
             if noted.get(id) == Some(&news) {
                 continue;
             }
-            let Some(told) = roster.telling(id, now, own) else {
+            let Some(told) = replicas.telling(id, now, own) else {
                 continue;
             };
             noted.insert(id.to_owned(), news);
@@ -512,7 +514,7 @@ pub(crate) fn reach_enough(nodes: &[NodeReport]) -> bool {
 fn reading(lifetime: Duration) -> Arc<tokio::sync::Mutex<Reading>> {
     let life = lifetime.saturating_sub(FRESH)..lifetime;
     Arc::new(tokio::sync::Mutex::new(Reading {
-        roster: Roster::within(life),
+        replicas: Replicas::within(life),
         noted: BTreeMap::new(),
         own: Arc::default(),
         reached: true,
@@ -528,7 +530,7 @@ mod tests {
         node::memory::MemoryNode,
         sim_clock::SimTime,
         spawn::Spawn,
-        status::{JobPresence, Presence, Role, Standing},
+        status::{JobPresence, JobStanding, Presence, Role},
     };
 
     fn own() -> Own {
@@ -562,7 +564,7 @@ mod tests {
             }],
             ..Presence::default()
         };
-        let standby = || presence("b", Standing::Standby);
+        let standby = || presence("b", JobStanding::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
             let peers = Peers::new(me, priority, true, false);
             saw(&peers, &[other], Moment::ZERO);
@@ -571,7 +573,7 @@ mod tests {
         assert!(has_standby("a", 0, standby(), "job"));
         assert!(!has_standby("a", 0, standby(), "another"));
         assert!(!has_standby("a", 1, standby(), "job"), "it is worth less");
-        let off = presence("b", Standing::Off);
+        let off = presence("b", JobStanding::Off);
         assert!(!has_standby("a", 0, off, "job"));
         let observes = Presence {
             role: Role::Observer,
@@ -606,9 +608,9 @@ mod tests {
             ..Presence::default()
         };
         let fleet: Vec<Presence> = ["b", "c", "d"]
-            .map(|id| presence(id, Standing::Standby))
+            .map(|id| presence(id, JobStanding::Standby))
             .into_iter()
-            .chain([presence("a", Standing::Leading)])
+            .chain([presence("a", JobStanding::Leading)])
             .collect();
         let saw = |fleet: &[Presence], now| saw(&peers, fleet, at(now));
         assert!(watches(100), "no other is known");
@@ -640,7 +642,7 @@ mod tests {
             priority: 1,
             jobs: vec![JobPresence {
                 name: "job".to_owned(),
-                standing: Standing::Standby,
+                standing: JobStanding::Standby,
                 ..JobPresence::default()
             }],
             ..Presence::default()
@@ -687,7 +689,7 @@ mod tests {
             (0..jobs).for_each(|n| mine.add_job(job(n)));
             let replica = |me: usize| {
                 let leads = |n: usize| JobPresence {
-                    standing: Standing::Leading,
+                    standing: JobStanding::Leading,
                     token: Some(Token(1)),
                     ..job(n)
                 };
@@ -716,7 +718,7 @@ mod tests {
             assert!(!look().await);
             assert_eq!(built(), replicas, "nothing has changed");
             // One that cannot do a job any more.
-            all[1].jobs[0].standing = Standing::Off;
+            all[1].jobs[0].standing = JobStanding::Off;
             all[1].rev = 2;
             write_all(&locks, &all[1], LIFETIME).await;
             assert!(look().await);

@@ -27,7 +27,7 @@ use crate::{
     panics::{bury, message},
     run::Gate,
     scheduler::{Context, Definition, HandoverLog, NextDefinition, balance},
-    status::Standing,
+    status::JobStanding,
 };
 
 /// What a reload asks of a replica, all of it checked.
@@ -201,7 +201,7 @@ impl Supervisor {
         // Its jobs are the others'; what needs no leader runs here, too.
         let works = peers.candidate || !(peers.failover || job.is_led());
         if !works {
-            presence.standing = Standing::Off;
+            presence.standing = JobStanding::Off;
         }
         self.ctx.local_status.add_job(presence);
         let (name, next_definition) = (job.name.clone(), NextDefinition::default());
@@ -263,7 +263,7 @@ impl Supervisor {
             pause,
         });
         // It is not to be handed a term.
-        self.ctx.local_status.stands(name, Standing::Off);
+        self.ctx.local_status.stands(name, JobStanding::Off);
         self.ctx
             .local_status
             .engine_died(name, Some(why.to_owned()));

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     super::{
         intent::Pause,
-        presence::roster::Roster,
+        presence::replicas::Replicas,
         status::{FleetStatus, LastSeen, Presence},
     },
     Fleet,
@@ -16,7 +16,7 @@ impl Fleet {
     /// A client of which all clones share what they read, for all who look at the page of one replica.
     pub(crate) fn of_page(locks: &Locks, by: impl Into<String>) -> Self {
         Self {
-            roster: Arc::new(tokio::sync::Mutex::new(Roster::noting_jobs())),
+            replicas: Arc::new(tokio::sync::Mutex::new(Replicas::noting_jobs())),
             ..Self::over(locks, by)
         }
     }
@@ -29,8 +29,8 @@ impl Fleet {
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
-        let (locks, roster) = (&self.locks, &self.roster);
-        let seen = self.shared.fleet(locks, roster, me, pauses, remembered);
+        let (locks, replicas) = (&self.locks, &self.replicas);
+        let seen = self.shared.fleet(locks, replicas, me, pauses, remembered);
         Ok(seen.await?.gathered())
     }
 }

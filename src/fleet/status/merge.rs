@@ -8,8 +8,8 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    FleetStatus, JobPresence, JobStatus, JobTrouble, LastSeen, LeaderStatus, LockStatus,
-    NodeStatus, Presence, ReplicaStatus, Role, RunStatus, Standing,
+    FleetStatus, JobPresence, JobStanding, JobStatus, JobTrouble, LastSeen, LeaderStatus,
+    LockStatus, NodeStatus, Presence, ReplicaStatus, Role, RunStatus,
     definitions::DefinitionStatus,
     leaders::{Holding, Reading},
     locks::tally,
@@ -411,7 +411,7 @@ pub(super) fn definitions_of<'a>(
         row.definition.clone_from(&job.definition);
         row.replicas.push(presence.name.clone());
         row.loaded = row.loaded.max(job.loaded);
-        row.leads |= job.standing == Standing::Leading;
+        row.leads |= job.standing == JobStanding::Leading;
         row.stands_back = row.stands_back.take().or_else(|| job.stands_back.clone());
     }
     if found.len() < 2 {
@@ -477,14 +477,14 @@ fn led<'a>(
 
 /// Whether the word is about the very lease that the lock shows.
 fn is_of(held: &Holding, (_, j): &Report<'_>) -> bool {
-    let token = j.token.filter(|_| j.standing == Standing::Leading);
+    let token = j.token.filter(|_| j.standing == JobStanding::Leading);
     token.is_some_and(|token| held.token <= token && token <= held.at_most)
 }
 
 /// Whether the lease of which the word tells cannot have run out.
 fn leads_still((p, j): &Report<'_>, now: Timestamp) -> bool {
     let lasts = |left| ms_since(p.written_at, now) < left;
-    j.standing == Standing::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
+    j.standing == JobStanding::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
 }
 
 /// What a replica knows of its own term.
@@ -521,7 +521,7 @@ fn last_seen(
 impl LastSeen {
     /// What a replica says of itself, if it says that it leads.
     pub(crate) fn said(p: &Presence, j: &JobPresence) -> Option<Self> {
-        let token = j.token.filter(|_| j.standing == Standing::Leading)?;
+        let token = j.token.filter(|_| j.standing == JobStanding::Leading)?;
         Some(Self {
             token,
             ..Self::of(p)

@@ -12,7 +12,7 @@ use crate::{
         intent::Pause,
         presence::{
             has_lock,
-            roster::{Roster, Wanted},
+            replicas::{Replicas, Wanted},
         },
         status::{
             FleetStatus, LastSeen, Presence,
@@ -45,23 +45,23 @@ struct Last {
 }
 
 impl SharedView {
-    /// The fleet as the store tells it, and this replica as it is now: at least that. `roster` notes which jobs move.
+    /// The fleet as the store tells it, and this replica as it is now: at least that. `replicas` notes which jobs move.
     pub(crate) async fn fleet(
         &self,
         locks: &Locks,
-        roster: &tokio::sync::Mutex<Roster>,
+        replicas: &tokio::sync::Mutex<Replicas>,
         me: Presence,
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let mut merged = self.merged.lock().await;
         let (heads, led) = {
-            let mut roster = roster.lock().await;
-            if roster.look(locks, Wanted::Jobs).await.is_err() {
+            let mut replicas = replicas.lock().await;
+            if replicas.look(locks, Wanted::Jobs).await.is_err() {
                 // This replica can be told when nothing else can.
-                *roster = Roster::noting_jobs();
+                *replicas = Replicas::noting_jobs();
             }
-            (roster.heads(locks.wall()), led(&roster, &me))
+            (replicas.heads(locks.wall()), led(&replicas, &me))
         };
         let beside = FleetDocuments::beside(locks, &heads, pauses).await?;
         let memory_loss = beside.memory_loss();
@@ -70,18 +70,18 @@ impl SharedView {
         } else {
             self.seldom(locks, &led, &memory_loss).await?
         };
-        let mut roster = roster.lock().await;
+        let mut replicas = replicas.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         if !records.values().filter_map(Reading::tag).all(known) {
-            let _ = roster.look(locks, Wanted::Jobs).await;
+            let _ = replicas.look(locks, Wanted::Jobs).await;
         }
-        let moved = roster.take_moved();
+        let moved = replicas.take_moved();
         let others = Words {
-            names: roster.names().collect(),
+            names: replicas.names().collect(),
             moved,
-            told: &|job| roster.told_of(job),
+            told: &|job| replicas.told_of(job),
         };
-        let heads = roster.heads(locks.wall());
+        let heads = replicas.heads(locks.wall());
         Ok(beside.merge(
             locks,
             &heads,
@@ -117,10 +117,10 @@ impl SharedView {
 }
 
 /// The jobs that one replica leads.
-fn led(roster: &Roster, me: &Presence) -> Vec<String> {
+fn led(replicas: &Replicas, me: &Presence) -> Vec<String> {
     let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
     let mine = mine.map(|job| job.name.as_str());
-    let told = roster.names().filter(|job| roster.is_locked(job));
+    let told = replicas.names().filter(|job| replicas.is_locked(job));
     let names: BTreeSet<&str> = told.chain(mine).collect();
     names.into_iter().map(str::to_owned).collect()
 }
