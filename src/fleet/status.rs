@@ -42,6 +42,7 @@ pub(super) mod definitions;
 mod holders;
 pub(crate) mod leaders;
 pub(crate) mod leaks;
+mod lock_list;
 pub(crate) mod locks;
 pub(crate) mod merge;
 pub(super) mod progress;

@@ -1,4 +1,4 @@
-//! Many documents, one picture. Pure: facts and `now` in, the picture out.
+//! Many documents, one picture of replicas and jobs. Pure: facts and `now` in, the picture out.
 
 use std::{
     cmp::Reverse,
@@ -9,14 +9,13 @@ use jiff::Timestamp;
 
 use super::{
     FleetStatus, JobPresence, JobStanding, JobStatus, JobTrouble, LastSeen, LeaderStatus,
-    LockStatus, NodeStatus, Presence, ReplicaStatus, Role, RunStatus,
+    NodeStatus, Presence, ReplicaStatus, Role, RunStatus,
     definitions::DefinitionStatus,
     leaders::{Holding, Reading},
-    locks::tally,
 };
 use crate::{
     fleet::presence::has_lock,
-    node::{Token, View, tag::tag_of},
+    node::{Token, tag::tag_of},
 };
 
 /// What one replica tells of one job.
@@ -241,22 +240,6 @@ impl Basis {
                 .as_ref()
                 .is_some_and(|job| !has_lock(&job.coordination));
         known.then_some(Self { mine, reading })
-    }
-}
-
-// === impl LockStatus ===
-
-impl LockStatus {
-    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
-    /// nodes.
-    #[must_use]
-    pub(crate) fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
-        let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
-        for view in answers.iter().flatten() {
-            by_key.entry(&view.key).or_default().push(view);
-        }
-        let majority = configured / 2 + 1;
-        by_key.values().map(|views| lock(views, majority)).collect()
     }
 }
 
@@ -558,44 +541,6 @@ fn running(reports: &[Report<'_>], term: Option<Token>) -> Vec<RunStatus> {
         .collect();
     all.sort_by(|a, b| (a.started, &a.run_id).cmp(&(b.started, &b.run_id)));
     all
-}
-
-// === locks ===
-
-/// `views` is never empty.
-fn lock(views: &[&View], majority: usize) -> LockStatus {
-    let shown_on = |owner: &str| {
-        let shown = views
-            .iter()
-            .filter(move |v| v.holder.as_deref() == Some(owner));
-        shown.copied().collect::<Vec<_>>()
-    };
-    // The owner in most keys; in none, the owner of the latest lease.
-    let holders = views.iter().filter_map(|v| v.holder.as_deref());
-    let latest = || views.iter().max_by_key(|v| (v.token, &v.owner));
-    let owner = holders
-        .max_by_key(|owner| (shown_on(owner).len(), *owner))
-        .or_else(|| latest().and_then(|v| v.owner.as_deref()))
-        .unwrap_or_default();
-    let keys = shown_on(owner);
-    let held = keys.len() >= majority;
-    let left = keys.iter().filter_map(|v| v.remaining_ms);
-    let remaining_ms = tally(left, if held { majority } else { 1 });
-    let theirs: Vec<_> = views
-        .iter()
-        .filter(|v| v.holder.as_deref().or(v.owner.as_deref()) == Some(owner))
-        .collect();
-    LockStatus {
-        key: views.first().map(|v| v.key.clone()).unwrap_or_default(),
-        owner: owner.to_owned(),
-        token: theirs.iter().map(|v| v.token).max().unwrap_or_default(),
-        remaining_ms,
-        held,
-        nodes: keys.len(),
-        released: keys.is_empty() && theirs.iter().any(|v| v.released),
-        replica: None,
-        holder: None,
-    }
 }
 
 // === helpers ===
