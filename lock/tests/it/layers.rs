@@ -94,12 +94,11 @@ const CIRCLES: check::Circles = &[
         "the handle of the lock service makes the builders, which acquire through it",
     ),
     (
-        &[
-            "lease/keeper_handle.rs",
-            "lease/mod.rs",
-            "lease/shared.rs",
-            "lease/verify.rs",
-        ],
+        &["lease/held.rs", "lease/shared.rs"],
+        "a lease is shared by a method of its own, and what shares it holds it",
+    ),
+    (
+        &["lease/keeper_handle.rs", "lease/mod.rs", "lease/verify.rs"],
         "a lease speaks to its keeper through the handle, which carries its views and its verification",
     ),
     (
