@@ -123,9 +123,10 @@ const CIRCLES: check::Circles = &[
         &[
             "node/rules/gate.rs",
             "node/rules/mod.rs",
+            "node/rules/turn.rs",
             "node/rules/wait_queue.rs",
         ],
-        "gate and queue decide by the rows, of which they are a part",
+        "gate and queue decide by the rows, of which they are a part, in the turn of a call that the rows' module begins",
     ),
     (
         &[
