@@ -116,6 +116,10 @@ const CIRCLES: check::Circles = &[
         "a faulty link carries calls to the node that keeps the faults of all its links",
     ),
     (
+        &["node/redis/link.rs", "node/redis/link/sent.rs"],
+        "a link sends a request, which takes the link's connection out of service when no answer comes",
+    ),
+    (
         &["node/redis/mod.rs", "node/redis/tls.rs"],
         "the node names its files of TLS, and has them read",
     ),

@@ -26,23 +26,21 @@
 //!
 //! Whether the node is worth asking is decided above, for all its connections: see `quorum::known`, which says what differs.
 
+mod live;
+mod sent;
+
 use std::{
-    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    task::Poll,
     time::Duration,
 };
 
 use deadpool_redis::{
-    Connection, Pool,
-    redis::{
-        Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd, from_redis_value,
-    },
+    Pool,
+    redis::{RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value},
 };
-use futures_util::future::{BoxFuture, join_all, poll_fn};
 use tokio::{
     sync::{oneshot, watch},
     task::unconstrained,
@@ -52,8 +50,8 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
-    script::{self, Layout, Marker, Peer, Prepared},
-    trouble::{self, Scrub, Trouble},
+    script::{self, Layout, Peer, Prepared},
+    trouble::{self, Scrub},
 };
 use crate::{
     backoff::Backoff,
@@ -62,6 +60,8 @@ use crate::{
     node::{Call, NodeError, Refusal, Reply},
     spawn::Spawn,
 };
+use live::{LiveConnection, Request, Seat, ask_all, between_looks_ms, put_on};
+use sent::{SentRequest, Watched};
 
 /// For so many time limits of a call, and no longer than a second or one of them, a line that was silent may still have an answer
 /// before another is made.
@@ -71,10 +71,6 @@ const LONGEST_DOUBT: Duration = Duration::from_secs(1);
 /// The time from one attempt to connect to the next, at first and at last: a node that is back is used within a second.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(400);
-
-/// A server in use is looked at again after so many times the time limit of a call, within these bounds.
-const LIMITS_TO_A_LOOK: u32 = 20;
-const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// A connection that lasted shorter is a failed attempt: the next one waits longer.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
@@ -121,27 +117,6 @@ enum Status {
     /// A task is probing.
     Down(NodeError),
 }
-
-/// One connection, checked out of the pool for as long as it works.
-struct LiveConnection {
-    connection: MultiplexedConnection,
-    seat: Seat,
-    identity: Identity,
-    made: Moment,
-    /// Number of requests put on this line.
-    sent: AtomicU64,
-    /// How many had been put there when the server was last taught the scripts.
-    taught: AtomicU64,
-    /// With the marker under which the server was seen to be admitted.
-    peer: Mutex<Arc<Peer>>,
-    /// When the server is looked at again, in milliseconds since the connection was made.
-    next_look_ms: AtomicU64,
-}
-
-/// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
-struct Seat(Mutex<Option<Connection>>);
-
-type Request = BoxFuture<'static, RedisResult<Value>>;
 
 // === impl Link ===
 
@@ -229,173 +204,6 @@ impl Link {
             Status::Up(line) => Some(line.identity.clone()),
             _ => None,
         }
-    }
-}
-
-// === one request on its way ===
-
-struct SentRequest {
-    shared: Arc<Shared>,
-    line: Arc<LiveConnection>,
-    call: Prepared,
-    /// What was known of the server when it was sent.
-    peer: Arc<Peer>,
-    number: u64,
-    started: Moment,
-    deadline: Moment,
-    /// An answer has come, or is known not to.
-    over: bool,
-}
-
-/// Where it is noticed that an answer does not come.
-#[derive(Clone, Copy)]
-enum Watched {
-    Here,
-    ByCaller,
-}
-
-impl SentRequest {
-    async fn end(mut self, request: Request, watched: Watched) -> Result<Reply, NodeError> {
-        let mut outcome = self.answer(request, watched).await;
-        if matches!(outcome, Err(Trouble::NoScript)) {
-            let turn = self.shared.turn.lock().await;
-            self.teach().await;
-            // A younger request may have been executed already, if another client has just loaded the script:
-            // going behind it would break the order, and a refusal is always safe.
-            if self.line.sent.load(Ordering::Relaxed) != self.number {
-                drop(turn);
-                self.over = true;
-                return Err(trouble::forgotten());
-            }
-            self.line.sent.fetch_add(1, Ordering::Relaxed);
-            self.peer = self.line.peer();
-            let request = put_on(&self.line, self.call.with_source(&self.peer)).await;
-            drop(turn);
-            outcome = self.answer(request, watched).await;
-        }
-        self.over = true;
-        let Parts { limit, .. } = &self.shared.parts;
-        match outcome {
-            Ok(value) => {
-                let (reply, marker) = self.call.decode(value, &self.peer)?;
-                let lost = self.line.learn(marker);
-                if lost || self.line.is_due(self.started, *limit) {
-                    self.shared.look_again(&self.line);
-                }
-                Ok(reply)
-            }
-            Err(trouble) => {
-                let waited = self.shared.parts.clock.now().since(self.started);
-                match &trouble {
-                    Trouble::Slow => self.shared.was_silent(&self.line),
-                    Trouble::Broken(why) => {
-                        let why = NodeError::Unreachable(why.clone());
-                        self.shared.broke(&self.line, why);
-                    }
-                    Trouble::Answered(refused) if must_be_looked_at(refused) => {
-                        self.shared.broke(&self.line, refused.clone());
-                    }
-                    Trouble::Answered(_) | Trouble::NoScript => {}
-                }
-                Err(self.named(trouble::maybe_executed(trouble, waited)))
-            }
-        }
-    }
-
-    /// Puts the scripts on the line, unless that was done after this request was sent. Not waited for.
-    async fn teach(&self) {
-        let line = &self.line;
-        if line.taught.load(Ordering::Relaxed) >= self.number {
-            return;
-        }
-        line.taught
-            .store(line.sent.load(Ordering::Relaxed), Ordering::Relaxed);
-        let mut taught = Vec::new();
-        for cmd in script::load() {
-            taught.push(put_on(line, cmd).await);
-        }
-        // A user who may not load calls with the source, as soon as there is nothing younger.
-        self.shared
-            .parts
-            .spawn
-            .spawn(async move { drop(join_all(taught).await) });
-    }
-
-    /// The server does not say which key it means. What else can be of another type costs nothing but itself.
-    fn named(&self, error: NodeError) -> NodeError {
-        match error {
-            NodeError::Refused {
-                refusal: refusal @ Refusal::WrongType,
-                ..
-            } => NodeError::Refused {
-                refusal,
-                said: format!(
-                    "WRONGTYPE: {} is not a hash",
-                    self.shared.parts.layout.table
-                ),
-            },
-            other => other,
-        }
-    }
-
-    async fn answer(&self, mut request: Request, watched: Watched) -> Result<Value, Trouble> {
-        let Parts {
-            clock,
-            limit,
-            scrub,
-            ..
-        } = &self.shared.parts;
-        let mut answer = match watched {
-            Watched::ByCaller => Ok((&mut request).await),
-            Watched::Here => clock.timeout_at(self.deadline, &mut request).await,
-        };
-        if answer.is_err() && clock.now().since(self.deadline) > *limit / 2 {
-            // We were late ourselves, frozen or starved: the answer may have been waiting for us all the time, and
-            // dropping every node's connection now would look like the loss of a majority.
-            answer = clock.timeout(*limit, request).await;
-        }
-        match answer {
-            Ok(answer) => answer
-                .and_then(Value::extract_error)
-                .map_err(|error| trouble::sort(&error, scrub)),
-            Err(_) => Err(Trouble::Slow),
-        }
-    }
-}
-
-impl Drop for SentRequest {
-    fn drop(&mut self) {
-        // Without a runtime nothing can be connected anew: the next request finds out.
-        if !self.over && tokio::runtime::Handle::try_current().is_ok() {
-            self.shared.was_silent(&self.line);
-        }
-    }
-}
-
-/// Whether the server is no longer what it was when the connection was made.
-fn must_be_looked_at(refused: &NodeError) -> bool {
-    match refused {
-        NodeError::Refused { refusal, said } => match refusal {
-            Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm => true,
-            // A call names one key, which is ours; a lock's raw key is met by the script, and is that lock's trouble
-            // alone.
-            Refusal::NoKey => !said.contains("script"),
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Puts a request on the line: its place in the order is taken when this returns.
-async fn put_on(line: &LiveConnection, cmd: Cmd) -> Request {
-    let mut connection = line.connection.clone();
-    let mut request: Request = Box::pin(unconstrained(async move {
-        connection.send_packed_command(&cmd).await
-    }));
-    // The first poll hands the bytes to the connection's queue, which is fair.
-    match poll_fn(|cx| Poll::Ready(Pin::as_mut(&mut request).poll(cx))).await {
-        Poll::Ready(done) => Box::pin(async move { done }),
-        Poll::Pending => request,
     }
 }
 
@@ -701,21 +509,6 @@ impl Shared {
     }
 }
 
-/// Asks for all of this at once.
-async fn ask_all<const N: usize>(
-    connection: &MultiplexedConnection,
-    asked: [Cmd; N],
-) -> Vec<RedisResult<Value>> {
-    let sent = asked.map(|cmd| {
-        let mut connection = connection.clone();
-        async move {
-            let answer = connection.send_packed_command(&cmd).await;
-            answer.and_then(Value::extract_error)
-        }
-    });
-    join_all(sent).await
-}
-
 /// When the connecting task dies with its runtime, the next caller may start another on its own.
 struct GiveUp {
     of: Weak<Shared>,
@@ -735,120 +528,5 @@ impl Drop for GiveUp {
                 _ => Some(Status::New),
             });
         }
-    }
-}
-
-// === impl LiveConnection ===
-
-impl LiveConnection {
-    /// What the server says of itself.
-    async fn info(&self) -> Option<String> {
-        let answer = ask_all(&self.connection, [cmd("INFO")]).await.pop()?.ok()?;
-        from_redis_value(answer).ok()
-    }
-
-    /// Whether the server that it led to answers, and may still keep locks.
-    async fn is_itself(&self, raw: bool) -> bool {
-        let info = self.info().await;
-        info.is_some_and(|info| preflight::judge(&info, raw).is_ok_and(|now| now == self.identity))
-    }
-
-    fn peer(&self) -> Arc<Peer> {
-        self.known().clone()
-    }
-
-    /// What was seen before the silence is compared again.
-    fn forget_marker(&self) {
-        let mut known = self.known();
-        let server = known.server.clone();
-        *known = Arc::new(Peer {
-            server,
-            marker: None,
-        });
-    }
-
-    /// When the marker is not the one that was seen, the next call compares the incarnation again. Whether it was lost.
-    fn learn(&self, marker: Marker) -> bool {
-        let Marker::Now(marker) = marker else {
-            return false;
-        };
-        let mut known = self.known();
-        if known.marker == marker {
-            return false;
-        }
-        let lost = marker.is_none();
-        let server = known.server.clone();
-        *known = Arc::new(Peer { server, marker });
-        lost
-    }
-
-    /// Whether the server is to be looked at again; only one caller is told so.
-    fn is_due(&self, now: Moment, limit: Duration) -> bool {
-        let age = u64::try_from(now.since(self.made).as_millis()).unwrap_or(u64::MAX);
-        let next = self.next_look_ms.load(Ordering::Relaxed);
-        let later = age.saturating_add(between_looks_ms(limit));
-        let took = |next| {
-            let (store, load) = (Ordering::Relaxed, Ordering::Relaxed);
-            let taken = &self.next_look_ms;
-            taken.compare_exchange(next, later, store, load).is_ok()
-        };
-        age >= next && took(next)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Arc<Peer>> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn between_looks_ms(limit: Duration) -> u64 {
-    let (least, most) = LOOKS;
-    let between = (limit * LIMITS_TO_A_LOOK).clamp(least, most);
-    u64::try_from(between.as_millis()).unwrap_or(u64::MAX)
-}
-
-// === impl Seat ===
-
-impl Seat {
-    fn leave(&self) {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(connection) = taken {
-            drop(Connection::take(connection));
-        }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_key_that_is_not_ours_costs_no_connection() {
-        let looked_at = |refusal, said: &str| {
-            must_be_looked_at(&NodeError::Refused {
-                refusal,
-                said: said.to_owned(),
-            })
-        };
-        for met_by_the_script in [
-            "ERR The user executing the script can't access at least one of the keys mentioned",
-            "NOPERM ACL failure in script: No permissions to access a key",
-        ] {
-            assert!(!looked_at(Refusal::NoKey, met_by_the_script));
-        }
-        assert!(looked_at(
-            Refusal::NoKey,
-            "NOPERM No permissions to access a key"
-        ));
-        assert!(looked_at(
-            Refusal::NoPerm,
-            "NOPERM User a has no permissions to run the 'evalsha' command"
-        ));
-        assert!(!looked_at(Refusal::OutOfMemory, "OOM command not allowed"));
     }
 }
