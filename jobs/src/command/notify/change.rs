@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What came of an order.
 #[derive(Default)]
-struct Told {
+struct Outcomes {
     /// Items by what became of them.
     counts: BTreeMap<&'static str, u64>,
     /// Items that were named and left alone: the word and why.
@@ -54,8 +54,8 @@ pub(super) fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
         )),
         (false, true) => {
             confirm(words.len(), &mailing, "send", args.yes)?;
-            let told = by_name(&mailing, words, SqliteOperator::retry)?;
-            report(&mailing, told, "retry", args.json)
+            let outcomes = by_name(&mailing, words, SqliteOperator::retry)?;
+            report(&mailing, outcomes, "retry", args.json)
         }
         (true, false) => retry_states(&mailing, &states, args),
     }
@@ -70,8 +70,8 @@ pub(super) fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure> {
         )));
     }
     confirm(words.len(), &mailing, "park", args.yes)?;
-    let told = by_name(&mailing, words, SqliteOperator::park)?;
-    report(&mailing, told, "park", args.json)
+    let outcomes = by_name(&mailing, words, SqliteOperator::park)?;
+    report(&mailing, outcomes, "park", args.json)
 }
 
 /// Some items, each named.
@@ -79,15 +79,15 @@ fn by_name(
     mailing: &Mailing,
     words: &[String],
     order: fn(&mut SqliteOperator, &[ItemId]) -> Result<Vec<Did>, SourceError>,
-) -> Result<Told, Failure> {
+) -> Result<Outcomes, Failure> {
     let mut table = SqliteOperator::change(&mailing.database, &mailing.params)?;
-    let mut told = Told::default();
+    let mut outcomes = Outcomes::default();
     for some in words.chunks(TOGETHER) {
         let mut meant = Vec::with_capacity(some.len());
         for word in some {
             match table.find(word)? {
                 Some(id) => meant.push((word, id)),
-                None => told.add(word, Did::Unknown),
+                None => outcomes.add(word, Did::Unknown),
             }
         }
         let ids: Vec<ItemId> = meant.iter().map(|(_, id)| id.clone()).collect();
@@ -95,10 +95,10 @@ fn by_name(
             continue;
         }
         for ((word, _), did) in meant.iter().zip(order(&mut table, &ids)?) {
-            told.add(word, did);
+            outcomes.add(word, did);
         }
     }
-    Ok(told)
+    Ok(outcomes)
 }
 
 /// All items of these states, in short transactions.
@@ -123,14 +123,14 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
         .map_err(|error| Failure::Failed(error.to_string()))?;
     let clock = Clock::system();
     let bar = progress_bar(all);
-    let mut told = Told::default();
+    let mut outcomes = Outcomes::default();
     for state in states {
         let (mut place, mut size) = (None, FIRST_STEP);
         loop {
             let step = table.retry_step(*state, place.as_ref(), size)?;
-            told.count(Did::Changed, step.changed);
-            told.count(Did::Forgotten, step.forgotten);
-            told.count(Did::Sending, step.sending);
+            outcomes.count(Did::Changed, step.changed);
+            outcomes.count(Did::Forgotten, step.forgotten);
+            outcomes.count(Did::Sending, step.sending);
             bar.inc(step.changed + step.forgotten + step.sending);
             if step.last.is_none() {
                 break;
@@ -141,7 +141,7 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
         }
     }
     bar.finish_and_clear();
-    report(mailing, told, "retry", args.json)
+    report(mailing, outcomes, "retry", args.json)
 }
 
 /// On standard error, where that is a terminal.
@@ -177,10 +177,10 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
     }
 }
 
-fn report(mailing: &Mailing, told: Told, order: &str, json: bool) -> Result<(), Failure> {
-    let n = |did| told.counts.get(word(did)).copied().unwrap_or(0);
+fn report(mailing: &Mailing, outcomes: Outcomes, order: &str, json: bool) -> Result<(), Failure> {
+    let n = |did| outcomes.counts.get(word(did)).copied().unwrap_or(0);
     if json {
-        let alone: Vec<_> = told
+        let alone: Vec<_> = outcomes
             .alone
             .iter()
             .map(|(id, why)| json!({"id": id, "why": why}))
@@ -215,7 +215,7 @@ fn report(mailing: &Mailing, told: Told, order: &str, json: bool) -> Result<(), 
             .map(|(n, what)| format!("{}: {n} {what}", mailing.job))
             .collect();
         terminal::out(&said.join("\n"));
-        for (id, why) in &told.alone {
+        for (id, why) in &outcomes.alone {
             terminal::err(&format!("{}: {why}", terminal::cell(id)));
         }
     }
@@ -235,9 +235,9 @@ const fn word(did: Did) -> &'static str {
     }
 }
 
-// === impl Told ===
+// === impl Outcomes ===
 
-impl Told {
+impl Outcomes {
     fn count(&mut self, did: Did, n: u64) {
         *self.counts.entry(word(did)).or_insert(0) += n;
     }
