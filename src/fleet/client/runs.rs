@@ -13,7 +13,7 @@ use super::{
     error::FleetError,
 };
 use crate::{
-    job::{Spec, shard::whole},
+    job::shard::whole,
     lock::{LockError, Locks},
 };
 
@@ -115,7 +115,7 @@ impl Fleet {
     #[cfg(feature = "cli")]
     pub(crate) fn explain_unasked(
         job: &str,
-        spec: &Spec,
+        spec: &crate::job::Spec,
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Explanation, FleetError> {
