@@ -329,11 +329,12 @@ pub(crate) fn eviction_switched_on_under_a_living_connection_is_noticed() {
 pub(crate) fn eviction_is_noticed_before_anything_was_evicted() {
     run(async {
         let server = RedisServer::start();
+        let patient = node(&settings(&server));
+        granted(&ask(&patient, acquire("k", "a")).await);
         let node = node(&RedisNodeSettings {
             node_timeout: Duration::from_millis(50),
             ..settings(&server)
         });
-        granted(&ask(&node, acquire("k", "a")).await);
         server.raw(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
         server.raw(&["CONFIG", "SET", "maxmemory", "1gb"]);
         let clock = Clock::system();
