@@ -235,6 +235,7 @@ impl BatchEngine {
         };
         let setup = RunSetup {
             lease: Some(lease.view().clone()),
+            locks: Some(ctx.locks.clone()),
             also: pass.lease().cloned(),
             ..RunSetup::new(facts, ctx.clock.clone())
         };

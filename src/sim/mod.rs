@@ -23,6 +23,7 @@ mod presence;
 mod refused;
 mod reload;
 mod renewals;
+mod rates;
 mod runs;
 mod same_seed;
 mod shards;

@@ -40,6 +40,9 @@ pub enum LockError {
         /// What was asked for.
         slots: usize,
     },
+    /// A rate is above zero and finite.
+    #[error("this is no rate: give a number of acts a second that is above 0")]
+    Rate,
     /// The lock service of this process has ended.
     #[error("the lock service of this process has ended")]
     Closed,
