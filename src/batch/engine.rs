@@ -16,7 +16,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{BatchJob, BatchLimits, order::rendezvous, record::Records};
+use super::{BatchJob, BatchLimits, order::rendezvous, pressure::Pressure, record::Records};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -57,6 +57,7 @@ struct Batches {
     records: Records,
     /// As the job said last.
     limits: BatchLimits,
+    pressure: Pressure,
     said: Seldom,
 }
 
@@ -123,7 +124,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = batches.in_flight.len() >= batches.limits.concurrency.max(1);
+            let full = batches.in_flight.len() >= batches.room();
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -152,10 +153,7 @@ impl BatchEngine {
             }
         };
         batches.limits = limits;
-        let room = limits
-            .concurrency
-            .max(1)
-            .saturating_sub(batches.in_flight.len());
+        let room = batches.room().saturating_sub(batches.in_flight.len());
         if room == 0 {
             return Look::Claimed;
         }
@@ -349,24 +347,40 @@ impl Batches {
     fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(entry) = self.in_flight.remove(&batch.to_owned())
-            && let Some(record) = self.records.ended(
-                &entry.run,
-                (entry.started, entry.at),
-                ended,
-                (now, ctx.locks.wall()),
-            )
-        {
-            ctx.history.batch(record);
+        let mut again = None;
+        if let Some(entry) = self.in_flight.remove(&batch.to_owned()) {
+            again = entry.run.items_again();
+            let (began, over) = ((entry.started, entry.at), (now, ctx.locks.wall()));
+            let record = self.records.ended(&entry.run, began, ended, over);
+            record
+                .into_iter()
+                .for_each(|record| ctx.history.batch(record));
+        }
+        let (before, most) = (self.room(), self.limits.concurrency);
+        match ended {
+            Ended::Done => self.pressure.done(most),
+            Ended::RetryAfter(_) => self.pressure.asked_to_wait(most),
+            _ => {}
+        }
+        let at_a_time = self.room();
+        if at_a_time < before {
+            let job = &engine.name;
+            tracing::info!(
+                job,
+                at_a_time,
+                most,
+                "batches are to wait: fewer are worked on"
+            );
         }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
             Ended::Cancelled(why) if why != NO_PROGRESS => {
                 self.resting.remove(batch);
             }
-            Ended::Done | Ended::Skipped(_) => {
-                self.resting.remove(batch);
-            }
+            Ended::Done | Ended::Skipped(_) => match again {
+                Some(again) => self.rest(batch.to_owned(), again, 0),
+                None => _ = self.resting.remove(batch),
+            },
             Ended::RetryAfter(pause) => self.rest(batch.to_owned(), now + *pause, 0),
             Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_) => {
                 let retry = &engine.spec.retry;
@@ -387,6 +401,11 @@ impl Batches {
         {
             ctx.history.batch(record);
         }
+    }
+
+    /// How many are worked on at a time.
+    fn room(&self) -> usize {
+        self.pressure.of(self.limits.concurrency)
     }
 
     fn rest(&mut self, batch: String, until: Moment, failures: u32) {

@@ -26,6 +26,7 @@
 
 pub(crate) mod engine;
 mod order;
+mod pressure;
 mod record;
 
 use async_trait::async_trait;
@@ -45,6 +46,9 @@ pub trait BatchJob: Send + Sync + 'static {
     /// Processes one batch under its claim; `run.token()` is the claim's. **Read the batch's work again here**: what
     /// `pending` saw may have been done by the last holder meanwhile. When the claim is lost only this run is
     /// cancelled.
+    ///
+    /// What became of its items is said by [`Run::item`]. When batches end with [`Outcome::RetryAfter`] several times in a
+    /// row, this replica works on half as many at a time, and on one more after each that is done.
     ///
     /// # Errors
     /// Any; the batch is released and comes back through `pending`.

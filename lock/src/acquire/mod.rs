@@ -1,7 +1,7 @@
-//! Acquiring locks: the lock service of a process, named locks with and without waiting, and semaphores.
+//! Acquiring locks: the lock service of a process, named locks with and without waiting, semaphores, and rates.
 //!
 //! [`Locks`] is the handle of a process: it starts one keeper, which owns every lease. A
-//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
+//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore, and a [`Rate`] takes and gives back shares.
 //!
 //! # Not promised
 //! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.

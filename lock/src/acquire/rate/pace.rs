@@ -269,10 +269,10 @@ mod tests {
         assert_eq!(next, Next::Rest(now + LOOK), "neither full nor empty");
         assert_eq!(look(5, 16, 30, false).0, Next::Fewer(13));
         // What all want goes round.
-        assert_eq!(look(40, 4, 1000, true).0, Next::TurnOver);
-        let (next, now) = look(41, 4, 1000, true);
+        assert_eq!(look(40, 4, 10_000, true).0, Next::TurnOver);
+        let (next, now) = look(41, 4, 10_000, true);
         assert_eq!(next, Next::More(1, now + IDLE));
-        assert_eq!(look(49, 4, 1000, true).0, Next::TurnOver);
+        assert_eq!(look(49, 4, 10_000, true).0, Next::TurnOver);
         assert_eq!(look(57, 16, 10_000, false).0, Next::TurnOver);
         // Without demand all are given back.
         let last = demand.next(4, &cut, true, at(16_000_000));
