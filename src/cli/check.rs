@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
-    let (problems, loaded) = match worker.load() {
+    let (problems, loaded) = match worker.load_to_check() {
         Ok(loaded) => (loaded.problems.clone(), Some(loaded)),
         Err(Error::Config(problems)) => (problems, None),
         Err(error) => return Failure::from(error).tell(),

@@ -22,10 +22,11 @@ use watchkeeper::{
 use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
+    open,
     params::{NotificationsParams, Target},
     rate::Rate,
     sink::{Sink, file::Lines, webhook::Webhook},
-    source::{Begin, Exceptions, Finish, Item, Source, SourceError, sqlite::SqliteSource},
+    source::{Begin, Exceptions, Finish, Item, Source, SourceError},
 };
 use crate::kinds::kind::in_a_line;
 
@@ -163,6 +164,16 @@ impl Notifications {
                 self.tell_items(word, n);
             }
         }
+        if work.dead > 0 {
+            warn!(
+                job = run.job(),
+                batch,
+                dead = work.dead,
+                "rows are too large to be sent"
+            );
+            run.count_items("dead", work.dead);
+            self.tell_items("dead", work.dead);
+        }
         if work.items.is_empty() {
             return Ok(Outcome::Skip("nothing to send".to_owned()));
         }
@@ -187,7 +198,17 @@ impl Notifications {
         let finished = ends.source.finish(batch, token, marks, now_ms).await;
         match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
-            Finish::Written => {}
+            Finish::Written { in_doubt: 0 } => {}
+            Finish::Written { in_doubt } => {
+                warn!(
+                    job = run.job(),
+                    batch,
+                    in_doubt,
+                    "other programs hold rows that were sent, so they could not be marked"
+                );
+                run.count_items("in_doubt", in_doubt);
+                self.tell_items("in_doubt", in_doubt);
+            }
         }
         if let Some(reason) = trouble {
             let sink = ends.sink.name();
@@ -432,7 +453,9 @@ fn connect(params: &NotificationsParams) -> Result<Ends, String> {
         }
         Target::File(path) => Arc::new(Lines::new(path)),
     };
-    let source = Arc::new(SqliteSource::new(params.source.database()?, params));
+    let database = params.database();
+    let database = database.map_err(|(key, why)| format!("params.{key} {why}"))?;
+    let source = open::source(database, params);
     Ok(Ends { source, sink })
 }
 

@@ -61,14 +61,15 @@
 pub(crate) mod cell;
 pub(crate) mod delivery;
 mod job;
+pub(crate) mod open;
 pub(crate) mod operator;
-mod params;
+pub(crate) mod params;
 mod rate;
 mod sink;
 pub(crate) mod source;
 
 pub use job::Notifications;
-pub use params::{Address, Columns, InDoubt, NotificationsParams};
+pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]
@@ -79,9 +80,9 @@ pub use sink::Sink;
 pub use source::{Begin, Finish, Item, Source, SourceError, Work};
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
-pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
+pub use open::operator_of as operator;
 #[doc(hidden)]
-pub use source::sqlite::SqliteOperator;
+pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
 #[doc(hidden)]
 pub use {
     cell::ItemId,
@@ -101,6 +102,7 @@ pub(super) const KIND: Kind = Kind {
         })
     },
     check: |params| read(params, NotificationsParams::check),
+    look: Some(open::look),
     fixed: &[],
     tells_progress: true,
 };
