@@ -51,11 +51,12 @@ pub(crate) async fn a_standby_is_refused_by_name_and_the_next_host_is_tried() {
     for word in [&folder, "standby", "name the primary in `source`"] {
         assert!(error.to_string().contains(word), "{error}");
     }
-    let (one, other) = (standby.folder().display(), primary.folder().display());
-    let both = format!(
-        "postgres:///{}?host={one},{other}&user={USER}",
-        scene.database()
-    );
+    let place = |server: &PostgresServer| {
+        let folder = server.folder().display().to_string();
+        folder.replace('/', "%2F")
+    };
+    let (one, other) = (place(&standby), place(&primary));
+    let both = format!("postgres://{USER}@{one},{other}/{}", scene.database());
     let job = scene.job(json!({"source": both}));
     assert_eq!(job.pending(9).await.unwrap(), ["notifications/50/0"]);
 

@@ -104,11 +104,12 @@ pub(super) async fn due(
         delivery = table.delivery,
         item = table.sql_item(),
     );
-    let (most, bytes, largest) = (
-        i64::from(table.batch_size),
-        whole(BATCH_BYTES),
-        whole(BODY_BYTES),
-    );
+    // All rows of a range, also where another size is in force than this replica is configured with.
+    let most = match cell.layout {
+        Layout::Range(size) => i64::from(size),
+        Layout::Hash(_) | Layout::Opaque(_) => i64::from(table.batch_size),
+    };
+    let (bytes, largest) = (whole(BATCH_BYTES), whole(BODY_BYTES));
     let from = from.map(ToString::to_string);
     let mut params: Vec<super::session::Param<'_>> = vec![
         (&table.source, Type::TEXT),

@@ -28,6 +28,8 @@ pub(super) struct Search {
     frontier: Option<ItemId>,
     /// The rows up to this one were seen again since.
     swept: Option<ItemId>,
+    /// So many looks found work at the same place of the sweep.
+    stayed: u32,
 }
 
 /// What one walk found.
@@ -44,6 +46,8 @@ pub(super) struct Walk {
 /// Rows that a walk from cell to cell examines, and rows that one through buckets does.
 const STEPS: i64 = 2_000;
 const ROWS: i64 = 10_000;
+/// Looks that the sweep spends at one place where there is work.
+const STAYS: u32 = 100;
 /// Items whose time has come that a look asks for.
 const DUE: usize = 1_000;
 
@@ -57,8 +61,14 @@ impl Search {
         }
     }
 
-    /// Takes note of the walk before it.
+    /// Takes note of the walk before it. Where there is work the next look comes again, as not all of it may be claimed now;
+    /// but not for ever, as it may be work that always fails.
     fn swept(&mut self, walk: &Walk) {
+        if !walk.cells.is_empty() && self.stayed < STAYS {
+            self.stayed += 1;
+            return;
+        }
+        self.stayed = 0;
         self.swept.clone_from(&walk.stopped);
     }
 
@@ -197,7 +207,7 @@ impl Along<'_> {
         let sql = format!(
             "WITH w AS MATERIALIZED (
                  SELECT n.{id} AS id, {bucket} AS bucket, {held} AS held FROM {rows}
-                 WHERE n.{sent} IS NULL {above} {below} ORDER BY n.{id} LIMIT {ROWS}),
+                 WHERE n.{sent} IS NULL AND n.{id} IS NOT NULL {above} {below} ORDER BY n.{id} LIMIT {ROWS}),
              r AS (SELECT id, bucket, held, row_number() OVER (ORDER BY id) AS place,
                        row_number() OVER (PARTITION BY bucket, held ORDER BY id) AS of_bucket FROM w)
              SELECT id::{read_as}, bucket, held, (SELECT count(*) FROM w) FROM r
@@ -305,5 +315,20 @@ mod tests {
         assert_eq!(search.swept, Some(ItemId::Int(5)), "goes on there");
         search.swept(&walk(Some(9), None));
         assert_eq!(search.swept, None, "begins anew");
+    }
+
+    #[test]
+    fn the_sweep_stays_where_there_is_work_and_not_for_ever() {
+        let mut search = Search::default();
+        let found = Walk {
+            cells: vec![(0, ItemId::Int(3))],
+            ..walk(Some(2), Some(9))
+        };
+        for _ in 0..STAYS {
+            search.swept(&found);
+            assert_eq!(search.swept, None);
+        }
+        search.swept(&found);
+        assert_eq!((search.swept, search.stayed), (Some(ItemId::Int(9)), 0));
     }
 }
