@@ -51,6 +51,7 @@ pub(super) const KIND: Kind = Kind {
     name: "exec",
     make: |worker| worker.kind("exec", Exec::new),
     check: |params| read(params, ExecParams::check),
+    look: None,
     fixed: &["command", "cwd", "env", "inherit_env"],
     tells_progress: false,
 };

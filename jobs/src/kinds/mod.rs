@@ -31,6 +31,10 @@ pub fn add_to(worker: Worker) -> Worker {
         let worker = (kind.make)(worker)
             .check_params(kind.name, kind.check)
             .fixed_params(kind.name, kind.fixed);
+        let worker = match kind.look {
+            Some(look) => worker.look_at(kind.name, look),
+            None => worker,
+        };
         match kind.tells_progress {
             true => worker,
             false => worker.tells_no_progress(kind.name),

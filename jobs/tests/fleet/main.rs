@@ -32,7 +32,12 @@ mod many;
 mod memory;
 mod modes;
 mod nodes;
+#[cfg(feature = "postgres")]
+#[path = "../../../lock/tests/postgres/server.rs"]
+mod postgres;
 mod reload;
+#[cfg(feature = "postgres")]
+mod rows;
 #[path = "../../../lock/tests/redis/server.rs"]
 mod server;
 #[path = "../../../lock/tests/faults/shim.rs"]
@@ -184,6 +189,8 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.push(rows::trial());
     // For figures, not for every day.
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },

@@ -22,11 +22,12 @@ use watchkeeper::{
 use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
+    open,
     params::NotificationsParams,
     rate::Rate,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError, sqlite::SqliteSource},
+    source::{Begin, Exceptions, Finish, Source, SourceError},
 };
 use crate::kinds::kind::in_a_line;
 
@@ -160,6 +161,16 @@ impl Notifications {
                 self.tell_items(word, n);
             }
         }
+        if work.dead > 0 {
+            warn!(
+                job = run.job(),
+                batch,
+                dead = work.dead,
+                "rows are too large to be sent"
+            );
+            run.count_items("dead", work.dead);
+            self.tell_items("dead", work.dead);
+        }
         if work.items.is_empty() {
             return Ok(Outcome::Skip("nothing to send".to_owned()));
         }
@@ -189,7 +200,17 @@ impl Notifications {
         let finished = ends.source.finish(batch, token, marks, now_ms).await;
         match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
-            Finish::Written => {}
+            Finish::Written { in_doubt: 0 } => {}
+            Finish::Written { in_doubt } => {
+                warn!(
+                    job = run.job(),
+                    batch,
+                    in_doubt,
+                    "other programs hold rows that were sent, so they could not be marked"
+                );
+                run.count_items("in_doubt", in_doubt);
+                self.tell_items("in_doubt", in_doubt);
+            }
         }
         if let Some(reason) = trouble {
             let sink = ends.sink.name();
@@ -319,6 +340,13 @@ impl BatchJob for Notifications {
         self.process_under(run.token(), batch, &run).await
     }
 
+    async fn woken(&self) {
+        match self.ends.get() {
+            Some(ends) => ends.source.woken().await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn named(&self, job: &str) {
         let _ = self.name.set(job.to_owned());
     }
@@ -390,8 +418,10 @@ fn connect(params: &NotificationsParams, clock: &Clock) -> Result<Ends, String> 
     let (true, Some(plan)) = (found.is_empty(), plan) else {
         return Err(in_a_line(&found));
     };
+    let database = params.database();
+    let database = database.map_err(|(key, why)| format!("params.{key} {why}"))?;
     let sink = plan.open(params, clock)?;
-    let source = Arc::new(SqliteSource::new(params.source.database()?, params));
+    let source = open::source(database, params);
     Ok(Ends { source, sink })
 }
 

@@ -2,13 +2,18 @@
 
 mod mail;
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
 
 use reqwest::Url;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
+#[cfg(feature = "postgres")]
+use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 #[cfg(feature = "smtp")]
@@ -19,12 +24,23 @@ pub(super) use mail::{MailParams, MailServer};
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotificationsParams {
-    /// The database: `sqlite://PATH`.
+    /// The database: `sqlite://PATH` or `postgres://USER@HOST/DATABASE`.
     pub source: Address,
-    /// The table.
+    /// A file that holds `source`, for an address with a password in it.
+    pub source_file: Option<PathBuf>,
+    /// A file that holds the password for PostgreSQL, read at each connection.
+    pub password_file: Option<PathBuf>,
+    /// The table; in PostgreSQL also `SCHEMA.TABLE`.
     pub table: String,
     /// The columns that matter.
     pub columns: Columns,
+    /// Which rows are sent: a condition in SQL, put into queries as it is. Part of the name of the delivery.
+    #[serde(rename = "where")]
+    pub filter: Option<String>,
+    /// The tables that are kept beside it.
+    pub side_tables: SideTables,
+    /// A channel of PostgreSQL: a `NOTIFY` on it begins the next look at once.
+    pub listen: Option<String>,
     /// Where rows go: `http(s)://…`, `smtp(s)://…` or `file://PATH`.
     pub sink: Address,
     /// What is sent to a webhook, with `${COLUMN}` for columns; without it a JSON object of the row.
@@ -64,9 +80,10 @@ pub struct NotificationsParams {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
-    /// Unique; integers or text.
+    /// Unique; integers or text, in PostgreSQL also UUIDs.
     pub id: String,
-    /// Null until the row was sent. Receives RFC 3339 text, or Unix seconds when the column holds integers.
+    /// Null until the row was sent. Receives a time of the column's type, RFC 3339 text, or Unix seconds when the column
+    /// holds integers.
     pub sent_at: String,
     /// Holds the body (JSON, or plain text); without it the body is all other columns.
     pub payload: Option<String>,
@@ -74,6 +91,16 @@ pub struct Columns {
     pub url: Option<String>,
     /// Holds the secrets that sign the row's webhook, with blanks between them; a row without any is signed by `secrets`.
     pub secret: Option<String>,
+}
+
+/// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SideTables {
+    /// The schema of PostgreSQL that they are in; that of the table unless it is named.
+    pub schema: Option<String>,
+    /// Make them where they are missing; without it, migrations of your own do, from what `watchkeeper notify schema` prints.
+    pub create: bool,
 }
 
 /// What to do with an item that may or may not have been sent.
@@ -92,6 +119,16 @@ pub enum InDoubt {
 #[serde(transparent)]
 pub struct Address(String);
 
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server.
+    #[cfg(feature = "postgres")]
+    Postgres(PgAddress),
+}
+
 /// Where rows go.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -109,6 +146,11 @@ impl Default for NotificationsParams {
     fn default() -> Self {
         Self {
             source: Address::default(),
+            source_file: None,
+            password_file: None,
+            filter: None,
+            side_tables: SideTables::default(),
+            listen: None,
             table: String::new(),
             columns: Columns::default(),
             sink: Address::default(),
@@ -144,24 +186,96 @@ impl Default for Columns {
     }
 }
 
+impl Default for SideTables {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            create: true,
+        }
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "{}", path.display()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(address) => write!(f, "{address}"),
+        }
+    }
+}
+
 impl NotificationsParams {
-    /// Columns that are read for the sink, beside those that are the body.
+    /// The condition on rows.
     #[must_use]
-    pub(crate) fn columns_read(&self) -> Vec<String> {
-        let named = [&self.columns.url, &self.columns.secret];
-        let mut columns: Vec<String> = named.into_iter().flatten().cloned().collect();
-        let body = self.body.iter().map(Secret::expose);
-        let mail = MailParams::deserialize(&self.mail).ok();
-        let mail = mail.iter().flat_map(MailParams::texts);
-        for text in body.chain(mail) {
-            // What cannot be read is told by the check.
-            if let Ok(text) = Text::parse(text, Form::Plain) {
-                columns.extend(text.columns().map(str::to_owned));
+    pub(crate) fn filter(&self) -> Option<&str> {
+        self.filter.as_deref().map(str::trim)
+    }
+
+    /// The database; else the key at fault, and what is wrong with it, without the address itself.
+    pub(crate) fn database(&self) -> Result<Database, (&'static str, String)> {
+        let read = |path: &Path| {
+            let text = fs::read_to_string(path);
+            text.map_err(|why| format!("names {}, which cannot be read: {why}", path.display()))
+        };
+        let (key, address) = match &self.source_file {
+            None => ("source", self.source.clone()),
+            Some(_) if !self.source.0.is_empty() => {
+                return Err((
+                    "source_file",
+                    "is given beside `source`: keep one".to_owned(),
+                ));
+            }
+            Some(path) => {
+                let text = read(path).map_err(|why| ("source_file", why))?;
+                ("source_file", Address(text.trim().to_owned()))
+            }
+        };
+        let database = address.database().map_err(|why| (key, why))?;
+        match (&self.password_file, database) {
+            (None, database) => Ok(database),
+            (Some(_), Database::Sqlite(_)) => {
+                let why = "is for postgres:// alone: a file has no password";
+                Err(("password_file", why.to_owned()))
+            }
+            #[cfg(feature = "postgres")]
+            (Some(path), Database::Postgres(address)) => {
+                read(path).map_err(|why| ("password_file", why))?;
+                let address = address.with_password_file(path.clone());
+                let address = address.map_err(|why| ("password_file", why))?;
+                Ok(Database::Postgres(address))
             }
         }
-        columns.sort();
-        columns.dedup();
+    }
+
+    /// Columns that are read for the sink, beside those that are the body; each with the key that names it.
+    #[must_use]
+    pub(crate) fn columns_read(&self) -> Vec<(&'static str, String)> {
+        let mut columns: Vec<_> = self.named_for_sink().collect();
+        let body = self.body.iter().map(|text| ("body", text.expose()));
+        let mail = MailParams::deserialize(&self.mail).ok();
+        let mail = mail.iter().flat_map(MailParams::texts);
+        for (key, text) in body.chain(mail.map(|text| ("mail", text))) {
+            // What cannot be read is told by the check.
+            if let Ok(text) = Text::parse(text, Form::Plain) {
+                columns.extend(text.columns().map(|column| (key, column.to_owned())));
+            }
+        }
+        columns.sort_by(|a, b| a.1.cmp(&b.1));
+        columns.dedup_by(|a, b| a.1 == b.1);
         columns
+    }
+
+    /// Columns that are for the sink alone: they stay out of what is sent.
+    #[must_use]
+    pub(crate) fn columns_hidden(&self) -> Vec<String> {
+        self.named_for_sink().map(|(_, column)| column).collect()
+    }
+
+    fn named_for_sink(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let url = self.columns.url.iter().map(|c| ("columns.url", c));
+        let secret = self.columns.secret.iter().map(|c| ("columns.secret", c));
+        url.chain(secret).map(|(key, c)| (key, c.clone()))
     }
 
     /// Whether what is sent is written here, and not the row as it is.
@@ -177,8 +291,15 @@ impl NotificationsParams {
         let mut say = |key: &str, problem: Result<(), String>| {
             let _ = take(&mut found, key, problem);
         };
-        say("source", self.source.database().map(drop));
-        say("table", identifier(&self.table));
+        let database = match self.database() {
+            Ok(database) => Some(database),
+            Err((key, why)) => {
+                say(key, Err(why));
+                None
+            }
+        };
+        let in_a_file = matches!(database, Some(Database::Sqlite(_)));
+        say("table", table_name(&self.table, in_a_file));
         say("columns.id", identifier(&self.columns.id));
         say("columns.sent_at", identifier(&self.columns.sent_at));
         let others = [
@@ -192,6 +313,22 @@ impl NotificationsParams {
         let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
         let same = ensure(distinct, "is the same column as `columns.id`");
         say("columns.sent_at", same);
+        let filter = ensure(self.filter() != Some(""), "is empty: leave it out");
+        say("where", filter);
+        if let Some(schema) = &self.side_tables.schema {
+            let schema = match in_a_file {
+                true => Err("is for postgres:// alone: a file has no schemas".to_owned()),
+                false => identifier(schema),
+            };
+            say("side_tables.schema", schema);
+        }
+        if let Some(channel) = &self.listen {
+            let channel = match in_a_file {
+                true => Err("is for postgres:// alone: a file announces nothing".to_owned()),
+                false => identifier(channel),
+            };
+            say("listen", channel);
+        }
         // Rows that name their own address need no other.
         if self.columns.url.is_none() || !self.sink.0.is_empty() {
             say("sink", self.sink.target().map(drop));
@@ -264,6 +401,17 @@ fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
     }
 }
 
+/// A table, which may be named with its schema unless it is in a file.
+fn table_name(name: &str, in_a_file: bool) -> Result<(), String> {
+    match name.split_once('.') {
+        Some((schema, table)) if !in_a_file => {
+            identifier(schema)?;
+            identifier(table)
+        }
+        _ => identifier(name),
+    }
+}
+
 /// Names of tables and columns are quoted wherever they are used; what is refused here would be a mistake at best.
 fn identifier(name: &str) -> Result<(), String> {
     let first = name.chars().next().ok_or("is missing")?;
@@ -301,14 +449,32 @@ impl fmt::Debug for NotificationsParams {
 // === impl Address ===
 
 impl Address {
-    /// The file of the SQLite database.
-    pub(crate) fn database(&self) -> Result<PathBuf, String> {
-        match self.0.strip_prefix("sqlite://") {
-            Some("") => Err("names no file; write sqlite:///var/lib/app/app.db".to_owned()),
-            Some(path) => Ok(PathBuf::from(path)),
-            None if self.0.is_empty() => Err("is missing; write sqlite://PATH".to_owned()),
-            None => Err("must be sqlite://PATH".to_owned()),
+    /// Where rows come from.
+    ///
+    /// An error is a sentence for the reader of the configuration, without the address itself.
+    fn database(&self) -> Result<Database, String> {
+        const FORMS: &str = "sqlite://PATH or postgres://USER@HOST/DATABASE";
+        if let Some(path) = self.0.strip_prefix("sqlite://") {
+            ensure(
+                !path.is_empty(),
+                "names no file; write sqlite:///var/lib/app/app.db",
+            )?;
+            return Ok(Database::Sqlite(PathBuf::from(path)));
         }
+        if self.is_postgres() {
+            #[cfg(feature = "postgres")]
+            return PgAddress::parse(&self.0).map(Database::Postgres);
+            #[cfg(not(feature = "postgres"))]
+            return Err("needs the feature `postgres` of watchkeeper-jobs".to_owned());
+        }
+        match self.0.is_empty() {
+            true => Err(format!("is missing; write {FORMS}")),
+            false => Err(format!("must be {FORMS}")),
+        }
+    }
+
+    fn is_postgres(&self) -> bool {
+        self.0.starts_with("postgres://") || self.0.starts_with("postgresql://")
     }
 
     /// Where rows go.
@@ -340,6 +506,11 @@ impl Address {
     /// The address without what might be secret: credentials, path and query of a web address.
     #[must_use]
     pub(crate) fn shown(&self) -> String {
+        #[cfg(feature = "postgres")]
+        if self.is_postgres() {
+            return PgAddress::parse(&self.0)
+                .map_or("postgres://…".to_owned(), |a| a.to_string());
+        }
         match self.target() {
             Ok(Target::Web(url)) => shown(&url),
             Ok(Target::Mail(server)) => server.shown(),
@@ -414,7 +585,7 @@ mod tests {
     #[test]
     fn every_finding_names_its_key() {
         let params = NotificationsParams {
-            source: "postgres://db".into(),
+            source: "mysql://db".into(),
             sink: "ftp://x".into(),
             batch_size: 0,
             buckets: 0,
@@ -450,6 +621,61 @@ mod tests {
             "timeout",
         ];
         assert_eq!(keys(&params), expected);
+    }
+
+    #[test]
+    fn a_schema_is_named_in_postgresql_alone() {
+        let of = |source: &str, table: &str| {
+            let table = table.to_owned();
+            let source = source.into();
+            keys(&NotificationsParams {
+                source,
+                table,
+                side_tables: SideTables {
+                    schema: Some("ops".to_owned()),
+                    create: true,
+                },
+                ..good()
+            })
+        };
+        let server = "postgres://me@db/app";
+        assert_eq!(of(server, "app.mails"), [""; 0]);
+        assert_eq!(of(server, "a.b.c"), ["table"]);
+        assert_eq!(of(server, "app."), ["table"]);
+        assert_eq!(of("sqlite://x.db", "a.b"), ["table", "side_tables.schema"]);
+    }
+
+    #[test]
+    fn an_address_with_a_password_may_lie_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let of = |source: &str, source_file, password_file| {
+            let params = NotificationsParams {
+                source: source.into(),
+                source_file,
+                password_file,
+                ..good()
+            };
+            let problem = params.database().map(|_| ());
+            problem.map_err(|(key, why)| {
+                assert!(!why.contains("hunter2"), "{why}");
+                key
+            })
+        };
+        let whole = || file("source", "postgres://me:hunter2@db/app\n");
+        let word = || file("word", "hunter2\n");
+        let plain = "postgres://me@db/app";
+        assert_eq!(of("", whole(), None), Ok(()));
+        assert_eq!(of(plain, None, word()), Ok(()));
+        assert_eq!(of(plain, whole(), None), Err("source_file"));
+        assert_eq!(of("", Some("/nowhere".into()), None), Err("source_file"));
+        assert_eq!(of("", file("bad", "hunter2"), None), Err("source_file"));
+        assert_eq!(of("", whole(), word()), Err("password_file"));
+        assert_eq!(of("sqlite://x.db", None, word()), Err("password_file"));
     }
 
     #[test]
