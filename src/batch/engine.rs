@@ -371,7 +371,7 @@ impl BatchEngine {
         let work = move |run: Run| async move { job.process(&name, run).await };
         let (of, clock, local_status) = (run.clone(), ctx.clock.clone(), ctx.local_status.clone());
         let (events, locks) = (ctx.events.clone(), ctx.locks.clone());
-        let (name, retry) = (batch.clone(), self.spec.retry.clone());
+        let (name, retry) = (batch.clone(), self.spec.retry);
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
             drop(mark);

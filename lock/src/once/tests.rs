@@ -112,6 +112,8 @@ async fn one_of_many_consumers_handles_a_message() {
         async move {
             let mut handled = Vec::new();
             for n in 0..40 {
+                // Each begins elsewhere, as replicas do.
+                let n = (n + 8 * seed) % 40;
                 let id = format!("{at}-{n}");
                 loop {
                     match once.claim(&id, at).await {
@@ -187,8 +189,10 @@ async fn a_lost_claim_cancels_its_work() {
 async fn a_message_of_a_dead_consumer_is_handled_by_another() {
     let scene = Scene::new();
     let two = scene.consumer(2);
-    let links: Vec<_> = scene.nodes.iter().map(MemoryNode::link).collect();
-    let lines = links.iter().map(|link| Arc::new(link.clone()) as Arc<dyn Node>);
+    // A clone is a connection of its own.
+    let own = scene.nodes.clone();
+    let links: Vec<_> = own.iter().map(MemoryNode::link).collect();
+    let lines = own.into_iter().map(|node| Arc::new(node) as Arc<dyn Node>);
     let one = Once::new(&scene.over(lines.collect(), 1).start().unwrap(), "orders", HOUR);
     let at = scene.now();
     let _work = ours(&one, "a", at).await;

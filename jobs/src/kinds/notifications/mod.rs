@@ -63,11 +63,11 @@ pub(crate) mod cell;
 pub(crate) mod delivery;
 mod job;
 pub(crate) mod operator;
-mod params;
+pub(crate) mod params;
 mod queue;
-mod rate;
-mod sending;
-mod sink;
+pub(crate) mod rate;
+pub(crate) mod sending;
+pub(crate) mod sink;
 pub(crate) mod source;
 mod text;
 
