@@ -176,6 +176,8 @@ mod book {
     struct Runs;
     #[doc = include_str!("../docs/guides/settings-in-code.md")]
     struct SettingsInCode;
+    #[doc = include_str!("../docs/guides/streams.md")]
+    struct Streams;
     #[doc = include_str!("../docs/guides/testing.md")]
     struct Testing;
     #[doc = include_str!("../docs/operations/commanding.md")]

@@ -46,7 +46,7 @@ const PENDING_LIMIT: Duration = Duration::from_secs(30);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
 const NO_PROGRESS: &str = "the batch makes no progress";
-/// For each message that may be claimed in one go, so many are looked at.
+/// For each message that may be claimed now, so many are looked at: most were done by others.
 const LOOKED_AT: usize = 8;
 /// Pauses between looks when there is nothing to do.
 const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -216,7 +216,7 @@ impl BatchEngine {
                 self.claim(&pending).await
             }
             Ok(Some(once)) => {
-                pending.truncate(limits.claim.max(1).saturating_mul(LOOKED_AT));
+                pending.truncate(most.saturating_mul(LOOKED_AT));
                 self.claim_messages(&once, &pending, most).await
             }
             Err(panic) => {

@@ -7,17 +7,17 @@
 //!
 //! # States            unclaimed -> ours -> done;  ours -> failed -> (after its pause) ours;  ours -> (lease over) unclaimed
 //! # Invariants
-//! - O1 A message is handled only under a claim, and one claim of it is held at a time.
+//! - U1 A message is handled only under a claim, and one claim of it is held at a time.
 //!   (one_of_many_consumers_handles_a_message)
-//! - O2 A final record is written only while the claim is ours; a claim that is lost cancels its work.
+//! - U2 A final record is written only while the claim is ours; a claim that is lost cancels its work.
 //!   (a_claim_that_was_lost_writes_no_final_record, a_lost_claim_cancels_its_work)
-//! - O3 What has failed is handled again by any consumer, not before its pause is over.
+//! - U3 What has failed is handled again by any consumer, not before its pause is over.
 //!   (what_has_failed_is_handled_again_by_another_consumer_after_its_pause)
-//! - O4 **A message whose final record may have been forgotten is refused.**
+//! - U4 **A message whose final record may have been forgotten is refused.**
 //!   (a_message_whose_final_record_may_be_forgotten_is_refused_as_too_old,
 //!   a_message_from_before_a_loss_of_memory_is_refused)
 //!
-//! # Why O4 holds
+//! # Why U4 holds
 //! A message is dated `t`. A consumer accepts it only while the fleet's time is at most `t + retention`, looked at *after* the
 //! nodes have granted the claim and shown no final record. A final record is kept until `t + retention +` a minute. So
 //! while a message is accepted, the record of its handling is there: as long as what two consumers take for the fleet's time
