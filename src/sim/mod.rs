@@ -15,6 +15,7 @@ mod intents;
 mod ladder;
 mod locks;
 mod memory_loss;
+mod messages;
 mod mixed;
 mod outlasts;
 mod overlaps;

@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod http;
 mod kind;
 pub mod notifications;
+mod stream;
 mod template;
 
 use watchkeeper::Worker;
@@ -15,7 +16,13 @@ use watchkeeper::Worker;
 use kind::Kind;
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 4] = [exec::KIND, heartbeat::KIND, http::KIND, notifications::KIND];
+pub(crate) const KINDS: [Kind; 5] = [
+    exec::KIND,
+    heartbeat::KIND,
+    http::KIND,
+    notifications::KIND,
+    stream::KIND,
+];
 
 /// Has `worker` know the stock jobs, so that a configuration may have jobs of these kinds.
 ///

@@ -66,9 +66,9 @@ pub(crate) mod open;
 pub(crate) mod operator;
 pub(crate) mod params;
 mod queue;
-mod rate;
-mod sending;
-mod sink;
+pub(crate) mod rate;
+pub(crate) mod sending;
+pub(crate) mod sink;
 pub(crate) mod source;
 mod text;
 

@@ -380,7 +380,7 @@ impl NotificationsParams {
 }
 
 /// A list of texts, or one text, as the environment gives it; several stand in it with blanks between them.
-fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Error> {
+pub(crate) fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "secrets in quotes, in a list")]
     enum Given {
@@ -393,7 +393,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Err
     })
 }
 
-fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
+pub(crate) fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
     if right {
         Ok(())
     } else {
@@ -501,6 +501,16 @@ impl Address {
         let url = Url::parse(&self.0).map_err(|e| format!("is not a valid address: {e}"))?;
         ensure(url.has_host(), "names no host")?;
         Ok(Target::Web(url))
+    }
+
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it is meant to be that of a web service.
+    pub(crate) fn is_web(&self) -> bool {
+        self.0.starts_with("http://") || self.0.starts_with("https://")
     }
 
     /// The address without what might be secret: credentials, path and query of a web address.

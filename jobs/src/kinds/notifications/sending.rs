@@ -26,18 +26,18 @@ use super::{
 };
 
 /// What sending needs.
-pub(super) struct Sending<'a> {
-    pub(super) sink: &'a dyn Sink,
-    pub(super) rate: &'a Rate,
-    pub(super) clock: &'a Clock,
+pub(crate) struct Sending<'a> {
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) rate: &'a Rate,
+    pub(crate) clock: &'a Clock,
 }
 
 /// What became of the items of a batch.
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// By position; what was not begun is not in it, what was begun and not answered is cut off.
-    pub(super) answers: BTreeMap<usize, Answer>,
+    pub(crate) answers: BTreeMap<usize, Answer>,
     /// Some were not begun, because their receiver wants to be left alone for so long.
-    pub(super) rest: Option<Duration>,
+    pub(crate) rest: Option<Duration>,
 }
 
 /// Items of one batch that are under way at the same time.
@@ -52,7 +52,7 @@ const REST: Duration = Duration::from_secs(1);
 
 impl Sending<'_> {
     /// Sends until all are answered, the run is told to stop, or what is left must wait for its receivers.
-    pub(super) async fn all(&self, items: &[Item], token: Token, run: &Run) -> Sent {
+    pub(crate) async fn all(&self, items: &[Item], token: Token, run: &Run) -> Sent {
         let (mut answers, mut answered, mut rest) = (BTreeMap::new(), 0, None);
         let mut under_way = FuturesUnordered::new();
         let hosts = self.sink.hosts();

@@ -10,7 +10,7 @@ mod smtp;
 mod webhook;
 
 pub(super) use hosts::{Admission, Hosts, Permit};
-pub(super) use plan::Plan;
+pub(crate) use plan::Plan;
 
 use std::io;
 
