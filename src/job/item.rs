@@ -48,8 +48,7 @@ impl Items {
         let (word, why) = match outcome {
             ItemOutcome::Done => ("done", None),
             ItemOutcome::RetryAfter(pause, why) => {
-                let at = now + *pause;
-                self.again = Some(self.again.map_or(at, |again| again.min(at)));
+                self.comes_back(now + *pause);
                 ("retry", Some(why))
             }
             ItemOutcome::Dead(why) => ("dead", Some(why)),
@@ -63,6 +62,10 @@ impl Items {
             self.reasons
                 .push(reason.chars().take(MOST_REASONS.1).collect());
         }
+    }
+
+    pub(super) fn comes_back(&mut self, at: Moment) {
+        self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }
 
     /// What did not go well, in a line.

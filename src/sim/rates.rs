@@ -20,7 +20,9 @@ type Acts = Arc<Mutex<Vec<Moment>>>;
 /// A new process that acts whenever it may, with breaks.
 fn join(world: &World, n: usize, per_second: f64, acts: &Acts) -> Machine {
     let machine = world.machine(&format!("m{n}"));
-    let rate = machine.locks.rate_on("fuzz", per_second, &machine.spawn);
+    let rate = machine
+        .locks
+        .rate_on("fuzz", per_second, &machine.spawn, None);
     let (rate, m) = (rate.unwrap(), machine.clone());
     let (acts, time) = (acts.clone(), world.time.clock());
     machine.spawn.spawn(async move {

@@ -25,7 +25,7 @@ const MAIL: &str = r#"
 kind = "notifications"
 schedule = "continuous"
 coordination = "batch"
-params = { source = "$SOURCE", table = "notifications", sink = "$SINK", rate = 70.0 }
+params = { source = "$SOURCE", table = "notifications", sink = "$SINK", rate = 280.0 }
 "#;
 
 const TABLE: &str = "

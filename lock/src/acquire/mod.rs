@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use crate::keeper::Releases;
 pub use builder::LockBuilder;
@@ -148,17 +148,24 @@ impl Locks {
     /// # Panics
     /// Outside a tokio runtime, on which a task takes and gives back shares.
     pub fn rate(&self, name: &str, per_second: f64) -> Result<Rate, LockError> {
-        self.rate_on(name, per_second, &Spawn::system())
+        self.rate_on(name, per_second, &Spawn::system(), None)
     }
 
-    /// [`Locks::rate`] with its task on `spawn`.
+    /// [`Locks::rate`] with its task on `spawn`, which tells `news` when shares come or go.
     ///
     /// # Errors
     /// As there.
     #[doc(hidden)] // for the stock jobs and the simulation
-    pub fn rate_on(&self, name: &str, per_second: f64, spawn: &Spawn) -> Result<Rate, LockError> {
+    pub fn rate_on(
+        &self,
+        name: &str,
+        per_second: f64,
+        spawn: &Spawn,
+        news: Option<watch::Sender<()>>,
+    ) -> Result<Rate, LockError> {
         let slots = |of| SlotsBuilder::of_rate(self.clone(), name, of);
-        Rate::new(slots, self.clone(), per_second, spawn)
+        let news = news.unwrap_or_default();
+        Rate::new(slots, self.clone(), per_second, spawn, news)
     }
 
     /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the

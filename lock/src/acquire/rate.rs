@@ -72,6 +72,7 @@ impl Rate {
         locks: Locks,
         per_second: f64,
         spawn: &Spawn,
+        news: watch::Sender<()>,
     ) -> Result<Self, LockError> {
         let cut = Cut::of(per_second).ok_or(LockError::Rate)?;
         let inner = Arc::new(Inner {
@@ -79,7 +80,7 @@ impl Rate {
             cut,
             held: Mutex::default(),
             first: tokio::sync::Mutex::default(),
-            news: watch::Sender::default(),
+            news,
             wanted: watch::Sender::default(),
         });
         let supply = Supply {
@@ -107,6 +108,15 @@ impl Rate {
         }
     }
 
+    /// Whether an act may begin now, without counting one; otherwise when, as [`Rate::try_take`] says it. Counts as demand.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)] // for the stock jobs
+    pub fn ready(&self) -> Result<(), Moment> {
+        self.turn(false)
+    }
+
     /// Counts an act that begins now; otherwise says when one may, unless shares come or go: [`Moment::NEVER`] while this
     /// program has none.
     ///
@@ -114,12 +124,16 @@ impl Rate {
     /// The moment, when it is not now.
     #[doc(hidden)] // for the stock jobs
     pub fn try_take(&self) -> Result<(), Moment> {
+        self.turn(true)
+    }
+
+    fn turn(&self, take: bool) -> Result<(), Moment> {
         let now = self.0.locks.clock().now();
         let mut held = self.0.held();
-        let idle = held.demand.asked(now);
+        let idle = held.demand.asked(&self.0.cut, now);
         let open = |slot: &Slot| slot.may_start();
-        let next = pace::take(&mut held.shares, &self.0.cut, open, now);
-        if next.is_ok() {
+        let next = pace::turn(&mut held.shares, &self.0.cut, open, now, take);
+        if next.is_ok() && take {
             held.demand.taken += 1;
         }
         drop(held);

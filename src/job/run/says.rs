@@ -90,6 +90,13 @@ impl Run {
         self.said().items.say(item, &outcome, now);
     }
 
+    /// This batch is to come back after `pause`, for items of which nothing is to be said.
+    #[doc(hidden)] // for the stock jobs
+    pub fn comes_back(&self, pause: std::time::Duration) {
+        let now = self.0.setup.clock.now();
+        self.said().items.comes_back(now + pause);
+    }
+
     /// When the first item that is to be tried again is due.
     pub(crate) fn items_again(&self) -> Option<Moment> {
         self.said().items.again

@@ -44,7 +44,7 @@ impl Scene {
             "table": SEND,
             "sink": sink,
             "batch_size": (rows / 40).clamp(5, 50),
-            "rate": rate(rows, replicas),
+            "rate": rate(rows),
         });
         let text = configuration(folder.path(), &params);
         std::fs::write(at("demo.toml"), text)?;
@@ -83,10 +83,10 @@ impl Scene {
     }
 }
 
-/// Rows per second and replica: slow enough to watch, and to kill a replica in the middle.
-fn rate(rows: u32, replicas: u32) -> f64 {
+/// Rows a second: slow enough to watch, and to kill a replica in the middle.
+fn rate(rows: u32) -> f64 {
     let seconds = (f64::from(rows) / 250.0).clamp(4.0, 12.0);
-    f64::from(rows) / (seconds * f64::from(replicas))
+    f64::from(rows) / seconds
 }
 
 fn configuration(folder: &Path, params: &serde_json::Value) -> String {

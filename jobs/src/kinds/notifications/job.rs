@@ -22,9 +22,10 @@ use watchkeeper::{
 use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
+    limits::Limits,
     open,
     params::NotificationsParams,
-    rate::Rate,
+    pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
     source::{Begin, Exceptions, Finish, Source, SourceError},
@@ -36,7 +37,8 @@ pub struct Notifications {
     params: NotificationsParams,
     policy: Policy,
     clock: Clock,
-    rate: Rate,
+    limits: Limits,
+    pauses: Pauses,
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
@@ -70,7 +72,8 @@ impl Notifications {
                 attempts: params.attempts,
                 backoff: params.backoff.0,
             },
-            rate: Rate::new(params.rate),
+            limits: Limits::new(params.limits()),
+            pauses: Pauses::default(),
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
@@ -135,7 +138,12 @@ impl Notifications {
         run: &Run,
     ) -> Result<Outcome, JobError> {
         let _ = self.name.set(run.job().to_owned());
+        if let Some(locks) = run.locks() {
+            self.limits.share(run.job(), locks);
+            self.pauses.share(run.job(), locks);
+        }
         let ends = self.ends().await?;
+        self.exchange_pauses(&ends).await;
         run.check()?;
         let begun = ends
             .source
@@ -177,10 +185,14 @@ impl Notifications {
 
         let sending = Sending {
             sink: ends.sink.as_ref(),
-            rate: &self.rate,
+            limits: &self.limits,
             clock: &self.clock,
         };
-        let Sent { answers, rest } = sending.all(&work.items, token, run).await;
+        let Sent {
+            answers,
+            rest,
+            limited,
+        } = sending.all(&work.items, token, run).await;
         let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
@@ -233,6 +245,9 @@ impl Notifications {
         if !complete {
             run.check()?;
         }
+        if let Some(pause) = limited {
+            run.comes_back(pause);
+        }
         Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
     }
 
@@ -241,6 +256,12 @@ impl Notifications {
             .ends
             .get_or_try_init(|| async { connect(&self.params, &self.clock) });
         ends.await.cloned().map_err(JobError::fatal)
+    }
+
+    async fn exchange_pauses(&self, ends: &Ends) {
+        if let Some(hosts) = ends.sink.hosts() {
+            self.pauses.exchange(hosts, &self.clock).await;
+        }
     }
 
     async fn tell_backlog(&self, ends: &Ends) {
@@ -312,6 +333,7 @@ impl Notifications {
 impl BatchJob for Notifications {
     async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
         let ends = self.ends().await?;
+        self.exchange_pauses(&ends).await;
         let rests = ends
             .sink
             .hosts()

@@ -62,11 +62,12 @@
 pub(crate) mod cell;
 pub(crate) mod delivery;
 mod job;
+pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod operator;
 pub(crate) mod params;
+mod pauses;
 mod queue;
-pub(crate) mod rate;
 pub(crate) mod sending;
 pub(crate) mod sink;
 pub(crate) mod source;

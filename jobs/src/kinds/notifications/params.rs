@@ -1,5 +1,6 @@
 //! What to send from where to where, and how carefully.
 
+mod limits;
 mod mail;
 
 use std::{
@@ -16,6 +17,7 @@ use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
+pub(crate) use limits::{By, Limit};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
 pub(super) use mail::{MailParams, MailServer};
@@ -64,8 +66,8 @@ pub struct NotificationsParams {
     pub claim: usize,
     /// Cells worked on at once by one replica.
     pub concurrency: usize,
-    /// Rows per second and replica, at most.
-    pub rate: Option<f64>,
+    /// Rows a second, at most, on all replicas together: a number, or a list of limits.
+    pub rate: Value,
     /// What to do with a row that may have been sent.
     pub in_doubt: Option<InDoubt>,
     /// Sendings of one row before it is given up as dead.
@@ -164,7 +166,7 @@ impl Default for NotificationsParams {
             buckets: 64,
             claim: 4,
             concurrency: 4,
-            rate: None,
+            rate: Value::Null,
             in_doubt: None,
             // About ten hours with the back-off below: an outage of a night kills nothing.
             attempts: 20,
@@ -261,6 +263,11 @@ impl NotificationsParams {
                 columns.extend(text.columns().map(|column| (key, column.to_owned())));
             }
         }
+        for limit in self.limits() {
+            if let By::Columns(text, _) = &limit.by {
+                columns.extend(text.columns().map(|column| ("rate", column.to_owned())));
+            }
+        }
         columns.sort_by(|a, b| a.1.cmp(&b.1));
         columns.dedup_by(|a, b| a.1 == b.1);
         columns
@@ -333,7 +340,6 @@ impl NotificationsParams {
         if self.columns.url.is_none() || !self.sink.0.is_empty() {
             say("sink", self.sink.target().map(drop));
         }
-        let rate = self.rate.unwrap_or(1.0);
         let rules = [
             (
                 "batch_size",
@@ -360,11 +366,6 @@ impl NotificationsParams {
                 (1..=1000).contains(&self.per_host),
                 "must be from 1 to 1000",
             ),
-            (
-                "rate",
-                rate.is_finite() && rate >= 0.001,
-                "must be rows per second, at least 0.001",
-            ),
             ("attempts", self.attempts >= 1, "must be at least 1"),
             (
                 "timeout",
@@ -375,7 +376,14 @@ impl NotificationsParams {
         for (key, right, otherwise) in rules {
             say(key, ensure(right, otherwise));
         }
+        limits::read(&self.rate, &mut found);
         found
+    }
+
+    /// How many rows may go in a second; what is wrong there is told by the check.
+    #[must_use]
+    pub(crate) fn limits(&self) -> Vec<Limit> {
+        limits::read(&self.rate, &mut Findings::default())
     }
 }
 
@@ -601,7 +609,7 @@ mod tests {
             buckets: 0,
             claim: 0,
             concurrency: 0,
-            rate: Some(f64::NAN),
+            rate: Value::from(0),
             attempts: 0,
             timeout: Span::default(),
             columns: Columns {

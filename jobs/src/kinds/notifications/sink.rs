@@ -10,6 +10,8 @@ mod smtp;
 mod webhook;
 
 pub(super) use hosts::{Admission, Hosts, Permit};
+#[cfg(test)]
+pub(super) use pace::Heard;
 pub(crate) use plan::Plan;
 
 use std::io;

@@ -126,6 +126,20 @@ pub struct Item {
     pub prior: Option<Exception>,
 }
 
+#[cfg(test)]
+impl Item {
+    /// With nothing but these columns.
+    pub(crate) fn for_tests(id: ItemId, columns: Map<String, Value>) -> Self {
+        Self {
+            id,
+            key: String::new(),
+            body: Map::new(),
+            columns,
+            prior: None,
+        }
+    }
+}
+
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {

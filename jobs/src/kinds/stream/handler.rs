@@ -19,8 +19,8 @@ use crate::{
             NotificationsParams,
             cell::ItemId,
             delivery::Answer,
+            limits::Limits,
             params::Target,
-            rate::Rate,
             sending::{Sending, Sent},
             sink::{self, Sink},
             source::Item,
@@ -39,7 +39,7 @@ pub(super) enum Plan {
 pub(super) enum Handler {
     Sink {
         sink: Arc<dyn Sink>,
-        rate: Rate,
+        limits: Limits,
         clock: Clock,
         stream: String,
     },
@@ -123,7 +123,7 @@ impl Plan {
                 let (plan, params) = *plan;
                 Handler::Sink {
                     sink: plan.open(&params, clock)?,
-                    rate: Rate::new(None),
+                    limits: Limits::default(),
                     clock: clock.clone(),
                     stream,
                 }
@@ -149,13 +149,13 @@ impl Handler {
         match self {
             Self::Sink {
                 sink,
-                rate,
+                limits,
                 clock,
                 stream,
             } => {
                 let sending = Sending {
                     sink: sink.as_ref(),
-                    rate,
+                    limits,
                     clock,
                 };
                 let items = [item(message, stream)];

@@ -11,8 +11,8 @@ const MOST: u32 = 16;
 const LEAST: f64 = 20.0;
 /// So late an act may be without the next one being late, too: timers are not exact.
 const LATE: Duration = Duration::from_millis(10);
-/// Without demand for so long a program gives all back.
-const IDLE: Duration = Duration::from_secs(1);
+/// Without demand for so long, or for so many turns of a share, a program gives all back.
+const IDLE: (Duration, u32) = (Duration::from_secs(1), 3);
 /// A program with so many shares that all want gives one back in this time; with twice as many, in half of it.
 const TURNOVER: Duration = Duration::from_secs(8);
 
@@ -20,6 +20,8 @@ const TURNOVER: Duration = Duration::from_secs(8);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cut {
     pub(super) shares: usize,
+    /// Without demand for so long a program gives all back.
+    idle: Duration,
     /// From one act of a share to the next.
     pub(super) step: Duration,
     late: Duration,
@@ -45,6 +47,7 @@ impl Cut {
         let step = step + step.mul_f64(late.as_secs_f64());
         Some(Self {
             shares: shares as usize,
+            idle: IDLE.0.max(step.saturating_mul(IDLE.1)),
             step,
             late,
         })
@@ -77,20 +80,23 @@ impl<T> Share<T> {
     }
 }
 
-/// Uses the share whose turn comes first, if it has come; otherwise says when it comes.
-pub(super) fn take<T>(
+/// Whether the turn of the share that comes first has come; otherwise when it comes. Uses it with `take`.
+pub(super) fn turn<T>(
     shares: &mut [Share<T>],
     cut: &Cut,
     open: impl Fn(&T) -> bool,
     now: Moment,
+    take: bool,
 ) -> Result<(), Moment> {
     let usable = shares.iter_mut().filter(|share| open(&share.slot));
     let first = usable.min_by_key(|share| share.next).ok_or(Moment::NEVER)?;
     if now < first.next {
         return Err(first.next);
     }
-    // Time that was not used is not saved up.
-    first.next = first.next.max(now.back(cut.late)) + cut.step;
+    if take {
+        // Time that was not used is not saved up.
+        first.next = first.next.max(now.back(cut.late)) + cut.step;
+    }
     Ok(())
 }
 
@@ -122,14 +128,16 @@ pub(super) enum Next {
 
 impl Demand {
     /// A task wants to act; says whether this comes after a time without demand.
-    pub(super) fn asked(&mut self, now: Moment) -> bool {
+    pub(super) fn asked(&mut self, cut: &Cut, now: Moment) -> bool {
         let last = self.last_asked.replace(now);
-        last.is_none_or(|last| now.since(last) >= IDLE)
+        last.is_none_or(|last| now.since(last) >= cut.idle)
     }
 
     /// What to do with `held` shares; `scarce` when none was free at the last attempt.
     pub(super) fn next(&mut self, held: usize, cut: &Cut, scarce: bool, now: Moment) -> Next {
-        let wanted = self.last_asked.is_some_and(|last| now.since(last) < IDLE);
+        let wanted = self
+            .last_asked
+            .is_some_and(|last| now.since(last) < cut.idle);
         match (held, wanted) {
             (0, false) => return Next::Rest(Moment::NEVER),
             (0, true) => {
@@ -165,7 +173,7 @@ impl Demand {
                 self.turned_over = now;
                 Next::TurnOver
             }
-            (true, false) => Next::More(1, turn.min(now + IDLE)),
+            (true, false) => Next::More(1, turn.min(now + WAIT / 5)),
             (_, true) => Next::Rest(look.min(turn)),
             (false, false) => Next::More(held.min(cut.shares - held), now),
         }
@@ -221,7 +229,7 @@ mod tests {
             let mut shares = [Share::begun((), &cut, at(0))];
             let (mut now, mut acts) = (0, Vec::new());
             while acts.len() < (rate * 3.0) as usize + 3 {
-                match take(&mut shares, &cut, |()| true, at(now)) {
+                match turn(&mut shares, &cut, |()| true, at(now), true) {
                     Ok(()) => acts.push(at(now)),
                     // Timers are late, now and then very late.
                     Err(next) => {
@@ -239,9 +247,9 @@ mod tests {
     fn a_share_begins_with_a_pause() {
         let cut = Cut::of(10.0).unwrap();
         let mut shares = [Share::begun((), &cut, at(0))];
-        let first = take(&mut shares, &cut, |()| true, at(0)).unwrap_err();
+        let first = turn(&mut shares, &cut, |()| true, at(0), true).unwrap_err();
         assert!(first.since(at(0)) >= cut.step, "{first:?}");
-        assert_eq!(take(&mut shares, &cut, |()| true, first), Ok(()));
+        assert_eq!(turn(&mut shares, &cut, |()| true, first, true), Ok(()));
     }
 
     #[test]
@@ -250,12 +258,12 @@ mod tests {
         let mut demand = Demand::default();
         let first = demand.next(0, &cut, false, at(0));
         assert_eq!(first, Next::Rest(Moment::NEVER));
-        assert!(demand.asked(at(0)));
+        assert!(demand.asked(&cut, at(0)));
         let first = demand.next(0, &cut, false, at(0));
         assert_eq!(first, Next::More(1, at(5_000_000)));
         let mut look = |n: u64, held, taken, scarce| {
             let now = at(n * 250_000);
-            demand.asked(now);
+            demand.asked(&cut, now);
             demand.taken = taken;
             (demand.next(held, &cut, scarce, now), now)
         };
@@ -271,7 +279,7 @@ mod tests {
         // What all want goes round.
         assert_eq!(look(40, 4, 10_000, true).0, Next::TurnOver);
         let (next, now) = look(41, 4, 10_000, true);
-        assert_eq!(next, Next::More(1, now + IDLE));
+        assert_eq!(next, Next::More(1, now + WAIT / 5));
         assert_eq!(look(49, 4, 10_000, true).0, Next::TurnOver);
         assert_eq!(look(57, 16, 10_000, false).0, Next::TurnOver);
         // Without demand all are given back.
