@@ -18,6 +18,7 @@ mod command;
 mod commands;
 #[path = "../notifications/doubt.rs"]
 mod doubt;
+mod exactly_once;
 mod held;
 #[path = "../notifications/import.rs"]
 mod import;
@@ -36,6 +37,8 @@ mod server;
 mod servers;
 mod sinks;
 mod table;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -49,6 +52,9 @@ macro_rules! cases {
 }
 
 fn main() {
+    if exactly_once::is_replica() {
+        return;
+    }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Many cases wait.
     arguments.test_threads.get_or_insert(4);
@@ -120,6 +126,9 @@ fn main() {
             a_server_that_restarts_is_found_again,
             a_standby_is_refused_by_name_and_the_next_host_is_tried,
             a_password_and_a_certificate_are_asked_for_and_never_shown,
+        },
+        exactly_once::{
+            a_payment_is_booked_once_whatever_dies,
         },
         announced::{
             an_announcement_begins_a_look,
