@@ -22,6 +22,8 @@ mod calls;
 #[path = "../shared/command.rs"]
 mod command;
 mod commands;
+#[cfg(feature = "postgres")]
+mod demo;
 mod doors;
 mod fleet;
 mod intents;
@@ -199,6 +201,8 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());
+    #[cfg(feature = "postgres")]
+    cases.extend(demo::trials());
     // For figures, not for every day.
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
