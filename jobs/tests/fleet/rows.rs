@@ -19,13 +19,15 @@ const NAME: &str = "masters::rows::rows_of_postgresql_are_sent_once_whatever_hap
 /// Rows that are there from the start, and rows whose ids are taken early and committed late.
 const ROWS: i64 = 4_900;
 const LATE: i64 = 100;
+/// Rows a second, of all workers together.
+const RATE: usize = 280;
 
 const MAIL: &str = r#"
 [jobs.mail]
 kind = "notifications"
 schedule = "continuous"
 coordination = "batch"
-params = { source = "$SOURCE", table = "notifications", sink = "$SINK", rate = 280.0 }
+params = { source = "$SOURCE", table = "notifications", sink = "$SINK", rate = $RATE }
 "#;
 
 const TABLE: &str = "
@@ -96,6 +98,7 @@ fn rows_of_postgresql_are_sent_once_whatever_happens(store: Store, server: &Post
 
     let config = MAIL
         .replace("$SOURCE", &source)
+        .replace("$RATE", &RATE.to_string())
         .replace("$SINK", &receiver.url());
     let mut fleet = Fleet::new(store, &config);
     for _ in 0..4 {
@@ -146,6 +149,10 @@ fn rows_of_postgresql_are_sent_once_whatever_happens(store: Store, server: &Post
         "rounds, requests, repeats, listed in doubt",
         &(round, tally.requests, tally.repeats_recognised, doubted),
     );
+    // What is late comes together, and no more than a little of that fits into a few seconds.
+    let (span, most) = (5, receiver.most_within(Duration::from_secs(5)));
+    fleet.measured("requests within 5 s, at most", &most);
+    assert!(most <= RATE * span * 11 / 10, "{most} within {span} s");
     let all = ROWS + LATE;
     assert_eq!(
         (tally.accepted, tally.accepted_twice),

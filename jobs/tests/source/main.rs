@@ -65,6 +65,7 @@ fn main() {
             a_row_committed_late_into_a_finished_cell_is_sent,
             an_item_refused_for_good_is_dead_with_its_reason,
             a_refused_item_comes_back_after_its_pause,
+            rows_are_sent_not_before_one_time_and_not_after_another,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_table_that_appears_later_is_served,

@@ -29,6 +29,7 @@ use super::{
     sending::{Sending, Sent},
     sink::{Plan, Sink},
     source::{Begin, Exceptions, Finish, Source, SourceError},
+    times::Times,
 };
 use crate::kinds::kind::in_a_line;
 
@@ -39,6 +40,7 @@ pub struct Notifications {
     clock: Clock,
     limits: Limits,
     pauses: Pauses,
+    times: Times,
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
@@ -74,6 +76,7 @@ impl Notifications {
             },
             limits: Limits::new(params.limits()),
             pauses: Pauses::default(),
+            times: Times::new(&params.columns),
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
@@ -186,6 +189,7 @@ impl Notifications {
         let sending = Sending {
             sink: ends.sink.as_ref(),
             limits: &self.limits,
+            times: &self.times,
             clock: &self.clock,
         };
         let Sent {

@@ -72,6 +72,7 @@ pub(crate) mod sending;
 pub(crate) mod sink;
 pub(crate) mod source;
 mod text;
+pub(crate) mod times;
 
 pub use job::Notifications;
 pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};

@@ -93,6 +93,10 @@ pub struct Columns {
     pub url: Option<String>,
     /// Holds the secrets that sign the row's webhook, with blanks between them; a row without any is signed by `secrets`.
     pub secret: Option<String>,
+    /// Holds the time before which the row is not sent, or null.
+    pub send_after: Option<String>,
+    /// Holds the time after which the row is not sent any more, or null.
+    pub expires_at: Option<String>,
 }
 
 /// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
@@ -184,6 +188,8 @@ impl Default for Columns {
             payload: None,
             url: None,
             secret: None,
+            send_after: None,
+            expires_at: None,
         }
     }
 }
@@ -254,6 +260,11 @@ impl NotificationsParams {
     #[must_use]
     pub(crate) fn columns_read(&self) -> Vec<(&'static str, String)> {
         let mut columns: Vec<_> = self.named_for_sink().collect();
+        let times = [
+            ("columns.send_after", &self.columns.send_after),
+            ("columns.expires_at", &self.columns.expires_at),
+        ];
+        columns.extend(times.into_iter().filter_map(|(key, c)| Some((key, c.clone()?))));
         let body = self.body.iter().map(|text| ("body", text.expose()));
         let mail = MailParams::deserialize(&self.mail).ok();
         let mail = mail.iter().flat_map(MailParams::texts);
@@ -313,6 +324,8 @@ impl NotificationsParams {
             ("columns.payload", &self.columns.payload),
             ("columns.url", &self.columns.url),
             ("columns.secret", &self.columns.secret),
+            ("columns.send_after", &self.columns.send_after),
+            ("columns.expires_at", &self.columns.expires_at),
         ];
         for (key, column) in others {
             say(key, column.as_deref().map_or(Ok(()), identifier));
@@ -618,6 +631,8 @@ mod tests {
                 payload: Some(String::new()),
                 url: Some("a b".to_owned()),
                 secret: Some("\"".to_owned()),
+                send_after: Some(String::new()),
+                expires_at: Some("a b".to_owned()),
             },
             per_host: 0,
             ..good()
@@ -627,6 +642,8 @@ mod tests {
             "columns.payload",
             "columns.url",
             "columns.secret",
+            "columns.send_after",
+            "columns.expires_at",
             "columns.sent_at",
             "sink",
             "batch_size",
@@ -634,9 +651,9 @@ mod tests {
             "claim",
             "concurrency",
             "per_host",
-            "rate",
             "attempts",
             "timeout",
+            "rate",
         ];
         assert_eq!(keys(&params), expected);
     }

@@ -23,12 +23,14 @@ use super::{
     queue::{Next, Queue},
     sink::{Admission, Sink},
     source::Item,
+    times::Times,
 };
 
 /// What sending needs.
 pub(crate) struct Sending<'a> {
     pub(crate) sink: &'a dyn Sink,
     pub(crate) limits: &'a Limits,
+    pub(crate) times: &'a Times,
     pub(crate) clock: &'a Clock,
 }
 
@@ -70,6 +72,10 @@ impl Sending<'_> {
         let hosts = self.sink.hosts();
         let mut news = hosts.map(|hosts| hosts.news());
         let mut turns = self.limits.news();
+        let expired = |item: &Item| {
+            let why = self.times.refuse(&item.columns, self.clock.wall())?;
+            Some(Answer::Refused { why })
+        };
         let mut queue = Queue::new(items.iter().map(|item| {
             let host = self.sink.host_of(item);
             let keys = self.limits.keys(item, &host);
@@ -115,6 +121,11 @@ impl Sending<'_> {
                 match next {
                     Next::Begin(i, permit) => {
                         let Some(item) = items.get(i) else { continue };
+                        // Here, and not before it has waited for its turn.
+                        if let Some(refused) = expired(item) {
+                            answers.insert(i, refused);
+                            continue;
+                        }
                         under_way.push(async move {
                             let answer = self.sink.send(item, token).await;
                             drop(permit);

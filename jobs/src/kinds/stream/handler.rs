@@ -20,6 +20,7 @@ use crate::{
             cell::ItemId,
             delivery::Answer,
             limits::Limits,
+            times::Times,
             params::Target,
             sending::{Sending, Sent},
             sink::{self, Sink},
@@ -40,6 +41,7 @@ pub(super) enum Handler {
     Sink {
         sink: Arc<dyn Sink>,
         limits: Limits,
+        times: Times,
         clock: Clock,
         stream: String,
     },
@@ -124,6 +126,7 @@ impl Plan {
                 Handler::Sink {
                     sink: plan.open(&params, clock)?,
                     limits: Limits::default(),
+                    times: Times::default(),
                     clock: clock.clone(),
                     stream,
                 }
@@ -150,16 +153,20 @@ impl Handler {
             Self::Sink {
                 sink,
                 limits,
+                times,
                 clock,
                 stream,
             } => {
                 let sending = Sending {
                     sink: sink.as_ref(),
                     limits,
+                    times,
                     clock,
                 };
                 let items = [item(message, stream)];
-                let Sent { mut answers, rest } = sending.all(&items, run.token(), run).await;
+                let Sent {
+                    mut answers, rest, ..
+                } = sending.all(&items, run.token(), run).await;
                 match answers.remove(&0) {
                     Some(Answer::Accepted) => Ok(match sink.flush().await {
                         Ok(()) => Handled::Done,

@@ -63,6 +63,8 @@ struct Reading {
 
 /// A stream that has nothing new is looked at so often: it may have begun anew.
 const LOOK_BACK_EVERY: Duration = Duration::from_secs(2);
+/// A message that this replica does not know any more is left to others for so long.
+const UNKNOWN: Duration = Duration::from_secs(1);
 /// A list of dead messages keeps about so many.
 const MOST_DEAD: usize = 100_000;
 
@@ -291,7 +293,8 @@ impl BatchJob for Stream {
         let id: Option<Id> = batch.parse().ok();
         let message = id.and_then(|id| self.window().get(id));
         let Some(message) = message else {
-            return Ok(Outcome::Skip("it is not known here any more".to_owned()));
+            // Not skipped: that would be its end. Another reader knows it, or this one will again.
+            return Ok(Outcome::RetryAfter(UNKNOWN));
         };
         let last = run.attempt() >= self.params.attempts;
         if run.attempt() > self.params.attempts {

@@ -49,6 +49,7 @@ pub(super) const KIND: Kind = Kind {
         worker.batch_kind("stream", move |params| Stream::new(params, events.clone()))
     },
     check: |params| read(params, StreamParams::check),
+    look: None,
     fixed: &[],
     tells_progress: false,
 };

@@ -43,12 +43,14 @@ pub(super) fn list(names: &[String]) -> String {
     }
 }
 
-/// The rows that are ours, as `n` in a `FROM`: the table, or what `filter` leaves of it. The filter is the configuration's
-/// own SQL. It stands on lines of its own, so that a comment in it ends there.
-pub(super) fn rows_of(sql_name: &str, filter: Option<&str>) -> String {
-    match filter {
-        None => format!("{sql_name} AS n"),
-        Some(filter) => format!("(SELECT * FROM {sql_name} WHERE (\n{filter}\n)) AS n"),
+/// The rows that are ours, as `n` in a `FROM`: the table, or what `filter` leaves of it, and the condition that they are due.
+/// The filter is the configuration's own SQL. It stands on lines of its own, so that a comment in it ends there.
+pub(super) fn rows_of(sql_name: &str, filter: Option<&str>, due: Option<&str>) -> String {
+    let filter = filter.map(|filter| format!("(\n{filter}\n)"));
+    let conditions: Vec<String> = filter.into_iter().chain(due.map(str::to_owned)).collect();
+    match &conditions[..] {
+        [] => format!("{sql_name} AS n"),
+        all => format!("(SELECT * FROM {sql_name} WHERE {}) AS n", all.join(" AND ")),
     }
 }
 
@@ -112,8 +114,11 @@ mod tests {
 
     #[test]
     fn a_comment_in_a_filter_hides_nothing_behind_it() {
-        let rows = rows_of("t", Some("a = 1 -- mine"));
+        let rows = rows_of("t", Some("a = 1 -- mine"), None);
         assert_eq!(rows, "(SELECT * FROM t WHERE (\na = 1 -- mine\n)) AS n");
+        let due = rows_of("t", Some("a = 1 -- mine"), Some("b < 2"));
+        assert_eq!(due, "(SELECT * FROM t WHERE (\na = 1 -- mine\n) AND b < 2) AS n");
+        assert_eq!(rows_of("t", None, None), "t AS n");
     }
 
     #[test]

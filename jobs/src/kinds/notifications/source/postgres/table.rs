@@ -30,6 +30,7 @@ pub(super) struct Wanted {
     /// Whether the sink writes what is sent.
     has_text: bool,
     filter: Option<String>,
+    send_after: Option<String>,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -116,6 +117,7 @@ impl Wanted {
             hidden: params.columns_hidden(),
             has_text: params.has_text(),
             filter: params.filter().map(str::to_owned),
+            send_after: params.columns.send_after.clone(),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -169,6 +171,16 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             id.name
         )));
     }
+    let mut due = None;
+    if let Some(column) = &wanted.send_after {
+        let column = find("columns.send_after", column)?;
+        due = Some(is_due(&quoted(&column.name), &column.kind).ok_or_else(|| {
+            unfit(format!(
+                "column `{}` (`columns.send_after`) is of the type {}; it must be a time, a date, or an integer for Unix seconds",
+                column.name, column.kind
+            ))
+        })?);
+    }
     let mut for_sink = Vec::new();
     for (key, column) in &wanted.for_sink {
         for_sink.push((column.clone(), find(key, column)?));
@@ -212,7 +224,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
     Ok(Table {
         source: source_name(delivery(&schema, &name, &sent_at.name), filter),
         sql_name: qualified(&schema, &name),
-        sql_rows: rows_of(&qualified(&schema, &name), filter),
+        sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref()),
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         filter: wanted.filter.clone(),
@@ -250,6 +262,18 @@ fn delivery(schema: &str, table: &str, sent_at: &str) -> String {
         (schema, "sent_at") => format!("{schema}.{table}"),
         (schema, sent_at) => format!("{schema}.{table}.{sent_at}"),
     }
+}
+
+/// Whether a row is due, by a column of this type.
+fn is_due(column: &str, kind: &str) -> Option<String> {
+    let now = match kind {
+        "timestamptz" => "now()",
+        "timestamp" => "(now() AT TIME ZONE 'UTC')",
+        "date" => "(now() AT TIME ZONE 'UTC')::date",
+        "int2" | "int4" | "int8" => "extract(epoch FROM now())",
+        _ => return None,
+    };
+    Some(format!("({column} IS NULL OR {column} <= {now})"))
 }
 
 /// What can be marked: the expression of a value of this type, from Unix milliseconds in `$1`.

@@ -55,6 +55,7 @@ pub(super) struct Wanted {
     sent_at: String,
     payload: Option<String>,
     filter: Option<String>,
+    send_after: Option<String>,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -121,6 +122,7 @@ impl Wanted {
             sent_at: params.columns.sent_at.clone(),
             payload: params.columns.payload.clone(),
             filter: params.filter().map(str::to_owned),
+            send_after: params.columns.send_after.clone(),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -179,6 +181,14 @@ pub(super) fn is_served(db: &Connection) -> Result<bool> {
     Ok(there == 3)
 }
 
+/// Whether a row is due. What is no time at all counts as due, so that it is found: it is dead then.
+fn is_due(column: &str) -> String {
+    format!(
+        "({column} IS NULL OR CASE typeof({column}) WHEN 'integer' THEN {column} <= unixepoch()
+          ELSE coalesce(julianday({column}), 0) <= julianday('now') END)"
+    )
+}
+
 /// Finds the table and its columns, or says what is there instead.
 pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
     let name = find_table(db, wanted)?;
@@ -208,6 +218,10 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             table: name,
         });
     }
+    let due = match &wanted.send_after {
+        Some(column) => Some(is_due(&quoted(&find("columns.send_after", column)?.name))),
+        None => None,
+    };
     let mut for_sink = Vec::new();
     for (key, column) in &wanted.for_sink {
         for_sink.push((column.clone(), find(key, column)?.name.clone()));
@@ -234,7 +248,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             filter,
         ),
         sql_name: quoted(&name),
-        sql_rows: rows_of(&quoted(&name), filter),
+        sql_rows: rows_of(&quoted(&name), filter, due.as_deref()),
         filter: wanted.filter.clone(),
         database: wanted.path.display().to_string(),
         create: wanted.create,
