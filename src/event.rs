@@ -261,7 +261,7 @@ impl Events {
 /// What events call the lock of this key: the job or batch job that it belongs to, else the lock's family.
 fn resource(key: &str) -> String {
     match key.split('/').collect::<Vec<_>>()[..] {
-        ["job" | "batch", name, ..] => name.to_owned(),
+        ["job" | "batch" | "once", name, ..] => name.to_owned(),
         [family, _, ..] => family.to_owned(),
         _ => "raw".to_owned(),
     }
@@ -311,7 +311,14 @@ mod tests {
 
     #[test]
     fn locks_of_jobs_are_called_by_the_jobs_name() {
-        let keys = ["job/report", "batch/mail/7", "lock/a/b", "k"];
-        assert_eq!(keys.map(resource), ["report", "mail", "lock", "raw"]);
+        let keys = [
+            "job/report",
+            "batch/mail/7",
+            "once/orders/1-0",
+            "lock/a/b",
+            "k",
+        ];
+        let names = ["report", "mail", "orders", "lock", "raw"];
+        assert_eq!(keys.map(resource), names);
     }
 }

@@ -138,7 +138,7 @@ pub mod lock {
     #[doc(hidden)] // for the worker
     pub use watchkeeper_lock::open;
     #[doc(inline)]
-    pub use watchkeeper_lock::{clock, election, keeper, lease, node, spawn};
+    pub use watchkeeper_lock::{clock, election, keeper, lease, node, once, spawn};
 }
 #[doc(inline)]
 pub use watchkeeper_lock::fence;
@@ -146,7 +146,7 @@ pub use watchkeeper_lock::fence;
 #[doc(hidden)] // for the stock jobs and the command
 pub use watchkeeper_lock::{
     backoff, chance, clock, election, files, finding, hash, human, keeper, latest, lease, node,
-    owned, secret, sim_clock, spawn, term,
+    once, owned, secret, sim_clock, spawn, term,
 };
 use watchkeeper_lock::{panics, seldom};
 
@@ -176,6 +176,8 @@ mod book {
     struct Runs;
     #[doc = include_str!("../docs/guides/settings-in-code.md")]
     struct SettingsInCode;
+    #[doc = include_str!("../docs/guides/streams.md")]
+    struct Streams;
     #[doc = include_str!("../docs/guides/testing.md")]
     struct Testing;
     #[doc = include_str!("../docs/operations/commanding.md")]

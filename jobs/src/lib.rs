@@ -49,3 +49,10 @@ pub use kinds::{
 pub fn command() -> std::process::ExitCode {
     command::main()
 }
+
+/// The code in the book that needs a database's driver is compiled with the doc tests.
+#[cfg(all(doctest, feature = "postgres"))]
+mod book {
+    #[doc = include_str!("../../docs/guides/exactly-once.md")]
+    struct ExactlyOnce;
+}

@@ -22,7 +22,10 @@ use axum::{
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
-use watchkeeper::{clock::Clock, spawn::Spawn};
+use watchkeeper::{
+    clock::{Clock, Moment},
+    spawn::Spawn,
+};
 
 /// The receiver; ends when dropped.
 #[derive(Debug)]
@@ -84,6 +87,8 @@ struct Inner {
     tally: Tally,
     keys: BTreeSet<String>,
     faults: Faults,
+    /// When each request came.
+    arrived: Vec<Moment>,
 }
 
 /// What to do with a request, once it is counted.
@@ -151,6 +156,21 @@ impl Receiver {
     pub fn release(&self) {
         self.shared.releases.send_modify(|n| *n += 1);
     }
+
+    /// The most requests that came within any time of this length.
+    #[must_use]
+    pub fn most_within(&self, span: Duration) -> usize {
+        self.shared.inner(|inner| {
+            let (arrived, mut first) = (&inner.arrived, 0);
+            let counts = arrived.iter().enumerate().map(|(last, at)| {
+                while at.since(arrived[first]) >= span {
+                    first += 1;
+                }
+                last - first + 1
+            });
+            counts.max().unwrap_or(0)
+        })
+    }
 }
 
 impl Drop for Receiver {
@@ -187,8 +207,9 @@ async fn take(
         .and_then(|t| t.parse().ok())
         .unwrap_or(0);
     let mut releases = shared.releases.subscribe();
+    let now = shared.clock.now();
     let (verdict, tally) =
-        shared.inner(|inner| (inner.take(key, token, &body), inner.tally.clone()));
+        shared.inner(|inner| (inner.take(key, token, &body, now), inner.tally.clone()));
     shared.news.send_replace(tally);
     match verdict {
         Verdict::Hang => {
@@ -223,7 +244,8 @@ impl Shared {
 }
 
 impl Inner {
-    fn take(&mut self, key: &str, token: u64, body: &Value) -> Verdict {
+    fn take(&mut self, key: &str, token: u64, body: &Value, now: Moment) -> Verdict {
+        self.arrived.push(now);
         let (tally, faults) = (&mut self.tally, &mut self.faults);
         let id = match &body["id"] {
             Value::String(id) => id.clone(),
@@ -271,7 +293,7 @@ mod tests {
         let mut inner = Inner::default();
         let body = json!({"id": 1, "table": "t"});
         for key in ["a", "a", "b"] {
-            inner.take(key, 3, &body);
+            inner.take(key, 3, &body, Moment::ZERO);
         }
         let tally = inner.tally;
         assert_eq!(

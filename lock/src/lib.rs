@@ -22,6 +22,7 @@
 //! # The modules, in reading order
 //! - [`lock`]: the lock service of a process, named locks, semaphores, claims. [`lease`]: a held lock.
 //! - [`election`]: one leader per name, and its [`term`].
+//! - [`once`]: each message handled once, by many consumers that all read it.
 //! - [`fence`]: what refuses a stale holder where the effect happens.
 //! - [`node`]: one lock server; in Redis, SQLite or memory.
 //! - [`keeper`]: the one thread that owns and renews every lease.
@@ -44,6 +45,7 @@ pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod node;
+pub mod once;
 #[doc(hidden)] // for the worker and the commands
 pub mod open;
 mod quorum;

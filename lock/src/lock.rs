@@ -55,7 +55,7 @@
 //! # }
 //! ```
 
-pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
+pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Rate, Slot, SlotsBuilder};
 #[doc(hidden)] // for the commands and the tests
 pub use crate::admission;
 pub use crate::admission::{AdmissionReport, AdmissionState};

@@ -4,6 +4,8 @@
 //! - B1 A batch is processed only under a claim of this replica.           (a_batch_is_processed_under_its_claim)
 //! - B2 A lost claim cancels that batch only.                              (a_lost_claim_cancels_one_batch)
 //! - B3 A claim is released after the batch's work has ended.              (a_claim_outlives_its_work)
+//! - B5 Where batches are messages, one that was done is not done again, and one that failed waits for its pause on every replica.
+//!   (a_message_is_handled_once_by_all_replicas, a_message_that_fails_waits_on_every_replica)
 //! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
@@ -16,15 +18,22 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{BatchJob, BatchLimits, order::rendezvous, record::Records};
+use super::{
+    BatchJob, BatchLimits, Settled,
+    hold::{Hold, pause},
+    order::rendezvous,
+    pressure::Pressure,
+    record::Records,
+};
 use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
     job::{Run, RunFacts, RunSetup, Spec},
-    lease::{Lease, LeaseView, StopPolicy},
-    lock::{Claim, Claimed},
+    lease::{LeaseView, StopPolicy},
+    lock::{Claim, Claimed, LockError},
     node::Kind,
+    once::{self, Once},
     panics::{caught, caught_later},
     run::{Ended, InFlight, Pass, PreparedRun, RunInFlight, WindDown, stuck_at},
     scheduler::Context,
@@ -38,8 +47,12 @@ const PENDING_LIMIT: Duration = Duration::from_secs(30);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
 const NO_PROGRESS: &str = "the batch makes no progress";
+/// For each message that may be claimed now, so many are looked at: most were done by others.
+const LOOKED_AT: usize = 8;
 /// Pauses between looks when there is nothing to do.
 const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The least pause between looks when the job says that there is work.
+const WOKEN: Duration = Duration::from_millis(10);
 
 /// One batch job of this replica.
 pub(crate) struct BatchEngine {
@@ -57,7 +70,22 @@ struct Batches {
     records: Records,
     /// As the job said last.
     limits: BatchLimits,
+    pressure: Pressure,
+    /// Where batches are messages.
+    once: Option<(Duration, Once)>,
     said: Seldom,
+}
+
+/// What became of a wish to work on a batch.
+enum Answer {
+    /// It is ours to work on.
+    Ours(Hold),
+    /// Not now; to be asked again after this pause.
+    Held(Duration),
+    /// It needs no work.
+    Settled(Settled),
+    /// It was not decided.
+    Open,
 }
 
 /// What one look brought.
@@ -123,9 +151,10 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = batches.in_flight.len() >= batches.limits.concurrency.max(1);
+            let full = batches.in_flight.len() >= batches.room();
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
+            let may_be_woken = !full && look != Look::Claimed;
             let pause = match look {
                 Look::Claimed => {
                     idle.reset();
@@ -138,7 +167,18 @@ impl BatchEngine {
                 () = pass.over() => return,
                 (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
+                () = self.woken(), if may_be_woken => idle.reset(),
             }
+        }
+    }
+
+    /// Returns when the job knows of work, and no sooner than a moment after the last look: who is told of each row does
+    /// not look for each.
+    async fn woken(&self) {
+        self.ctx.clock.sleep(WOKEN).await;
+        if caught_later(|| self.job.woken()).await.is_err() {
+            // Looks find its work.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -152,10 +192,7 @@ impl BatchEngine {
             }
         };
         batches.limits = limits;
-        let room = limits
-            .concurrency
-            .max(1)
-            .saturating_sub(batches.in_flight.len());
+        let room = batches.room().saturating_sub(batches.in_flight.len());
         if room == 0 {
             return Look::Claimed;
         }
@@ -185,38 +222,123 @@ impl BatchEngine {
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
-        pending.truncate(room.min(limits.claim.max(1)));
+        let most = room.min(limits.claim.max(1));
+        let answers = match self.once(batches) {
+            Ok(None) => {
+                pending.truncate(most);
+                self.claim(&pending).await
+            }
+            Ok(Some(once)) => {
+                pending.truncate(most.saturating_mul(LOOKED_AT));
+                self.claim_messages(&once, &pending, most).await
+            }
+            Err(panic) => {
+                return self.trouble(batches, &format!("its retention panicked: {panic}"));
+            }
+        };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => return self.trouble(batches, &error.to_string()),
+        };
+        ctx.local_status.trouble(&self.name, None);
+        let mut any = Look::Taken;
+        for (batch, answer) in pending.into_iter().zip(answers) {
+            match answer {
+                Answer::Ours(hold) => {
+                    any = Look::Claimed;
+                    self.start(batches, batch, hold, pass, tick);
+                }
+                // Another replica works on it: look at others first next time.
+                Answer::Held(pause) => batches.rest(batch, now + pause, 0),
+                Answer::Settled(how) => {
+                    any = Look::Claimed;
+                    batches.resting.remove(&batch);
+                    self.settled(&batch, how);
+                }
+                // No quorum, or won too late: it is looked at again in the next pass.
+                Answer::Open => {}
+            }
+        }
+        any
+    }
+
+    /// Where batches are messages, who claims them.
+    fn once(&self, batches: &mut Batches) -> Result<Option<Once>, String> {
+        let Some(retention) = caught(|| self.job.retention())? else {
+            return Ok(None);
+        };
+        if let Some((known, once)) = &batches.once
+            && *known == retention
+        {
+            return Ok(Some(once.clone()));
+        }
+        let once = Once::new(&self.ctx.locks, &self.name, retention);
+        let once = self.spec.ttl.map_or(once.clone(), |ttl| once.ttl(ttl));
+        batches.once = Some((retention, once.clone()));
+        Ok(Some(once))
+    }
+
+    async fn claim(&self, pending: &[String]) -> Result<Vec<Answer>, LockError> {
         let claims = pending.iter().map(|batch| Claim {
             key: format!("batch/{}/{batch}", self.name),
             kind: Kind::Claim,
             ttl: self.spec.ttl,
         });
-        let claimed = match ctx.locks.claim(claims.collect()).await {
-            Ok(claimed) => claimed,
-            Err(error) => return self.trouble(batches, &error.to_string()),
+        let claimed = self.ctx.locks.claim(claims.collect()).await?;
+        let answer = |claimed| match claimed {
+            Claimed::Acquired(lease) => Answer::Ours(Hold::Claim(lease)),
+            Claimed::Held { .. } => Answer::Held(IDLE.0 * 2),
+            _ => Answer::Open,
         };
-        ctx.local_status.trouble(&self.name, None);
-        let mut any = Look::Taken;
-        for (batch, claimed) in pending.into_iter().zip(claimed) {
-            match claimed {
-                Claimed::Acquired(lease) => {
-                    any = Look::Claimed;
-                    self.start(batches, batch, lease, pass, tick);
-                }
-                // Another replica works on it: look at others first next time.
-                Claimed::Held { .. } => batches.rest(batch, now + IDLE.0 * 2, 0),
-                // No quorum, or won too late: it is looked at again in the next pass.
-                _ => {}
+        Ok(claimed.into_iter().map(answer).collect())
+    }
+
+    async fn claim_messages(
+        &self,
+        once: &Once,
+        pending: &[String],
+        most: usize,
+    ) -> Result<Vec<Answer>, LockError> {
+        // One whose date cannot be told is too old.
+        let dated = |batch: &String| {
+            let date = caught(|| self.job.produced_at(batch));
+            date.unwrap_or(Timestamp::UNIX_EPOCH)
+        };
+        let messages: Vec<(&str, Timestamp)> = pending
+            .iter()
+            .map(|batch| (batch.as_str(), dated(batch)))
+            .collect();
+        let claims = once.claim_many(&messages, most).await?;
+        let answer = |claim| match claim {
+            Some(once::Claim::Ours(work)) => Answer::Ours(Hold::Message(work)),
+            Some(once::Claim::Done) => Answer::Settled(Settled::Done),
+            Some(once::Claim::TooOld) => Answer::Settled(Settled::TooOld),
+            Some(once::Claim::Held { for_at_most }) => {
+                // A lease may be released at any time before its end.
+                let pause = for_at_most.unwrap_or_default();
+                Answer::Held(pause.clamp(IDLE.0 * 2, IDLE.1))
             }
+            _ => Answer::Open,
+        };
+        Ok(claims.into_iter().map(answer).collect())
+    }
+
+    fn settled(&self, batch: &str, how: Settled) {
+        if let Err(panic) = caught(|| self.job.settled(batch, how)) {
+            tracing::warn!(
+                job = self.name,
+                batch,
+                panic,
+                "it panicked when it was told that a batch needs no work any more"
+            );
         }
-        any
     }
 
     fn start(
         &self,
         batches: &mut Batches,
         batch: String,
-        lease: Lease,
+        hold: Hold,
         pass: &Pass,
         tick: Timestamp,
     ) {
@@ -225,7 +347,7 @@ impl BatchEngine {
             job: self.name.clone(),
             id: ctx.run_id(),
             tick,
-            attempt: 1,
+            attempt: hold.attempt(),
             replica: ctx.replica.clone(),
             batch: Some(batch.clone()),
             shard: 0,
@@ -234,7 +356,8 @@ impl BatchEngine {
             checkpoint: None,
         };
         let setup = RunSetup {
-            lease: Some(lease.view().clone()),
+            lease: Some(hold.view().clone()),
+            locks: Some(ctx.locks.clone()),
             also: pass.lease().cloned(),
             ..RunSetup::new(facts, ctx.clock.clone())
         };
@@ -242,17 +365,17 @@ impl BatchEngine {
         let prepared = PreparedRun::by(&self.spec, ctx.locks.timing(), &ctx.hooks, setup);
         let run = prepared.run().clone();
         ctx.local_status.started(&run, at);
-        let (job, token) = (self.name.clone(), lease.token());
+        let (job, token) = (self.name.clone(), hold.view().token());
         ctx.events.tell(Event::BatchClaimed {
             job,
             batch: batch.clone(),
             token,
         });
-        lease.set_stop_policy(StopPolicy {
+        hold.view().set_stop_policy(StopPolicy {
             grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
-        let view = lease.view().clone();
+        let view = hold.view().clone();
         let may = async move {
             // Frozen since the claim: what cannot be confirmed any more does not begin, as the run finds by itself.
             let _ = view.startable().await;
@@ -262,12 +385,12 @@ impl BatchEngine {
         let work = move |run: Run| async move { job.process(&name, run).await };
         let (of, clock, local_status) = (run.clone(), ctx.clock.clone(), ctx.local_status.clone());
         let (events, locks) = (ctx.events.clone(), ctx.locks.clone());
-        let name = batch.clone();
+        let (name, retry) = (batch.clone(), self.spec.retry);
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
             drop(mark);
             local_status.ended(&of, ended.word(), locks.wall());
-            lease.release().await;
+            let ended = hold.end(ended, &retry).await;
             let (job, outcome) = (of.job().to_owned(), ended.word());
             if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
                 tracing::warn!(
@@ -348,29 +471,49 @@ impl Batches {
     fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(entry) = self.in_flight.remove(&batch.to_owned())
-            && let Some(record) = self.records.ended(
-                &entry.run,
-                (entry.started, entry.at),
-                ended,
-                (now, ctx.locks.wall()),
-            )
-        {
-            ctx.history.batch(record);
+        let mut again = None;
+        if let Some(entry) = self.in_flight.remove(&batch.to_owned()) {
+            again = entry.run.items_again();
+            let (began, over) = ((entry.started, entry.at), (now, ctx.locks.wall()));
+            let record = self.records.ended(&entry.run, began, ended, over);
+            record
+                .into_iter()
+                .for_each(|record| ctx.history.batch(record));
+        }
+        let (before, most) = (self.room(), self.limits.concurrency);
+        match ended {
+            Ended::Done => self.pressure.done(most),
+            Ended::RetryAfter(_) => self.pressure.asked_to_wait(most),
+            _ => {}
+        }
+        let at_a_time = self.room();
+        if at_a_time < before {
+            let job = &engine.name;
+            tracing::info!(
+                job,
+                at_a_time,
+                most,
+                "batches are to wait: fewer are worked on"
+            );
         }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
             Ended::Cancelled(why) if why != NO_PROGRESS => {
                 self.resting.remove(batch);
             }
-            Ended::Done | Ended::Skipped(_) => {
-                self.resting.remove(batch);
-            }
+            // What is settled as a message does not come back for a part of it.
+            Ended::Done | Ended::Skipped(_) => match again.filter(|_| self.once.is_none()) {
+                Some(again) => self.rest(batch.to_owned(), again, 0),
+                None => {
+                    self.resting.remove(batch);
+                    if self.once.is_some() {
+                        engine.settled(batch, Settled::Done);
+                    }
+                }
+            },
             Ended::RetryAfter(pause) => self.rest(batch.to_owned(), now + *pause, 0),
             Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_) => {
-                let retry = &engine.spec.retry;
-                let pause = retry.backoff.saturating_mul(1 << failures.min(16));
-                let pause = pause.min(retry.max_backoff).max(IDLE.0);
+                let pause = pause(&engine.spec.retry, failures).max(IDLE.0);
                 self.rest(batch.to_owned(), now + pause, failures + 1);
             }
         }
@@ -386,6 +529,11 @@ impl Batches {
         {
             ctx.history.batch(record);
         }
+    }
+
+    /// How many are worked on at a time.
+    fn room(&self) -> usize {
+        self.pressure.of(self.limits.concurrency)
     }
 
     fn rest(&mut self, batch: String, until: Moment, failures: u32) {

@@ -25,10 +25,15 @@
 //! ```
 
 pub(crate) mod engine;
+mod hold;
 mod order;
+mod pressure;
 mod record;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use crate::job::{Health, JobError, Outcome, Run};
 
@@ -46,9 +51,18 @@ pub trait BatchJob: Send + Sync + 'static {
     /// `pending` saw may have been done by the last holder meanwhile. When the claim is lost only this run is
     /// cancelled.
     ///
+    /// What became of its items is said by [`Run::item`]. When batches end with [`Outcome::RetryAfter`] several times in a
+    /// row, this replica works on half as many at a time, and on one more after each that is done.
+    ///
     /// # Errors
     /// Any; the batch is released and comes back through `pending`.
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError>;
+
+    /// Returns when there may be new work: the next look begins then, and not after its pause. May be dropped and called
+    /// again at any time; what comes meanwhile is to end the next call. Without it looks alone find work.
+    async fn woken(&self) {
+        std::future::pending().await
+    }
 
     /// Told once, before anything else, under which name this replica has the job.
     fn named(&self, _job: &str) {}
@@ -62,6 +76,33 @@ pub trait BatchJob: Send + Sync + 'static {
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
     }
+
+    /// For how long a final record of each batch is kept, where a batch cannot be read again to see whether it was done: each is a
+    /// message of [`Once`](crate::once::Once) then, under the name of the job.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn retention(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The date that the batch carries, with a retention.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn produced_at(&self, _batch: &str) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    /// Told of a batch that needs no work any more, with a retention.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn settled(&self, _batch: &str, _how: Settled) {}
+}
+
+/// Why a batch needs no work any more.
+#[doc(hidden)] // for the stock jobs: it may still change
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It was done, here or by another replica.
+    Done,
+    /// It is too old to know whether it was done.
+    TooOld,
 }
 
 /// How many batches one replica claims and works on.

@@ -63,7 +63,10 @@ impl Records {
         ended: &Ended,
         (now, wall): (Moment, Timestamp),
     ) -> Option<RunRecord> {
-        let (word, why) = (ended.word(), ended.detail());
+        let (word, mut why) = (ended.word(), ended.detail());
+        if why.is_empty() {
+            why = run.item_reasons();
+        }
         let items = run.items();
         let well = matches!(ended, Ended::Done | Ended::Skipped(_));
         let notable = |word: &&'static str| items.get(*word).is_some_and(|n| *n > 0);

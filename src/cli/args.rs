@@ -21,6 +21,9 @@ pub enum Command {
         /// What to check besides the file and the environment.
         #[command(flatten)]
         overrides: Overrides,
+        /// Ask no database whether it is there and fits
+        #[arg(long)]
+        offline: bool,
         /// Print the problems as JSON
         #[arg(long)]
         json: bool,

@@ -141,7 +141,7 @@ impl Command {
         }
         let done = match self {
             Self::Run(_) => run::run(worker),
-            Self::Check { json, .. } => return check::check(&worker, json),
+            Self::Check { offline, json, .. } => return check::check(&worker, offline, json),
             Self::Config { origin, .. } => match worker.load() {
                 Ok(loaded) => {
                     print(&loaded.render(origin));

@@ -31,6 +31,7 @@ mod coordination;
 pub(crate) mod definition;
 mod error;
 mod hook;
+mod item;
 mod output;
 mod pace;
 pub(crate) mod params;
@@ -46,6 +47,7 @@ pub use coordination::{Coordination, Disagreement};
 pub use error::{FailureKind, JobError};
 pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};
+pub use item::ItemOutcome;
 #[doc(hidden)] // for the stock jobs
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;

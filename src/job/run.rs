@@ -18,6 +18,7 @@ use crate::{
     job::{JobError, RunFacts, RunSetup, params, said::Said},
     latest,
     lease::{LeaseView, VerifyError},
+    lock::Locks,
     node::Token,
 };
 
@@ -153,6 +154,29 @@ impl Run {
     #[must_use]
     pub fn lease(&self) -> Option<&LeaseView> {
         self.0.setup.lease.as_ref()
+    }
+
+    /// The locks of this worker, for what the run shares with other jobs and programs beside its own lock: a named lock,
+    /// a semaphore, or a [`rate`](Locks::rate). `None` only for a run that was made without a worker.
+    ///
+    /// ```
+    /// use watchkeeper::{JobError, Outcome, Run};
+    ///
+    /// async fn send(run: &Run, mails: &[&str]) -> Result<Outcome, JobError> {
+    ///     let locks = run.locks().ok_or_else(|| JobError::fatal("needs the locks of a worker"))?;
+    ///     // All jobs that name it, on all replicas, send 14 a second together.
+    ///     let rate = locks.rate("mail", 14.0).map_err(JobError::retry)?;
+    ///     for mail in mails {
+    ///         rate.take().await;
+    ///         run.check()?;
+    ///         println!("{mail} goes out");
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn locks(&self) -> Option<&Locks> {
+        self.0.setup.locks.as_ref()
     }
 
     /// Every lease that this run must not outlive: its own, and that of the replica in failover mode. For work that

@@ -1,16 +1,13 @@
 //! What one run has said of itself.
 
-use std::collections::BTreeMap;
-
-use super::pace::Progress;
+use super::{item::Items, pace::Progress};
 use crate::clock::Moment;
 
 /// How far it is, text to read, and items by what became of them.
 pub(super) struct Said {
     pub(super) progress: Progress,
     pub(super) output: Option<String>,
-    /// Items by what became of them.
-    pub(super) items: BTreeMap<&'static str, u64>,
+    pub(super) items: Items,
 }
 
 impl Said {
@@ -18,7 +15,7 @@ impl Said {
         Self {
             progress: Progress::begun(at),
             output: None,
-            items: BTreeMap::new(),
+            items: Items::default(),
         }
     }
 }

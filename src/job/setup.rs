@@ -9,6 +9,7 @@ use super::JobError;
 use crate::{
     clock::{Clock, Moment},
     lease::LeaseView,
+    lock::Locks,
 };
 
 /// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
@@ -42,6 +43,8 @@ pub(crate) struct RunSetup {
     pub(crate) clock: Clock,
     /// Under which it acts; none for jobs that run everywhere.
     pub(crate) lease: Option<LeaseView>,
+    /// Those of the worker.
+    pub(crate) locks: Option<Locks>,
     /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
     pub(crate) also: Option<LeaseView>,
     /// How long before the end of the lease it is told to stop.
@@ -77,6 +80,7 @@ impl RunSetup {
         Self {
             facts,
             lease: None,
+            locks: None,
             also: None,
             margin: Duration::ZERO,
             until: Moment::NEVER,

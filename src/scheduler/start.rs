@@ -60,6 +60,7 @@ impl TermLoop<'_> {
         };
         let setup = RunSetup {
             lease: self.lease.clone(),
+            locks: Some(ctx.locks.clone()),
             also: self.pass.lease().cloned(),
             begins,
             checkpoints: Some(Arc::new(sender)),

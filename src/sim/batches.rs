@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -16,9 +16,10 @@ use super::{
 };
 use crate::{
     batch::BatchJob,
+    clock::Moment,
     event::Event,
     fleet::{Fleet, client::runs},
-    job::{JobError, Outcome, Run, Spec},
+    job::{ItemOutcome, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
@@ -190,6 +191,55 @@ async fn a_job_that_cannot_look_for_work_says_so_until_it_can() {
     );
     blind.store(false, Ordering::SeqCst);
     assert_eq!(trouble().await, None);
+}
+
+/// A job that is told of work, and counts how often it is asked for it.
+#[derive(Default)]
+struct Told {
+    bell: tokio::sync::Notify,
+    always: AtomicBool,
+    looks: AtomicUsize,
+}
+
+#[async_trait]
+impl BatchJob for Told {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Ok(Vec::new())
+    }
+
+    async fn process(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        Ok(Outcome::Done)
+    }
+
+    async fn woken(&self) {
+        if !self.always.load(Ordering::SeqCst) {
+            self.bell.notified().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_told_of_work_looks_at_once_and_not_without_a_pause() {
+    let fleet = Cluster::new(3);
+    let told = Arc::new(Told::default());
+    let body = Body::Batch(told.clone());
+    let _a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let looks = || told.looks.load(Ordering::SeqCst);
+    fleet.sleep(ms(5000)).await;
+    let before = looks();
+    fleet.sleep(ms(1000)).await;
+    assert!(looks() - before <= 4, "it is at rest");
+    let before = looks();
+    for _ in 0..20 {
+        told.bell.notify_one();
+        fleet.sleep(ms(20)).await;
+    }
+    assert!(looks() - before >= 20, "{} looks", looks() - before);
+    told.always.store(true, Ordering::SeqCst);
+    let before = looks();
+    fleet.sleep(ms(1000)).await;
+    assert!(looks() - before <= 101, "{} looks", looks() - before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,4 +429,114 @@ async fn the_history_tells_of_every_batch_in_few_records() {
     assert!(single.token.is_some() && single.took_ms.is_some());
     let sent: u64 = told.iter().filter_map(|run| run.items.get("sent")).sum();
     assert_eq!(sent, 10 * ended as u64);
+}
+
+/// Work that is pending until all of it has been tried twice, with the times of the attempts.
+struct Mails(Arc<Mutex<Vec<Moment>>>);
+
+#[async_trait]
+impl BatchJob for Mails {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        let done = self.0.lock().unwrap().len() >= 2;
+        Ok(if done {
+            Vec::new()
+        } else {
+            vec!["7".to_owned()]
+        })
+    }
+
+    async fn process(&self, _batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let now = run.lease().unwrap().clock().now();
+        self.0.lock().unwrap().push(now);
+        run.item("one", ItemOutcome::Done);
+        let busy = |pause| ItemOutcome::RetryAfter(pause, "busy".to_owned());
+        run.item("two", busy(TTL * 9));
+        run.item("three", busy(TTL * 3));
+        run.item("four", ItemOutcome::Dead("no such address".to_owned()));
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_comes_back_for_items_that_are_to_be_tried_again() {
+    let fleet = Cluster::new(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let body = Body::Batch(Arc::new(Mails(seen.clone())));
+    let a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    fleet.sleep(TTL * 6).await;
+    let times = seen.lock().unwrap().clone();
+    let [first, second] = times[..] else {
+        panic!("{times:?}")
+    };
+    let pause = second.since(first);
+    assert!((TTL * 3..TTL * 4).contains(&pause), "{pause:?}");
+    a.drain();
+    fleet.sleep(TTL * 4).await;
+    let told = runs::last(&a.ctx.locks, "job", 10).await.unwrap();
+    let mut told = told.iter().filter(|run| run.batch.as_deref() == Some("7"));
+    let of_batch = told
+        .next()
+        .expect("a batch with a dead item is told singly");
+    assert_eq!(
+        of_batch.detail,
+        "two retry: busy; three retry: busy; four dead: no such address"
+    );
+    let counts = [("dead", 1), ("done", 1), ("retry", 2)];
+    let counts = counts.map(|(word, n)| (word.to_owned(), n));
+    assert_eq!(of_batch.items, BTreeMap::from(counts));
+}
+
+/// Batches that are to wait while somebody is busy, and how many are worked on at a time.
+struct Slow {
+    left: Arc<Mutex<BTreeSet<String>>>,
+    busy: Arc<AtomicBool>,
+    /// Now, and at most since that was asked last.
+    at_work: Arc<Mutex<(usize, usize)>>,
+}
+
+#[async_trait]
+impl BatchJob for Slow {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        let left = self.left.lock().unwrap();
+        Ok(left.iter().take(limit).cloned().collect())
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        {
+            let mut at_work = self.at_work.lock().unwrap();
+            at_work.0 += 1;
+            at_work.1 = at_work.1.max(at_work.0);
+        }
+        run.lease().unwrap().clock().sleep(ms(200)).await;
+        self.at_work.lock().unwrap().0 -= 1;
+        if self.busy.load(Ordering::SeqCst) {
+            return Ok(Outcome::RetryAfter(ms(100)));
+        }
+        self.left.lock().unwrap().remove(batch);
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_are_to_wait_slow_the_engine_down_until_they_are_done() {
+    let fleet = Cluster::new(3);
+    let (busy, at_work) = (Arc::new(AtomicBool::new(true)), Arc::default());
+    let slow = Slow {
+        left: batches(0..400),
+        busy: busy.clone(),
+        at_work: Arc::clone(&at_work),
+    };
+    let body = Body::Batch(Arc::new(slow));
+    let _a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let most = async |pause| {
+        fleet.sleep(pause).await;
+        let mut at_work: std::sync::MutexGuard<'_, (usize, usize)> = at_work.lock().unwrap();
+        let most = at_work.1;
+        at_work.1 = at_work.0;
+        most
+    };
+    assert_eq!(most(TTL * 3).await, 4, "at first");
+    assert_eq!(most(TTL * 3).await, 1, "while all are to wait");
+    busy.store(false, Ordering::SeqCst);
+    assert_eq!(most(TTL * 5).await, 4, "when they are done again");
 }

@@ -210,6 +210,7 @@ impl OneRun {
         let view = lease.as_ref().map(|lease| lease.view().clone());
         let run = Run::of(RunSetup {
             lease: view,
+            locks: Some(locks.clone()),
             until,
             grace: self.grace,
             checkpoints: Some(kept.clone()),

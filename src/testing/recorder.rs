@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 
 use super::Replica;
 use crate::{
-    batch::{BatchJob, BatchLimits},
+    batch::{BatchJob, BatchLimits, Settled},
     clock::Clock,
     event::Event,
     job::{Health, Job, JobError, Outcome, Run},
@@ -404,5 +405,17 @@ impl BatchJob for Watched<dyn BatchJob> {
 
     fn limits(&self) -> BatchLimits {
         self.job.limits()
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        self.job.retention()
+    }
+
+    fn produced_at(&self, batch: &str) -> Timestamp {
+        self.job.produced_at(batch)
+    }
+
+    fn settled(&self, batch: &str, how: Settled) {
+        self.job.settled(batch, how);
     }
 }

@@ -63,6 +63,8 @@ pub(crate) mod token;
 
 pub use builder::WorkerBuilder;
 
+#[cfg(feature = "cli")]
+use std::sync::{Mutex, PoisonError};
 use std::{future::Future, sync::Arc};
 
 use serde::de::DeserializeOwned;
@@ -236,6 +238,21 @@ impl Worker {
         self
     }
 
+    /// Has `watchkeeper check` look at what the parameters of a kind lead to, such as a database: what differs there is found
+    /// before anything starts. Not asked by workers, nor where the parameters themselves are wrong. Runs on a thread of its
+    /// own, and may wait for servers.
+    /// The kind is registered before, as for [`Worker::check_params`].
+    #[doc(hidden)] // for the stock jobs
+    #[must_use]
+    pub fn look_at(
+        mut self,
+        kind: &str,
+        look: impl Fn(&Value) -> Findings + Send + Sync + 'static,
+    ) -> Self {
+        self.registry.set_look(kind, look);
+        self
+    }
+
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
     /// to send to. The right to trigger a job does not include these.
     /// The kind is registered before, as for [`Worker::check_params`].
@@ -287,6 +304,39 @@ impl Worker {
     /// [`Error::Config`] with every problem at once.
     pub fn load(&self) -> Result<Loaded> {
         load(&self.load_options()).map_err(Error::Config)
+    }
+
+    /// The same for `check`: where all is well so far, what the parameters of jobs lead to is looked at, too.
+    #[cfg(feature = "cli")]
+    pub(crate) fn load_to_check(&self) -> Result<Loaded> {
+        let loaded = self.load()?;
+        let mut options = self.load_options();
+        let registry = self.registry.clone();
+        // Asked several times in the course of a load, and looked at once.
+        let seen: Mutex<Vec<(String, Value, Findings)>> = Mutex::default();
+        options.check_params = Some(Arc::new(move |kind: &str, params: &Value| {
+            let mut found = registry.check_params(kind, params);
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = seen.iter().find(|(k, p, _)| k == kind && p == params);
+            let there = match known {
+                Some((.., there)) => there.clone(),
+                None if !found.is_empty() => Findings::default(),
+                None => {
+                    let look = || registry.look_at(kind, params);
+                    let looked = std::thread::scope(|threads| threads.spawn(look).join());
+                    let there = looked.unwrap_or_default();
+                    seen.push((kind.to_owned(), params.clone(), there.clone()));
+                    there
+                }
+            };
+            there.into_iter().for_each(|finding| found.push(finding));
+            found
+        }));
+        let there = load(&options).map_err(Error::Config)?;
+        Ok(Loaded {
+            problems: there.problems,
+            ..loaded
+        })
     }
 
     /// The same for a command that asks something of a fleet: whether the parameters of jobs fit this machine is not

@@ -25,6 +25,8 @@ type Check = Arc<dyn Fn(&Value) -> Findings + Send + Sync>;
 pub(crate) struct KindEntry {
     make: Make,
     check: Check,
+    /// Looks at what the parameters lead to: databases, files.
+    look: Option<Check>,
     /// Parameters that no trigger may give.
     fixed: Vec<String>,
     work: WorkFacts,
@@ -68,6 +70,7 @@ impl Registry {
             KindEntry {
                 make: Arc::new(make),
                 check: Arc::new(careful(check)),
+                look: None,
                 fixed: Vec::new(),
                 work: WorkFacts {
                     batches,
@@ -84,6 +87,16 @@ impl Registry {
     ) {
         if let Some(entry) = self.entry("check_params", kind) {
             entry.check = Arc::new(careful(check));
+        }
+    }
+
+    pub(crate) fn set_look(
+        &mut self,
+        kind: &str,
+        look: impl Fn(&Value) -> Findings + Send + Sync + 'static,
+    ) {
+        if let Some(entry) = self.entry("look_at", kind) {
+            entry.look = Some(Arc::new(careful(look)));
         }
     }
 
@@ -150,6 +163,13 @@ impl Registry {
             .get(kind)
             .map(|entry| (entry.check)(params))
             .unwrap_or_default()
+    }
+
+    /// What the parameters lead to, where nothing is wrong with themselves.
+    #[cfg(feature = "cli")]
+    pub(crate) fn look_at(&self, kind: &str, params: &Value) -> Findings {
+        let look = self.kinds.get(kind).and_then(|entry| entry.look.as_ref());
+        look.map(|look| look(params)).unwrap_or_default()
     }
 
     /// The work of a configured job.

@@ -45,6 +45,8 @@ enum All {
     Worker(Command),
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    ServeForDemo(demo::ServeArgs),
     Notify(notify::NotifyArgs),
     Lock(programs::LockArgs),
     Elect(programs::ElectArgs),
@@ -78,6 +80,7 @@ pub(crate) fn main() -> ExitCode {
     }
     match command {
         All::Demo(args) => demo::main(&args),
+        All::ServeForDemo(args) => demo::serve(&args),
         All::Lock(args) => programs::lock(&global, args),
         All::Elect(args) => programs::elect(&global, args),
         All::Notify(args) => {

@@ -51,6 +51,7 @@ pub(super) const KIND: Kind = Kind {
     name: "exec",
     make: |worker| worker.kind("exec", Exec::new),
     check: |params| read(params, ExecParams::check),
+    look: None,
     fixed: &["command", "cwd", "env", "inherit_env"],
     tells_progress: false,
 };
@@ -178,6 +179,39 @@ impl Exec {
         Self { params }
     }
 
+    /// Runs the command, with further variables: those win over the ones of the configuration.
+    pub(crate) async fn run_with(
+        &self,
+        run: &Run,
+        more: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Outcome, JobError> {
+        let mut command = self.command(run);
+        command.env.extend(more);
+        let command = command.start(run.leases()).await;
+        let command = command.map_err(|error| match error {
+            // A later attempt may find these well.
+            StartError::LeaseOver | StartError::Guard(_) => JobError::retry(error),
+            _ => JobError::fatal(error),
+        })?;
+        let end = Self::end(run, &command).await;
+        if !end.output.is_empty() {
+            run.keep_output(end.output.clone());
+        }
+        if end.left_behind > 0 {
+            tracing::warn!(
+                job = run.job(),
+                processes = end.left_behind,
+                "the command has ended and left processes behind: they were ended, too"
+            );
+        }
+        if end.cause != Cause::Itself {
+            // Whatever status it ended with: it was not its own end.
+            run.check()?;
+            return Err(JobError::retry(described("stopped before its lease", &end)));
+        }
+        self.outcome(&end)
+    }
+
     fn command(&self, run: &Run) -> Command {
         let params = &self.params;
         let mut parts = params.command.iter().map(OsString::from);
@@ -237,29 +271,7 @@ impl Exec {
 #[async_trait]
 impl Job for Exec {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
-        let command = self.command(&run).start(run.leases()).await;
-        let command = command.map_err(|error| match error {
-            // A later attempt may find these well.
-            StartError::LeaseOver | StartError::Guard(_) => JobError::retry(error),
-            _ => JobError::fatal(error),
-        })?;
-        let end = Self::end(&run, &command).await;
-        if !end.output.is_empty() {
-            run.keep_output(end.output.clone());
-        }
-        if end.left_behind > 0 {
-            tracing::warn!(
-                job = run.job(),
-                processes = end.left_behind,
-                "the command has ended and left processes behind: they were ended, too"
-            );
-        }
-        if end.cause != Cause::Itself {
-            // Whatever status it ended with: it was not its own end.
-            run.check()?;
-            return Err(JobError::retry(described("stopped before its lease", &end)));
-        }
-        self.outcome(&end)
+        self.run_with(&run, []).await
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) const KIND: Kind = Kind {
     name: "heartbeat",
     make: |worker| worker.kind("heartbeat", Heartbeat::new),
     check: |params| read(params, HeartbeatParams::check),
+    look: None,
     fixed: &["file"],
     tells_progress: false,
 };

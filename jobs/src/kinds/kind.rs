@@ -12,6 +12,8 @@ pub(crate) struct Kind {
     pub(super) make: fn(Worker) -> Worker,
     /// All that is wrong with the parameters of a job; keys are those of the parameters.
     pub(super) check: fn(&Value) -> Findings,
+    /// What they lead to, for `watchkeeper check`: may ask servers.
+    pub(super) look: Option<fn(&Value) -> Findings>,
     /// Parameters that the configuration alone may say: a trigger must not make a job run other programs, write other
     /// files or send secrets elsewhere.
     pub(super) fixed: &'static [&'static str],

@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod http;
 mod kind;
 pub mod notifications;
+mod stream;
 mod template;
 
 use watchkeeper::Worker;
@@ -15,7 +16,13 @@ use watchkeeper::Worker;
 use kind::Kind;
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 4] = [exec::KIND, heartbeat::KIND, http::KIND, notifications::KIND];
+pub(crate) const KINDS: [Kind; 5] = [
+    exec::KIND,
+    heartbeat::KIND,
+    http::KIND,
+    notifications::KIND,
+    stream::KIND,
+];
 
 /// Has `worker` know the stock jobs, so that a configuration may have jobs of these kinds.
 ///
@@ -31,6 +38,10 @@ pub fn add_to(worker: Worker) -> Worker {
         let worker = (kind.make)(worker)
             .check_params(kind.name, kind.check)
             .fixed_params(kind.name, kind.fixed);
+        let worker = match kind.look {
+            Some(look) => worker.look_at(kind.name, look),
+            None => worker,
+        };
         match kind.tells_progress {
             true => worker,
             false => worker.tells_no_progress(kind.name),

@@ -22,6 +22,8 @@ mod calls;
 #[path = "../shared/command.rs"]
 mod command;
 mod commands;
+#[cfg(feature = "postgres")]
+mod demo;
 mod doors;
 mod fleet;
 mod intents;
@@ -32,7 +34,12 @@ mod many;
 mod memory;
 mod modes;
 mod nodes;
+#[cfg(feature = "postgres")]
+#[path = "../../../lock/tests/postgres/server.rs"]
+mod postgres;
 mod reload;
+#[cfg(feature = "postgres")]
+mod rows;
 #[path = "../../../lock/tests/redis/server.rs"]
 mod server;
 #[path = "../../../lock/tests/faults/shim.rs"]
@@ -41,6 +48,7 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+mod streams;
 mod takeovers;
 #[path = "../../../lock/tests/redis/tap.rs"]
 mod tap;
@@ -103,6 +111,13 @@ fn main() -> std::process::ExitCode {
             a_refused_definition_waits_until_all_replicas_have_it,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        streams::{
+            readers_that_are_killed_lose_and_double_nothing,
+            messages_of_dead_members_are_taken_over,
+            a_slow_member_and_its_successor_do_not_both_handle_a_message,
+            a_poison_message_goes_to_the_dead_list_and_holds_up_no_other,
+            a_stream_that_is_lost_and_comes_back_is_read_on,
+        },
         many::{ six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
@@ -184,9 +199,14 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.push(rows::trial());
+    #[cfg(feature = "postgres")]
+    cases.extend(demo::trials());
     // For figures, not for every day.
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+        streams::{ fifty_thousand_messages_are_handled_once_by_five_readers },
         watchers::{
             a_job_whose_leader_and_watchers_are_killed_is_led_again,
             a_job_whose_leader_and_watchers_are_frozen_is_led_again,

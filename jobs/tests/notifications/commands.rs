@@ -1,4 +1,5 @@
-//! `watchkeeper notify` as a person uses it: the real command, beside senders that work, hang and die.
+//! `watchkeeper notify` as a person uses it: the real command, beside senders that work, hang and die; the same on every
+//! database.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -7,16 +8,17 @@ use tokio::process::{Child, Command};
 use watchkeeper::{
     batch::BatchJob,
     clock::{Clock, Moment},
+    spawn::Spawn,
 };
 use watchkeeper_jobs::{
-    demo_table::unsent,
-    notifications::{Did, FIRST_STEP, ItemId, SqliteOperator, State},
+    notifications::{Did, FIRST_STEP, ItemId, State},
     receiver::Faults,
 };
 
 use crate::{
     command::{self, Ran},
-    scene::{Scene, listed, send},
+    scene::Scene,
+    sender::{listed, run, send},
 };
 
 const BATCH: &str = "notifications/50/0";
@@ -29,7 +31,7 @@ fn watchkeeper(folder: &Path) -> Command {
     command
 }
 
-async fn notify(scene: &Scene, args: &[&str]) -> Ran {
+pub(crate) async fn notify(scene: &Scene, args: &[&str]) -> Ran {
     let mut command = watchkeeper(scene.folder.path());
     command
         .arg("notify")
@@ -41,13 +43,13 @@ async fn notify(scene: &Scene, args: &[&str]) -> Ran {
 }
 
 /// A configuration with this table as the job `mail`.
-fn configure(scene: &Scene, more: &str) {
+pub(crate) fn configure(scene: &Scene, more: &str) {
     let toml = format!(
         "[worker]\nname = \"a\"\n[locks]\nttl = \"2s\"\n[locks.embedded]\npath = \"store.db\"\n\
          [admin]\nlisten = \"127.0.0.1:0\"\n\
          [jobs.mail]\nkind = \"notifications\"\nschedule = \"continuous\"\ncoordination = \"batch\"\n\
-         [jobs.mail.params]\nsource = \"sqlite://{}\"\ntable = \"notifications\"\nsink = \"{}\"\n{more}",
-        scene.db().display(),
+         [jobs.mail.params]\nsource = \"{}\"\ntable = \"notifications\"\nsink = \"{}\"\n{more}",
+        scene.source(),
         scene.receiver.url()
     );
     std::fs::write(scene.folder.path().join("watchkeeper.toml"), toml).unwrap();
@@ -66,7 +68,7 @@ async fn six_dead() -> Scene {
     scene
 }
 
-fn number(value: &Value, key: &str) -> u64 {
+pub(crate) fn number(value: &Value, key: &str) -> u64 {
     value[key]
         .as_u64()
         .unwrap_or_else(|| panic!("{key}: {value}"))
@@ -81,8 +83,7 @@ async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     }
 }
 
-#[tokio::test]
-async fn dead_items_are_counted_and_listed_with_their_reason() {
+pub(crate) async fn dead_items_are_counted_and_listed_with_their_reason() {
     let scene = six_dead().await;
     let status = notify(&scene, &["status", "--json"]).await.ok().json();
     let row = &status[0];
@@ -130,8 +131,7 @@ async fn dead_items_are_counted_and_listed_with_their_reason() {
     assert_eq!(text, "mail: no item is parked\n");
 }
 
-#[tokio::test]
-async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew() {
+pub(crate) async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew() {
     let scene = six_dead().await;
     let ran = notify(&scene, &["retry", "2", "mail"]).await;
     assert_eq!(ran.code, Some(1), "an id that is none: {}", ran.err);
@@ -156,14 +156,13 @@ async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew
     send(&job, 8, BATCH).await;
     let tally = scene.tally();
     assert_eq!((tally.accepted, tally.requests), (2, 8));
-    assert_eq!(unsent(&scene.db()).unwrap(), 4);
+    assert_eq!(scene.unsent(), 4);
     // What was sent meanwhile is nobody's any more.
     let ran = notify(&scene, &["retry", "5", "--json"]).await;
     assert_eq!((ran.code, number(&ran.json(), "unknown")), (Some(1), 1));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {
+pub(crate) async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {
     let scene = six_dead().await;
     let mut worker = start(&scene);
     // It has sent nothing itself, and says what there is all the same.
@@ -190,10 +189,7 @@ async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {
     let sent = tally.wait_for(|tally| tally.accepted == 6);
     let clock = Clock::system();
     assert!(clock.timeout(LONG, sent).await.is_ok());
-    until("they are marked", || async {
-        unsent(&scene.db()).unwrap() == 0
-    })
-    .await;
+    until("they are marked", || async { scene.unsent() == 0 }).await;
     let tally = scene.tally();
     assert_eq!((tally.requests, tally.repeats_recognised), (12, 0));
     let ran = notify(&scene, &["retry", "--all", "--yes"]).await;
@@ -218,8 +214,7 @@ async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {
     );
 }
 
-#[tokio::test]
-async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
+pub(crate) async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
     let scene = Scene::with_rows(3).await;
     configure(&scene, "");
     // No sender has been here yet.
@@ -241,8 +236,7 @@ async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
     assert_eq!((scene.tally().accepted, scene.tally().requests), (3, 3));
 }
 
-#[tokio::test]
-async fn an_item_that_is_being_sent_is_left_alone() {
+pub(crate) async fn an_item_that_is_being_sent_is_left_alone() {
     let scene = Scene::with_rows(4).await;
     configure(&scene, "");
     scene.receiver.behave(Faults {
@@ -252,7 +246,7 @@ async fn an_item_that_is_being_sent_is_left_alone() {
     let job = scene.job(json!({"in_doubt": "park"}));
     let mut tally = scene.receiver.watch();
     {
-        let run = crate::scene::run();
+        let run = run();
         let sending = job.process_under(watchkeeper::node::Token(1), BATCH, &run);
         let asking = async {
             drop(tally.wait_for(|t| t.requests >= 4).await.unwrap());
@@ -294,8 +288,7 @@ async fn an_item_that_is_being_sent_is_left_alone() {
     );
 }
 
-#[tokio::test]
-async fn looking_creates_nothing() {
+pub(crate) async fn looking_creates_nothing() {
     let scene = Scene::with_rows(2).await;
     configure(&scene, "");
     let names = || {
@@ -304,8 +297,7 @@ async fn looking_creates_nothing() {
         names.sort();
         names
     };
-    let tables = "SELECT count(*) FROM sqlite_schema";
-    let before = (names(), scene.number(tables));
+    let before = (names(), scene.things());
     let status = notify(&scene, &["status"]).await.ok().out;
     assert!(
         status.contains("no sender has served this table yet"),
@@ -324,26 +316,25 @@ async fn looking_creates_nothing() {
         "{}",
         ran.out
     );
-    assert_eq!((names(), scene.number(tables)), before);
-    std::fs::remove_file(scene.db()).unwrap();
+    assert_eq!((names(), scene.things()), before);
+    let expected = scene.take_away();
     for args in [&["status"][..], &["dead"], &["park", "1"]] {
         let ran = notify(&scene, args).await;
         assert_eq!(ran.code, Some(1));
         let said = ran.out + &ran.err;
-        assert!(said.contains("no database at"), "{said}");
+        assert!(said.contains(expected), "{said}");
     }
-    assert!(!scene.db().exists());
+    assert!(!scene.folder.path().join("app.db").exists());
 }
 
-#[tokio::test]
-async fn ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named() {
+pub(crate) async fn ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named() {
     let scene = Scene::with_rows(0).await;
     let id = "a\u{1b}[2J\u{9b}m\u{202e}\nb' OR 1=1 --";
     scene.sql(&format!(
         "CREATE TABLE letters (uid TEXT PRIMARY KEY, sent_at TEXT);
          INSERT INTO letters VALUES ('{}', NULL), ('-5', NULL), ('{}', NULL);",
         id.replace('\'', "''"),
-        "x".repeat(100_000)
+        "x".repeat(Scene::LONG_ID)
     ));
     configure(&scene, "columns = { id = \"uid\" }\n");
     let file = scene.folder.path().join("watchkeeper.toml");
@@ -355,7 +346,7 @@ async fn ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_nam
     .unwrap();
     let ran = notify(&scene, &["park", "mail", "--", id, "-5"]).await.ok();
     assert_eq!(ran.out, "mail: 2 parked\n");
-    scene.sql("UPDATE watchkeeper_delivery SET reason = char(27) || ']0;x' || char(7) || reason");
+    scene.sql("UPDATE watchkeeper_delivery SET reason = '\u{1b}]0;x\u{7}' || reason");
     for args in [
         &["dead"][..],
         &["dead", "--json"],
@@ -380,10 +371,9 @@ async fn ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_nam
     assert_eq!(notify(&scene, &behind).await.ok().json(), json!([]));
 }
 
-#[tokio::test]
-async fn rows_that_are_gone_are_listed_no_more_once_they_are_asked_for() {
+pub(crate) async fn rows_that_are_gone_are_listed_no_more_once_they_are_asked_for() {
     let scene = six_dead().await;
-    scene.sql("DELETE FROM notifications WHERE id = 1; UPDATE notifications SET sent_at = 'x' WHERE id = 2");
+    scene.sql("DELETE FROM notifications WHERE id = 1; UPDATE notifications SET sent_at = '2026-05-04T08:00:00Z' WHERE id = 2");
     let listed = notify(&scene, &["dead", "--json"]).await.ok().json();
     assert_eq!(
         (&listed[0]["row"], &listed[1]["row"]),
@@ -397,22 +387,18 @@ async fn rows_that_are_gone_are_listed_no_more_once_they_are_asked_for() {
     assert_eq!(scene.number("SELECT count(*) FROM watchkeeper_delivery"), 4);
 }
 
-#[tokio::test]
-async fn many_items_go_page_by_page_and_step_by_step() {
+pub(crate) async fn many_items_go_page_by_page_and_step_by_step() {
     const MANY: usize = 5_000;
     let scene = Scene::with_rows(MANY).await;
     configure(&scene, "");
     scene.job(json!({})).pending(1).await.unwrap();
-    scene.sql(
-        "INSERT INTO watchkeeper_delivery SELECT 'notifications', id, CASE id % 3 WHEN 0 THEN 'parked' ELSE 'dead' END,
-         3, 0, 'no', 7, 'notifications/50/' || (id / 50), '2026-05-04T08:00:00Z' FROM notifications",
-    );
-    let (path, params) = (scene.db(), scene.params(json!({})));
-    let mut table = SqliteOperator::look(&path, &params).unwrap();
+    scene.note_all();
+    let mut table = scene.operator(false).await;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = table
             .list(&[State::Dead, State::Parked], after.as_ref(), 700)
+            .await
             .unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
@@ -421,30 +407,33 @@ async fn many_items_go_page_by_page_and_step_by_step() {
     let all: Vec<ItemId> = (1..=5_000).map(ItemId::Int).collect();
     assert!(seen == all, "each once, in order");
     assert!(
-        table.retry(&[ItemId::Int(1)]).is_err(),
+        table.retry(&[ItemId::Int(1)]).await.is_err(),
         "it was opened to look"
     );
 
-    let mut table = SqliteOperator::change(&path, &params).unwrap();
-    let first = table.retry_step(State::Dead, None, FIRST_STEP).unwrap();
+    let mut table = scene.operator(true).await;
+    let first = table
+        .retry_step(State::Dead, None, FIRST_STEP)
+        .await
+        .unwrap();
     assert_eq!((first.changed, first.last), (100, Some(ItemId::Int(149))));
     let ran = notify(&scene, &["retry", "--all", "--yes", "--json"])
         .await
         .ok();
     assert_eq!(number(&ran.json(), "changed"), 4_900);
-    let items = table.standing().unwrap().items;
+    let items = table.standing().await.unwrap().items;
     assert_eq!(
         (items.dead, items.parked, items.retry + items.in_doubt),
         (0, 0, 5_000)
     );
     assert_eq!(scene.job(json!({})).backlog().await.unwrap(), 5_000);
-    let did = table.retry(&[ItemId::Int(1), ItemId::Int(9_999)]).unwrap();
+    let did = table.retry(&[ItemId::Int(1), ItemId::Int(9_999)]).await;
+    let did = did.unwrap();
     assert_eq!(did, [Did::Changed, Did::Unknown]);
 }
 
 /// Items are parked, sent again and sent, while senders are killed: nothing is lost, nothing accepted twice.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
+pub(crate) async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
     const ROWS: usize = 120;
     let scene = Scene::with_rows(ROWS).await;
     configure(&scene, "");
@@ -454,25 +443,25 @@ async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
         "notifications/50/2",
     ];
     scene.job(json!({})).pending(1).await.unwrap();
-    let (path, params) = (scene.db(), scene.params(json!({})));
-    let orders = tokio::task::spawn_blocking(move || {
-        let mut table = SqliteOperator::change(&path, &params).unwrap();
+    let mut table = scene.operator(true).await;
+    let (tell, orders) = tokio::sync::oneshot::channel();
+    Spawn::system().spawn(async move {
         let (mut parked, mut again, mut alone) = (0, 0, 0);
         for round in 0..60_i64 {
             let ids: Vec<ItemId> = (0..8)
                 .map(|i| ItemId::Int((round * 17 + i * 31) % 120 + 1))
                 .collect();
-            for did in table.park(&ids).unwrap() {
+            for did in table.park(&ids).await.unwrap() {
                 parked += u64::from(did == Did::Changed);
                 alone += u64::from(did == Did::Sending);
             }
             for state in [State::Parked, State::Dead, State::InDoubt] {
-                let step = table.retry_step(state, None, 5).unwrap();
+                let step = table.retry_step(state, None, 5).await.unwrap();
                 again += step.changed;
                 alone += step.sending;
             }
         }
-        (parked, again, alone)
+        tell.send((parked, again, alone)).unwrap();
     });
     let mut token = 0;
     for (round, batch) in (1..).zip(batches.iter().cycle().take(18)) {
@@ -484,7 +473,7 @@ async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
             ..Faults::default()
         });
         let sender = scene.job(json!({"backoff": "1ms"}));
-        let run = crate::scene::run();
+        let run = run();
         let patience = Clock::system();
         // Killed in the middle, mostly: nothing of it is heard again.
         let sending = sender.process_under(watchkeeper::node::Token(token), batch, &run);
@@ -509,11 +498,7 @@ async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
     }
     let tally = scene.tally();
     let left = listed(&heir).await;
-    assert_eq!(
-        (unsent(&scene.db()).unwrap(), left.items.len()),
-        (0, 0),
-        "{left:?}"
-    );
+    assert_eq!((scene.unsent(), left.items.len()), (0, 0), "{left:?}");
     assert_eq!((tally.accepted, tally.accepted_twice), (ROWS as u64, 0));
     assert!(
         tally.repeats_recognised <= left.doubted_ever,

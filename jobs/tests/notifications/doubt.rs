@@ -1,15 +1,17 @@
-//! Senders that are killed, stopped, overtaken or left without an answer.
+//! Senders that are killed, stopped, overtaken or left without an answer; the same on every database.
 
 use std::time::Duration;
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
-use watchkeeper_jobs::{demo_table::unsent, notifications::State, receiver::Faults};
+use watchkeeper_jobs::{notifications::State, receiver::Faults};
 
-use crate::scene::{Scene, listed, run, send};
+use crate::{
+    scene::Scene,
+    sender::{listed, run, send},
+};
 
-#[tokio::test]
-async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
+pub(crate) async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
     let scene = Scene::with_rows(20).await;
     let hang = Faults {
         hang_next: 3,
@@ -18,7 +20,7 @@ async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
     scene.receiver.behave(hang);
     let batch = "notifications/50/0";
     scene.kill_after(3, &scene.job(json!({})), 1, batch).await;
-    assert_eq!(unsent(&scene.db()).unwrap(), 20);
+    assert_eq!(scene.unsent(), 20);
     let seen = scene.tally().requests;
 
     // The next holder is another process; it lists before it repeats.
@@ -41,11 +43,10 @@ async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
     let end = listed(&heir).await;
     assert!(tally.repeats_recognised <= end.doubted_ever);
     assert_eq!((end.counts.in_doubt, end.items.len()), (0, 0));
-    assert_eq!(unsent(&scene.db()).unwrap(), 0);
+    assert_eq!(scene.unsent(), 0);
 }
 
-#[tokio::test]
-async fn items_in_doubt_are_parked_when_told_so() {
+pub(crate) async fn items_in_doubt_are_parked_when_told_so() {
     let scene = Scene::with_rows(5).await;
     scene.receiver.behave(Faults {
         hang_next: 9,
@@ -64,8 +65,7 @@ async fn items_in_doubt_are_parked_when_told_so() {
     );
 }
 
-#[tokio::test]
-async fn a_stale_holder_marks_and_removes_nothing() {
+pub(crate) async fn a_stale_holder_marks_and_removes_nothing() {
     let scene = Scene::with_rows(8).await;
     scene.receiver.behave(Faults {
         hang_next: 99,
@@ -87,7 +87,7 @@ async fn a_stale_holder_marks_and_removes_nothing() {
         outcome.unwrap(),
         Outcome::Skip("lost to a later holder".to_owned())
     );
-    assert_eq!(unsent(&scene.db()).unwrap(), 8);
+    assert_eq!(scene.unsent(), 8);
     assert_eq!(
         scene.number("SELECT token FROM watchkeeper_delivery_intent"),
         5
@@ -100,8 +100,7 @@ async fn a_stale_holder_marks_and_removes_nothing() {
     assert_eq!(scene.tally().requests, before);
 }
 
-#[tokio::test]
-async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key() {
+pub(crate) async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key() {
     let scene = Scene::with_rows(3).await;
     scene.receiver.behave(Faults {
         hang_next: 1,
@@ -128,11 +127,10 @@ async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key() 
         ),
         (3, 1, 0)
     );
-    assert_eq!(unsent(&scene.db()).unwrap(), 0);
+    assert_eq!(scene.unsent(), 0);
 }
 
-#[tokio::test]
-async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
+pub(crate) async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
     let scene = Scene::with_rows(40).await;
     scene.receiver.behave(Faults {
         hang_next: 2,
@@ -151,7 +149,7 @@ async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
         stop
     );
     assert!(outcome.is_err(), "a stopped run is not done");
-    let (tally, left) = (scene.tally(), unsent(&scene.db()).unwrap());
+    let (tally, left) = (scene.tally(), scene.unsent());
     let doubt = listed(&job).await;
     assert!(tally.requests < 40, "it went on after it was stopped");
     assert!(left < 40 && doubt.counts.in_doubt >= 2, "{left} {doubt:?}");
@@ -173,8 +171,7 @@ async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
     assert!(tally.repeats_recognised <= doubt.counts.in_doubt);
 }
 
-#[tokio::test]
-async fn another_cell_size_waits_for_open_intents() {
+pub(crate) async fn another_cell_size_waits_for_open_intents() {
     let scene = Scene::with_rows(60).await;
     scene.receiver.behave(Faults {
         hang_next: 99,

@@ -1,4 +1,5 @@
 //! A mail server that takes mails, and fails where it is told.
+#![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
     net::SocketAddr,

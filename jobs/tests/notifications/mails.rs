@@ -16,7 +16,8 @@ use watchkeeper_jobs::{
 
 use crate::{
     mail_server::{Does, MailServer, Stage, Taken},
-    scene::{Scene, listed, send},
+    scene::Scene,
+    sender::{listed, send},
 };
 
 const BATCH: &str = "notifications/50/0";

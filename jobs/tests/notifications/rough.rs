@@ -1,4 +1,5 @@
 //! A web service that misbehaves as it is told, down to the connection.
+#![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

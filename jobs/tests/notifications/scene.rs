@@ -1,69 +1,35 @@
-//! What the tests stand on: a table, a receiver, a calendar that can be moved on, a sender that can be killed.
+//! What the tests stand on: a table in a file, a receiver, a clock that can be moved on, a sender that can be killed.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use futures_util::future::BoxFuture;
-use jiff::{SignedDuration, Timestamp};
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use watchkeeper::{
-    clock::{Clock, Moment, TimeSource},
-    job::{Outcome, Run, RunFacts},
-    node::Token,
-    spawn::Spawn,
-};
+use watchkeeper::{clock::Clock, spawn::Spawn};
 use watchkeeper_jobs::{
     Notifications, NotificationsParams,
-    demo_table::create_demo_table,
-    notifications::Exceptions,
+    demo_table::{create_demo_table, unsent},
+    notifications::{Operator, operator},
     receiver::{Receiver, Tally},
 };
+
+use crate::sender::{self, Calendar};
 
 /// A table of `n` rows, a receiver, and a clock that can be moved on.
 pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) receiver: Receiver,
-    later_ms: Arc<AtomicI64>,
-}
-
-struct Shifted {
-    real: Clock,
-    later_ms: Arc<AtomicI64>,
-}
-
-impl TimeSource for Shifted {
-    fn now(&self) -> Moment {
-        self.real.now() + self.later()
-    }
-    fn wall(&self) -> Timestamp {
-        self.real.wall() + SignedDuration::from_millis(self.later_ms.load(Ordering::SeqCst))
-    }
-    fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        let (real, deadline) = (self.real.clone(), deadline.back(self.later()));
-        Box::pin(async move { real.sleep_until(deadline).await })
-    }
-}
-
-impl Shifted {
-    fn later(&self) -> Duration {
-        let ms = self.later_ms.load(Ordering::SeqCst);
-        Duration::from_millis(u64::try_from(ms).unwrap())
-    }
+    calendar: Calendar,
 }
 
 impl Scene {
+    /// Characters of the longest id that is tried.
+    pub(crate) const LONG_ID: usize = 100_000;
+
     pub(crate) async fn with_rows(n: usize) -> Self {
         let scene = Self {
             folder: tempfile::tempdir().unwrap(),
             receiver: Receiver::start(&Spawn::system()).await.unwrap(),
-            later_ms: Arc::default(),
+            calendar: Calendar::default(),
         };
         create_demo_table(&scene.db(), n).unwrap();
         scene
@@ -71,6 +37,22 @@ impl Scene {
 
     pub(crate) fn db(&self) -> PathBuf {
         self.folder.path().join("app.db")
+    }
+
+    /// The address of the database.
+    pub(crate) fn source(&self) -> String {
+        format!("sqlite://{}", self.db().display())
+    }
+
+    /// Takes the database away; says what is said of it then.
+    pub(crate) fn take_away(&self) -> &'static str {
+        std::fs::remove_file(self.db()).unwrap();
+        "no database at"
+    }
+
+    /// Everything that was ever made in the database.
+    pub(crate) fn things(&self) -> i64 {
+        self.number("SELECT count(*) FROM sqlite_schema")
     }
 
     pub(crate) fn sql(&self, sql: &str) {
@@ -84,9 +66,22 @@ impl Scene {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
+    /// Rows of the demonstration's table that are not marked.
+    pub(crate) fn unsent(&self) -> u64 {
+        unsent(&self.db()).unwrap()
+    }
+
+    /// Lists all rows as dead, every third as parked.
+    pub(crate) fn note_all(&self) {
+        self.sql(
+            "INSERT INTO watchkeeper_delivery SELECT 'notifications', id, CASE id % 3 WHEN 0 THEN 'parked' ELSE 'dead' END,
+             3, 0, 'no', 7, 'notifications/50/' || (id / 50), '2026-05-04T08:00:00Z' FROM notifications",
+        );
+    }
+
     pub(crate) fn params(&self, changes: Value) -> NotificationsParams {
         let mut params = json!({
-            "source": format!("sqlite://{}", self.db().display()),
+            "source": self.source(),
             "table": "notifications",
             "sink": self.receiver.url(),
             "backoff": "10s",
@@ -101,55 +96,25 @@ impl Scene {
         Notifications::new(self.params(changes), None).on_clock(self.clock())
     }
 
+    /// A person's hands on the side table.
+    pub(crate) async fn operator(&self, to_change: bool) -> Box<dyn Operator> {
+        operator(&self.params(json!({})), to_change).await.unwrap()
+    }
+
     pub(crate) fn clock(&self) -> Clock {
-        Clock::new(Shifted {
-            real: Clock::system(),
-            later_ms: Arc::clone(&self.later_ms),
-        })
+        self.calendar.clock()
     }
 
     pub(crate) fn advance(&self, by: Duration) {
-        let ms = i64::try_from(by.as_millis()).unwrap();
-        self.later_ms.fetch_add(ms, Ordering::SeqCst);
+        self.calendar.advance(by);
     }
 
     /// Sends `batch` and kills the sender once the receiver has seen `n` requests in all.
     pub(crate) async fn kill_after(&self, n: u64, job: &Notifications, token: u64, batch: &str) {
-        let mut tally = self.receiver.watch();
-        let run = run();
-        tokio::select! {
-            _ = job.process_under(Token(token), batch, &run) => panic!("ended by itself"),
-            seen = tally.wait_for(|t| t.requests >= n) => drop(seen.unwrap()),
-        }
+        sender::kill_after(&self.receiver, n, job, token, batch).await;
     }
 
     pub(crate) fn tally(&self) -> Tally {
         self.receiver.tally()
     }
-}
-
-pub(crate) fn run() -> Run {
-    let facts = RunFacts {
-        job: "mail".to_owned(),
-        id: "r-1".to_owned(),
-        tick: Timestamp::UNIX_EPOCH,
-        attempt: 1,
-        replica: "a".to_owned(),
-        batch: None,
-        shard: 0,
-        shards: 1,
-        params: Value::Null,
-        checkpoint: None,
-    };
-    Run::new(facts, Clock::system(), None, Duration::ZERO, Moment::NEVER)
-}
-
-pub(crate) async fn send(job: &Notifications, token: u64, batch: &str) -> Outcome {
-    job.process_under(Token(token), batch, &run())
-        .await
-        .unwrap()
-}
-
-pub(crate) async fn listed(job: &Notifications) -> Exceptions {
-    job.exceptions().await.unwrap()
 }

@@ -12,7 +12,8 @@ use watchkeeper_jobs::{
 
 use crate::{
     rough::{Does, Rough},
-    scene::{Scene, listed, send},
+    scene::Scene,
+    sender::{listed, send},
 };
 
 /// Works on whatever is pending, and lets the time of pauses pass, until nothing is left to send.
@@ -336,7 +337,10 @@ async fn a_row_that_cannot_be_sent_is_dead_and_the_others_go() {
     );
     let body = "{\"id\": ${body.id}, \"to\": \"${body.to}\"}";
     let job = scene.job(json!({"sink": receiver.url(""), "body": body}));
-    send(&job, 1, "notifications/50/0").await;
+    // The large one ends a batch, so that the next row comes with the next.
+    for token in [1, 2] {
+        send(&job, token, "notifications/50/0").await;
+    }
     assert_eq!(
         (receiver.requests().len(), unsent(&scene.db()).unwrap()),
         (1, 4)

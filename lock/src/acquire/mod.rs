@@ -1,13 +1,14 @@
-//! Acquiring locks: the lock service of a process, named locks with and without waiting, and semaphores.
+//! Acquiring locks: the lock service of a process, named locks with and without waiting, semaphores, and rates.
 //!
 //! [`Locks`] is the handle of a process: it starts one keeper, which owns every lease. A
-//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
+//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore, and a [`Rate`] takes and gives back shares.
 //!
 //! # Not promised
 //! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
 
 mod builder;
 mod foreign;
+mod rate;
 mod slots;
 mod start;
 mod wait_queue;
@@ -20,10 +21,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use crate::keeper::Releases;
 pub use builder::LockBuilder;
+pub use rate::Rate;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
 
@@ -46,6 +48,7 @@ use crate::{
         claim::{AttemptMode, QueuePosition},
     },
     settings::Timing,
+    spawn::Spawn,
 };
 
 /// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.
@@ -123,9 +126,51 @@ impl Locks {
         SlotsBuilder::new(self.clone(), name, of)
     }
 
+    /// A rate of `per_second` acts that all programs which use the name keep together, as a [`Rate`] of this program. All
+    /// must give the same number. What takes longer than a second is told as a fraction: 10 a minute are `10.0 / 60.0`. A
+    /// rate shares no key with a named lock or a semaphore.
+    ///
+    /// ```
+    /// # use watchkeeper_lock::{Locks, lock::LockError};
+    /// async fn send(locks: &Locks, mails: &[&str]) -> Result<(), LockError> {
+    ///     let rate = locks.rate("mail", 14.0)?;
+    ///     for mail in mails {
+    ///         rate.take().await;
+    ///         println!("{mail} goes out");
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::Rate`] for what is no rate: it must be above zero and finite.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, on which a task takes and gives back shares.
+    pub fn rate(&self, name: &str, per_second: f64) -> Result<Rate, LockError> {
+        self.rate_on(name, per_second, &Spawn::system(), None)
+    }
+
+    /// [`Locks::rate`] with its task on `spawn`, which tells `news` when shares come or go.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)] // for the stock jobs and the simulation
+    pub fn rate_on(
+        &self,
+        name: &str,
+        per_second: f64,
+        spawn: &Spawn,
+        news: Option<watch::Sender<()>>,
+    ) -> Result<Rate, LockError> {
+        let slots = |of| SlotsBuilder::of_rate(self.clone(), name, of);
+        let news = news.unwrap_or_default();
+        Rate::new(slots, self.clone(), per_second, spawn, news)
+    }
+
     /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the
-    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/`, `lock/` or
-    /// `slots/` are those of jobs, electors, named locks and semaphores, which it then excludes.
+    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/`, `lock/`,
+    /// `slots/` or `rates/` are those of jobs, electors, named locks, semaphores and rates, which it then excludes.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn lock_key(&self, key: &str) -> LockBuilder {

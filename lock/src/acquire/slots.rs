@@ -29,8 +29,9 @@ use crate::{
     },
 };
 
-/// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.
+/// Where slots lie, and those that are shares of a rate: no key of a named lock, an election, a job or a batch begins so.
 const FAMILY: &str = "slots/";
+const RATES: &str = "rates/";
 /// For how long the nodes are told that a client waits for a slot. They are told again when half of it is over.
 const WAITS: Duration = Duration::from_secs(60);
 /// Pauses between attempts that found free slots and got none, from and to.
@@ -40,6 +41,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 #[derive(Clone, Debug)]
 pub struct SlotsBuilder {
     locks: Locks,
+    family: &'static str,
     name: String,
     of: usize,
     ttl: Option<Duration>,
@@ -95,10 +97,19 @@ impl SlotsBuilder {
     pub(super) fn new(locks: Locks, name: &str, of: usize) -> Self {
         Self {
             locks,
+            family: FAMILY,
             name: name.to_owned(),
             of,
             ttl: None,
             wait: Duration::ZERO,
+        }
+    }
+
+    /// The shares of a rate, which are no slots of a semaphore of that name.
+    pub(super) fn of_rate(locks: Locks, name: &str, of: usize) -> Self {
+        Self {
+            family: RATES,
+            ..Self::new(locks, name, of)
         }
     }
 
@@ -248,7 +259,7 @@ impl SlotsBuilder {
 
     /// The last slash ends the name, so that no two semaphores share a key, whatever their names.
     fn key(&self, slot: usize) -> String {
-        format!("{FAMILY}{}/{slot}", self.name)
+        format!("{}{}/{slot}", self.family, self.name)
     }
 }
 

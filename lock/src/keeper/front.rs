@@ -359,9 +359,7 @@ impl Telling {
     }
 
     fn op(&self) -> Op {
-        let view = &self.view;
-        let cluster = &self.shared.cluster;
-        cluster.release_op(view.key(), view.owner(), view.kind())
+        self.shared.cluster.release_of(&self.view)
     }
 
     /// From when on nothing of its attempt acts any more.

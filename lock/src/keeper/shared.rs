@@ -85,9 +85,7 @@ impl Shared {
         self.has_ended(&view);
         let (told, mut progress) = watch::channel(Progress::default());
         let primary = self.cluster.primary(view.key());
-        let op = self
-            .cluster
-            .release_op(view.key(), view.owner(), view.kind());
+        let op = self.cluster.release_of(&view);
         let last = view.is_from_queue().then_some(primary);
         let quiet = self.cluster.quiet_after(view.since());
         let telling = self.cluster.tell_until_known(vec![op], told, last, quiet);

@@ -143,6 +143,8 @@ struct Span {
     /// Whether it was acquired from a place in the lock's queue.
     from_queue: bool,
     stop_policy: StopPolicy,
+    /// How long its record is kept after the release; as its key says unless set.
+    kept: Option<Duration>,
 }
 
 /// How often work that waits to start looks whether the keeper has looked.
@@ -172,6 +174,7 @@ impl LeaseView {
                 doubt: None,
                 from_queue: false,
                 stop_policy: StopPolicy::default(),
+                kept: None,
             }),
             news: OnceLock::new(),
             work: AtomicUsize::new(0),
@@ -447,6 +450,16 @@ impl LeaseView {
     pub fn set_stop_policy(&self, stop_policy: StopPolicy) {
         self.span(|s| s.stop_policy = stop_policy);
         self.tell_keeper();
+    }
+
+    /// How long its record is kept after the release, where that is said of this lease alone.
+    pub(crate) fn kept(&self) -> Option<Duration> {
+        self.span(|s| s.kept)
+    }
+
+    /// Has its record kept for so long after the release, and not for as long as its key says.
+    pub(crate) fn keep_record(&self, kept: Duration) {
+        self.span(|s| s.kept = Some(kept));
     }
 
     /// Its number in the keeper's lease table.

@@ -23,6 +23,7 @@ use crate::{
     },
     hash::fnv1a,
     latest,
+    lease::LeaseView,
     node::{
         Answer, Expiry, Kind, NodeError, Op, Take, Token, View,
         damage::malformed,
@@ -337,12 +338,22 @@ impl Cluster {
         usize::try_from(fnv1a(key.bytes()) % nodes).unwrap_or(0)
     }
 
+    /// What gives a lease back. Its record is kept as the lease says, else as its key does.
+    pub(crate) fn release_of(&self, lease: &LeaseView) -> Op {
+        let kept = lease.kept();
+        let kept = kept.unwrap_or_else(|| self.timing.retention_of(lease.key()));
+        self.release(lease.key(), lease.owner(), lease.kind(), kept)
+    }
+
+    /// What undoes an attempt.
     pub(crate) fn release_op(&self, key: &str, owner: &str, kind: Kind) -> Op {
-        let retention = self.timing.retention_of(key);
-        let (key, owner) = (key.to_owned(), owner.to_owned());
+        self.release(key, owner, kind, self.timing.retention_of(key))
+    }
+
+    fn release(&self, key: &str, owner: &str, kind: Kind, retention: Duration) -> Op {
         Op::Release {
-            key,
-            owner,
+            key: key.to_owned(),
+            owner: owner.to_owned(),
             kind,
             marked: self.timing.marked(),
             retention,

@@ -34,12 +34,21 @@ pub enum LockError {
         /// The limit.
         max_ttl: Duration,
     },
+    /// Nodes keep no record for so long.
+    #[error("final records can be kept for {} at most: shorten the retention, or raise locks.retention", Brief(*longest))]
+    RetentionTooLong {
+        /// The limit.
+        longest: Duration,
+    },
     /// A semaphore has from 1 to [`MOST_SLOTS`] slots.
     #[error("{slots} is no number of slots: give one from 1 to {}", MOST_SLOTS)]
     SlotCount {
         /// What was asked for.
         slots: usize,
     },
+    /// A rate is above zero and finite.
+    #[error("this is no rate: give a number of acts a second that is above 0")]
+    Rate,
     /// The lock service of this process has ended.
     #[error("the lock service of this process has ended")]
     Closed,

@@ -63,6 +63,18 @@ const LAYERS: check::Layers = &[
         "election",
         &["acquire", "base", "expiry", "lease", "node", "quorum"],
     ),
+    (
+        "once",
+        &[
+            "acquire",
+            "admission",
+            "base",
+            "expiry",
+            "lease",
+            "node",
+            "quorum",
+        ],
+    ),
     // The names under which programs know all this.
     (
         "lock",

@@ -1,9 +1,14 @@
-//! A real PostgreSQL server for tests: a cluster in a temporary folder, on a socket of its own, killed in the end.
+//! A real PostgreSQL server for tests: a cluster in a temporary folder, on a socket of its own, killed in the end. Shared with
+//! the suites of the stock jobs.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
     fs,
-    os::unix::{fs::chown, process::CommandExt},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, OnceLock},
@@ -22,6 +27,7 @@ pub(crate) const USER: &str = "watchkeeper";
 /// A running server. Killed and reaped on drop.
 pub(crate) struct PostgresServer {
     child: Child,
+    settings: Vec<String>,
     /// Last: the directory goes when the process has gone.
     dir: TempDir,
 }
@@ -86,7 +92,12 @@ pub(crate) fn trial(
 
 impl PostgresServer {
     /// An empty cluster, which forgets everything in a power cut: nothing waits for the disk.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[], |_| {})
+    }
+
+    /// The same with further settings, after `prepare` has put files into its folder.
+    pub(crate) fn start_with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let programs = programs().expect(REMEDY);
         let dir = TempDir::with_prefix("wk-postgres-").expect("a temporary directory");
         if let Some((user, group)) = servant() {
@@ -104,28 +115,52 @@ impl PostgresServer {
             made.status,
             String::from_utf8_lossy(&made.stderr)
         );
-        let log = fs::File::create(dir.path().join("log")).expect("a log file");
-        let mut server = command(&programs.join("postgres"), dir.path());
-        server.args(["-D", "data", "-k"]).arg(dir.path());
-        for setting in [
-            "listen_addresses=",
-            "fsync=off",
-            "synchronous_commit=off",
-            "full_page_writes=off",
-            "autovacuum=off",
-            "max_connections=100",
-            "shared_buffers=16MB",
-        ] {
-            server.args(["-c", setting]);
-        }
-        let child = server
-            .stdout(log.try_clone().expect("a log file"))
-            .stderr(log)
-            .spawn()
-            .expect("postgres starts");
-        let mut server = Self { child, dir };
+        prepare(dir.path());
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let child = launch(&dir, &settings);
+        let mut server = Self {
+            child,
+            settings,
+            dir,
+        };
         server.wait_until_it_is_ready();
         server
+    }
+
+    /// Ends the server as a crash does, with all its connections.
+    pub(crate) fn stop(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process"), Signal::QUIT).expect("our own child");
+        self.child.wait().expect("our own child");
+    }
+
+    /// Starts it again, with all that it had.
+    pub(crate) fn start_again(&mut self) {
+        // What it says of the life before must not be read as of this one.
+        _ = fs::remove_file(self.dir.path().join("data/postmaster.pid"));
+        self.child = launch(&self.dir, &self.settings);
+        self.wait_until_it_is_ready();
+    }
+
+    /// Puts a file into its folder that it can read, and nobody else.
+    pub(crate) fn put(dir: &Path, name: &str, text: &str) {
+        let path = dir.join(name);
+        fs::write(&path, text).expect("our own directory");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file");
+        if let Some((user, group)) = servant() {
+            chown(&path, Some(user), Some(group)).expect("our own file");
+        }
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The address of a database, by the socket.
+    pub(crate) fn url(&self, user: &str, database: &str) -> String {
+        let socket = self.dir.path().display().to_string().replace('/', "%2F");
+        format!("postgres://{user}@{socket}/{database}")
     }
 
     /// The server's socket.
@@ -141,7 +176,8 @@ impl PostgresServer {
                 panic!("postgres ended with {status}: {}", self.log());
             }
             let told = fs::read_to_string(&file).unwrap_or_default();
-            if told.lines().last().is_some_and(|l| l.trim() == "ready") {
+            let up = |line: &str| matches!(line.trim(), "ready" | "standby");
+            if told.lines().last().is_some_and(up) {
                 return;
             }
             pause(Duration::from_millis(10));
@@ -168,6 +204,34 @@ impl Drop for PostgresServer {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+fn launch(dir: &TempDir, settings: &[String]) -> Child {
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.path().join("log"))
+        .expect("a log file");
+    let programs = programs().expect(REMEDY);
+    let mut server = command(&programs.join("postgres"), dir.path());
+    server.args(["-D", "data", "-k"]).arg(dir.path());
+    let ours = [
+        "listen_addresses=",
+        "fsync=off",
+        "synchronous_commit=off",
+        "full_page_writes=off",
+        "autovacuum=off",
+        "max_connections=100",
+        "shared_buffers=16MB",
+    ];
+    for setting in ours.into_iter().chain(settings.iter().map(String::as_str)) {
+        server.args(["-c", setting]);
+    }
+    server
+        .stdout(log.try_clone().expect("a log file"))
+        .stderr(log)
+        .spawn()
+        .expect("postgres starts")
 }
 
 /// A program of the server in its folder, with nothing of our environment that means something to it.

@@ -67,7 +67,7 @@ fn missing(nodes: &[AdmissionReport], leases: &[LockDetail]) -> Vec<String> {
         .iter()
         .filter(|node| !node.state.votes())
         .map(|node| format!("{}: {}", node.name, node.state));
-    // Claims of batches are short and never healed: what they lack is over before it matters.
+    // Claims of batches and messages are short: what they lack is over before it matters.
     let leases = leases
         .iter()
         .filter(|lock| lock.is_held() && lock.nodes < lock.configured && !is_claim(&lock.key))
@@ -79,7 +79,7 @@ fn missing(nodes: &[AdmissionReport], leases: &[LockDetail]) -> Vec<String> {
 }
 
 fn is_claim(key: &str) -> bool {
-    key.starts_with("batch/")
+    key.starts_with("batch/") || key.starts_with("once/")
 }
 
 fn subject(line: &str) -> &str {

@@ -8,11 +8,8 @@ use std::{
 use super::Run;
 use crate::{
     clock::Moment,
-    job::{RunProgress, output, said::Said},
+    job::{ItemOutcome, RunProgress, output, said::Said},
 };
-
-/// Words for what became of items that are kept.
-const MOST_OUTCOMES: usize = 16;
 
 impl Run {
     /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
@@ -65,17 +62,55 @@ impl Run {
     /// `dead`, `failed`, `in_doubt` and `parked` makes the batch worth a record of its own. Of a run that is no batch
     /// nothing of it is kept.
     pub fn count_items(&self, outcome: &'static str, items: u64) {
-        let counts = &mut self.said().items;
-        if items > 0 && (counts.len() < MOST_OUTCOMES || counts.contains_key(outcome)) {
-            let count = counts.entry(outcome).or_insert(0);
-            *count = count.saturating_add(items);
-        }
+        self.said().items.count(outcome, items);
+    }
+
+    /// Says what became of one item of this batch, for the history, which counts items and has the reasons of the first few
+    /// that did not go well. A batch with items that are to be tried again comes back when the first of them is due, if
+    /// its run ends with [`Outcome::Done`](crate::Outcome::Done). Of a run that is no batch nothing of it is kept.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use watchkeeper::{JobError, Outcome, Run, job::ItemOutcome};
+    ///
+    /// async fn process(run: &Run, mails: &[(&str, u16)]) -> Result<Outcome, JobError> {
+    ///     for (mail, answer) in mails {
+    ///         run.check()?;
+    ///         run.item(mail, match answer {
+    ///             200 => ItemOutcome::Done,
+    ///             503 => ItemOutcome::RetryAfter(Duration::from_secs(30), "busy".to_owned()),
+    ///             _ => ItemOutcome::Dead(format!("answered {answer}")),
+    ///         });
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
+    pub fn item(&self, item: &str, outcome: ItemOutcome) {
+        let now = self.0.setup.clock.now();
+        self.said().items.say(item, &outcome, now);
+    }
+
+    /// This batch is to come back after `pause`, for items of which nothing is to be said.
+    #[doc(hidden)] // for the stock jobs
+    pub fn comes_back(&self, pause: std::time::Duration) {
+        let now = self.0.setup.clock.now();
+        self.said().items.comes_back(now + pause);
+    }
+
+    /// When the first item that is to be tried again is due.
+    pub(crate) fn items_again(&self) -> Option<Moment> {
+        self.said().items.again
+    }
+
+    /// Why the first few items did not go well; empty when all did.
+    pub(crate) fn item_reasons(&self) -> String {
+        self.said().items.reasons()
     }
 
     /// The items that were counted.
     pub(crate) fn items(&self) -> BTreeMap<String, u64> {
         let said = self.said();
-        let counts = said.items.iter();
+        let counts = said.items.counts.iter();
         counts.map(|(word, n)| ((*word).to_owned(), *n)).collect()
     }
 

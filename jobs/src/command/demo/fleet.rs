@@ -54,7 +54,12 @@ pub(crate) struct Ended {
 
 /// Dies when the process `parent` does; for a replica that has just been started by it.
 pub(crate) fn die_with(parent: u32) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    dies_with(parent, Signal::KILL)
+}
+
+/// Gets this signal when the process `parent` dies, which has just started this one.
+pub(crate) fn dies_with(parent: u32, signal: Signal) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
     // It may have died before we asked.
     let ours = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if ours == Some(parent) {

@@ -9,8 +9,8 @@
 //!   ttl + 1 s, no tick was started twice in one attempt, and every repeated notification had been listed as in doubt.
 //! - It leaves nothing behind: replicas die with it, however it ends; the folder goes; the terminal is as it was.
 //!
-//! In reading order: [`story`] (what happens when), [`scene`] (folder, configuration, table), [`fleet`] (the
-//! processes), [`scout`] (who leads), [`ticks`] and [`verdict`] (what came of it), [`stage`] and [`keys`] (the
+//! In reading order: [`story`] (what happens when), [`scene`] (folder, configuration, table), [`servers`] (where some are asked for), [`fleet`]
+//! (the processes), [`scout`] (who leads), [`ticks`] and [`verdict`] (what came of it), [`stage`] and [`keys`] (the
 //! terminal).
 
 mod args;
@@ -18,8 +18,10 @@ mod fleet;
 mod keys;
 mod scene;
 mod scout;
+mod servers;
 mod stage;
 mod story;
+mod table;
 mod ticks;
 mod verdict;
 
@@ -29,6 +31,7 @@ use watchkeeper::terminal;
 
 pub(crate) use args::DemoArgs;
 pub(crate) use fleet::die_with;
+pub(crate) use servers::{ServeArgs, serve};
 use stage::Stage;
 use story::{Interrupted, Story};
 

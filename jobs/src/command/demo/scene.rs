@@ -12,7 +12,12 @@ use watchkeeper::{
     config::{Config, LoadOptions},
 };
 
-use crate::{NotificationsParams, add_to, demo_table::create_demo_table};
+use super::{
+    args::{DemoArgs, SourceKind, StoreKind},
+    servers::Servers,
+    table::Table,
+};
+use crate::{NotificationsParams, add_to};
 
 /// How long a lease lasts without an extension.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -25,6 +30,9 @@ pub(crate) const SEND: &str = "notifications";
 #[derive(Debug)]
 pub(crate) struct Scene {
     folder: tempfile::TempDir,
+    /// Those that were asked for.
+    pub(crate) servers: Servers,
+    pub(crate) table: Table,
     /// The configuration as the replicas read it, environment aside.
     pub(crate) config: Config,
     /// Parameters of the job that sends.
@@ -32,21 +40,32 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Makes the folder, with `rows` notifications for the receiver at `sink`, paced for `replicas`.
-    pub(crate) fn build(rows: u32, replicas: u32, sink: &str) -> anyhow::Result<Self> {
+    /// Makes the folder, and starts the servers, with notifications for the receiver at `sink`.
+    pub(crate) async fn build(args: &DemoArgs, sink: &str) -> anyhow::Result<Self> {
+        let rows = args.notifications;
         let folder = tempfile::Builder::new()
             .prefix("watchkeeper-demo-")
             .tempdir()?;
         let at = |name: &str| folder.path().join(name);
-        create_demo_table(&at("app.db"), usize::try_from(rows)?)?;
+        let mut servers = Servers::default();
+        let locks = match args.store {
+            StoreKind::Embedded => embedded(&at("store.db")),
+            StoreKind::Redis => masters(&servers.redis(3).await?),
+        };
+        let table = match args.source {
+            SourceKind::Sqlite => Table::Sqlite(at("app.db")),
+            #[cfg(feature = "postgres")]
+            SourceKind::Postgres => Table::Postgres(servers.postgres().await?),
+        };
+        table.make(rows).await?;
         let params = json!({
-            "source": format!("sqlite://{}", at("app.db").display()),
+            "source": table.source(),
             "table": SEND,
             "sink": sink,
             "batch_size": (rows / 40).clamp(5, 50),
-            "rate": rate(rows, replicas),
+            "rate": rate(rows),
         });
-        let text = configuration(folder.path(), &params);
+        let text = configuration(folder.path(), &locks, &params);
         std::fs::write(at("demo.toml"), text)?;
         let options = LoadOptions {
             file: Some(at("demo.toml")),
@@ -57,6 +76,8 @@ impl Scene {
         let params = serde_json::from_value(params)?;
         Ok(Self {
             folder,
+            servers,
+            table,
             config,
             params,
         })
@@ -70,10 +91,6 @@ impl Scene {
         self.folder().join("demo.toml")
     }
 
-    pub(crate) fn table(&self) -> PathBuf {
-        self.folder().join("app.db")
-    }
-
     /// What the runs of the heartbeat have written; empty when none has run.
     pub(crate) fn beats(&self) -> io::Result<String> {
         match std::fs::read_to_string(self.folder().join("beats.jsonl")) {
@@ -83,14 +100,28 @@ impl Scene {
     }
 }
 
-/// Rows per second and replica: slow enough to watch, and to kill a replica in the middle.
-fn rate(rows: u32, replicas: u32) -> f64 {
+/// Rows a second: slow enough to watch, and to kill a replica in the middle.
+fn rate(rows: u32) -> f64 {
     let seconds = (f64::from(rows) / 250.0).clamp(4.0, 12.0);
-    f64::from(rows) / (seconds * f64::from(replicas))
+    f64::from(rows) / seconds
 }
 
-fn configuration(folder: &Path, params: &serde_json::Value) -> String {
+fn embedded(file: &Path) -> String {
     // A JSON text is a TOML text as well.
+    let file = json!(file.display().to_string());
+    format!("backend = \"embedded\"\nembedded.path = {file}")
+}
+
+fn masters(urls: &[String]) -> String {
+    // New masters do not vote before every lease that they could have forgotten is over.
+    let max_ttl = TTL.as_secs();
+    format!(
+        "backend = \"redis\"\nmax_ttl = \"{max_ttl}s\"\nredis.nodes = {}",
+        json!(urls)
+    )
+}
+
+fn configuration(folder: &Path, locks: &str, params: &serde_json::Value) -> String {
     let path = |name: &str| json!(folder.join(name).display().to_string()).to_string();
     let ttl = TTL.as_secs();
     format!(
@@ -99,11 +130,8 @@ namespace = "demo"
 drain_timeout = "5s"
 
 [locks]
-backend = "embedded"
+{locks}
 ttl = "{ttl}s"
-
-[locks.embedded]
-path = {store}
 
 [admin]
 listen = "127.0.0.1:0"
@@ -130,7 +158,6 @@ sink = {sink}
 batch_size = {batch_size}
 rate = {rate:?}
 "#,
-        store = path("store.db"),
         beats = path("beats.jsonl"),
         source = params["source"],
         table = params["table"],
@@ -144,9 +171,18 @@ rate = {rate:?}
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_configuration_of_the_demonstration_has_no_problems() {
-        let scene = Scene::build(20, 3, "http://127.0.0.1:9/x").unwrap();
+    #[tokio::test]
+    async fn the_configuration_of_the_demonstration_has_no_problems() {
+        let args = DemoArgs {
+            replicas: 3,
+            notifications: 20,
+            for_: None,
+            store: StoreKind::Embedded,
+            source: SourceKind::Sqlite,
+            json: false,
+        };
+        let sink = "http://127.0.0.1:9/x";
+        let scene = Scene::build(&args, sink).await.unwrap();
         assert_eq!(scene.config.locks.ttl, TTL);
         assert_eq!(scene.config.jobs.len(), 2);
         assert!(scene.params.check().is_empty());

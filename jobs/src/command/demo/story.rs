@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Notifications, demo_table, receiver::Receiver};
+use crate::{Notifications, receiver::Receiver};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -102,7 +102,8 @@ impl Story {
             signal(SignalKind::terminate())?,
         ];
         let receiver = Receiver::start(&Spawn::system()).await?;
-        let scene = Scene::build(args.notifications, args.replicas, &receiver.url())
+        let scene = Scene::build(args, &receiver.url())
+            .await
             .context("cannot set the scene")?;
         let scout = Scout::new(&scene.config, &clock)?;
         let mut fleet = Fleet::new(scene.config_file(), scene.folder())?;
@@ -182,6 +183,7 @@ impl Story {
         }
         // Before the folder goes, so that no replica writes into it any more.
         self.fleet.kill_all().await;
+        self.scene.servers.end().await;
     }
 
     /// Whether the user wanted it to end early.
@@ -370,8 +372,7 @@ impl Story {
     }
 
     async fn unsent(&self) -> anyhow::Result<u64> {
-        let table = self.scene.table();
-        Ok(tokio::task::spawn_blocking(move || demo_table::unsent(&table)).await??)
+        self.scene.table.unsent().await
     }
 
     async fn count(&mut self, mishaps: Vec<String>) -> anyhow::Result<Summary> {

@@ -37,6 +37,17 @@ pub(super) enum NotifyCommand {
     /// Also rows that no sender has begun yet. Exits with 1 when one of them was left alone, because it was sent, is being
     /// sent, or is not there.
     Park(ParkArgs),
+    /// Put the rows of a file into the table
+    ///
+    /// CSV with the names of columns in its first line, or JSON lines with an object each. Rows go in by short transactions, so
+    /// that senders begin with the first of them at once. A file that cannot be read to its end changes nothing. Rows whose id
+    /// is there already are left out and counted: a file that has ids can be given again.
+    Import(ImportArgs),
+    /// Print the SQL that makes the side tables, and the index that the search for work goes by
+    ///
+    /// For teams whose own migrations make tables (`side_tables.create = false`). Changes nothing. Asks PostgreSQL which
+    /// schema the table is in.
+    Schema(SchemaArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -47,6 +58,41 @@ pub(super) struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The job, then the file; the job may be left out where there is only one
+    #[arg(value_name = "JOB|FILE", required = true, num_args = 1..=2)]
+    pub(super) words: Vec<String>,
+    /// What the file holds [default: by its name, .csv or .jsonl]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<Format>,
+    /// A field of CSV that reads so is null
+    #[arg(long, value_name = "WORD", default_value = "")]
+    pub(super) null: String,
+    /// Leave out the rows up to this line, which were imported before
+    #[arg(long, value_name = "LINE", default_value_t = 0)]
+    pub(super) after_line: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What a file of rows holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// Values with commas, names in the first line
+    Csv,
+    /// An object in each line
+    Jsonl,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct SchemaArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub(super) job: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -10,7 +10,6 @@ use crate::notifications::{
     cell::ItemId,
     delivery::State,
     operator::{Did, FIRST_STEP, next_step},
-    source::{SourceError, sqlite::SqliteOperator},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -30,6 +29,13 @@ const TOGETHER: usize = 100;
 /// The shortest pause between two transactions, in which senders get their turn.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// What is to become of items that are named.
+#[derive(Clone, Copy)]
+enum Order {
+    Retry,
+    Park,
+}
+
 /// What came of an order.
 #[derive(Default)]
 struct Outcomes {
@@ -39,7 +45,7 @@ struct Outcomes {
     alone: Vec<(String, String)>,
 }
 
-pub(super) fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
+pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
     let (mailing, words) = which::with_ids(worker, &args.words)?;
     let states = match args.all {
         true => vec![State::Dead, State::Parked],
@@ -54,14 +60,14 @@ pub(super) fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
         )),
         (false, true) => {
             confirm(words.len(), &mailing, "send", args.yes)?;
-            let outcomes = by_name(&mailing, words, SqliteOperator::retry)?;
+            let outcomes = by_name(&mailing, words, Order::Retry).await?;
             report(&mailing, outcomes, "retry", args.json)
         }
-        (true, false) => retry_states(&mailing, &states, args),
+        (true, false) => retry_states(&mailing, &states, args).await,
     }
 }
 
-pub(super) fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure> {
+pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure> {
     let (mailing, words) = which::with_ids(worker, &args.words)?;
     if words.is_empty() {
         return Err(Failure::Usage(format!(
@@ -70,22 +76,18 @@ pub(super) fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure> {
         )));
     }
     confirm(words.len(), &mailing, "park", args.yes)?;
-    let outcomes = by_name(&mailing, words, SqliteOperator::park)?;
+    let outcomes = by_name(&mailing, words, Order::Park).await?;
     report(&mailing, outcomes, "park", args.json)
 }
 
 /// Some items, each named.
-fn by_name(
-    mailing: &Mailing,
-    words: &[String],
-    order: fn(&mut SqliteOperator, &[ItemId]) -> Result<Vec<Did>, SourceError>,
-) -> Result<Outcomes, Failure> {
-    let mut table = SqliteOperator::change(&mailing.database, &mailing.params)?;
+async fn by_name(mailing: &Mailing, words: &[String], order: Order) -> Result<Outcomes, Failure> {
+    let mut table = mailing.change().await?;
     let mut outcomes = Outcomes::default();
     for some in words.chunks(TOGETHER) {
         let mut meant = Vec::with_capacity(some.len());
         for word in some {
-            match table.find(word)? {
+            match table.find(word).await? {
                 Some(id) => meant.push((word, id)),
                 None => outcomes.add(word, Did::Unknown),
             }
@@ -94,7 +96,11 @@ fn by_name(
         if ids.is_empty() {
             continue;
         }
-        for ((word, _), did) in meant.iter().zip(order(&mut table, &ids)?) {
+        let dids = match order {
+            Order::Retry => table.retry(&ids).await?,
+            Order::Park => table.park(&ids).await?,
+        };
+        for ((word, _), did) in meant.iter().zip(dids) {
             outcomes.add(word, did);
         }
     }
@@ -102,9 +108,13 @@ fn by_name(
 }
 
 /// All items of these states, in short transactions.
-fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result<(), Failure> {
-    let mut table = SqliteOperator::change(&mailing.database, &mailing.params)?;
-    let items = table.standing()?.items;
+async fn retry_states(
+    mailing: &Mailing,
+    states: &[State],
+    args: &RetryArgs,
+) -> Result<(), Failure> {
+    let mut table = mailing.change().await?;
+    let items = table.standing().await?.items;
     let all: u64 = states.iter().map(|state| items.of(*state)).sum();
     if all == 0 {
         let states: Vec<&str> = states.iter().map(|state| state.word()).collect();
@@ -117,17 +127,13 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
     // They were not named one by one: it is always asked.
     let many = usize::try_from(all).unwrap_or(usize::MAX);
     confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
     let clock = Clock::system();
     let bar = progress_bar(all);
     let mut outcomes = Outcomes::default();
     for state in states {
         let (mut place, mut size) = (None, FIRST_STEP);
         loop {
-            let step = table.retry_step(*state, place.as_ref(), size)?;
+            let step = table.retry_step(*state, place.as_ref(), size).await?;
             outcomes.count(Did::Changed, step.changed);
             outcomes.count(Did::Forgotten, step.forgotten);
             outcomes.count(Did::Sending, step.sending);
@@ -137,7 +143,7 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
             }
             place = step.last;
             size = next_step(size, step.took);
-            runtime.block_on(clock.sleep(step.took.max(PAUSE)));
+            clock.sleep(step.took.max(PAUSE)).await;
         }
     }
     bar.finish_and_clear();
@@ -145,7 +151,7 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
 }
 
 /// On standard error, where that is a terminal.
-fn progress_bar(items: u64) -> ProgressBar {
+pub(super) fn progress_bar(items: u64) -> ProgressBar {
     let bar = ProgressBar::new(items);
     if let Ok(style) = ProgressStyle::with_template("{pos} of {len} items [{bar:40}] {eta} left") {
         bar.set_style(style);

@@ -5,23 +5,28 @@
 //! watchkeeper notify dead   [JOB]          which ones, and why
 //! watchkeeper notify retry  [JOB] ID…      send them again
 //! watchkeeper notify park   [JOB] ID…      do not send them until they are asked for again
+//! watchkeeper notify import [JOB] FILE     the rows of a file go into the table
+//! watchkeeper notify schema [JOB]          what makes the side tables and the index
 //! ```
 //!
 //! The commands work on the side tables in the job's own database and need no running worker. What is being sent at the
 //! moment is left alone, and said.
 //!
 //! In reading order: [`args`] (the command line), [`which`] (the job that is meant), [`change`] (`retry`, `park`),
-//! [`show`] (what is printed).
+//! [`import`] with [`lines`], [`schema`], [`show`] (what is printed).
 
 mod args;
 mod change;
 mod failure;
+mod import;
+mod lines;
+mod schema;
 mod show;
 mod which;
 
 use std::process::ExitCode;
 
-use crate::notifications::delivery::State;
+use crate::notifications::{delivery::State, operator::Standing};
 use watchkeeper::{Worker, terminal};
 
 pub(crate) use args::NotifyArgs;
@@ -31,11 +36,12 @@ use which::Mailing;
 
 /// Carries out what the command line says, for the jobs that `worker` is configured with.
 pub(crate) fn main(worker: &Worker, args: NotifyArgs) -> ExitCode {
-    let done = match args.command {
-        NotifyCommand::Status(args) => status(worker, &args),
-        NotifyCommand::Dead(args) => dead(worker, &args),
-        NotifyCommand::Retry(args) => change::retry(worker, &args),
-        NotifyCommand::Park(args) => change::park(worker, &args),
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(carry_out(worker, args.command)),
+        Err(error) => Err(Failure::Failed(error.to_string())),
     };
     let (code, why) = match done {
         Ok(()) => return ExitCode::SUCCESS,
@@ -47,16 +53,24 @@ pub(crate) fn main(worker: &Worker, args: NotifyArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn status(worker: &Worker, args: &StatusArgs) -> Result<(), Failure> {
+async fn carry_out(worker: &Worker, command: NotifyCommand) -> Result<(), Failure> {
+    match command {
+        NotifyCommand::Status(args) => status(worker, &args).await,
+        NotifyCommand::Dead(args) => dead(worker, &args).await,
+        NotifyCommand::Retry(args) => change::retry(worker, &args).await,
+        NotifyCommand::Park(args) => change::park(worker, &args).await,
+        NotifyCommand::Import(args) => import::import(worker, &args).await,
+        NotifyCommand::Schema(args) => schema::print(worker, &args).await,
+    }
+}
+
+async fn status(worker: &Worker, args: &StatusArgs) -> Result<(), Failure> {
     let mailings = which::all(worker, args.job.as_deref())?;
-    let look = |mailing: &Mailing| {
-        let standing = mailing.look().and_then(|mut table| Ok(table.standing()?));
-        standing.map_err(|failure| failure.text())
-    };
-    let found: Vec<_> = mailings
-        .iter()
-        .map(|mailing| (mailing, look(mailing)))
-        .collect();
+    let mut found = Vec::new();
+    for mailing in &mailings {
+        let standing = standing(mailing).await;
+        found.push((mailing, standing.map_err(Failure::text)));
+    }
     if args.json {
         show::json(&found.iter().map(show::standing_json).collect::<Vec<_>>());
     } else {
@@ -68,17 +82,24 @@ fn status(worker: &Worker, args: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
-fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
+async fn standing(mailing: &Mailing) -> Result<Standing, Failure> {
+    let mut table = mailing.look().await?;
+    Ok(table.standing().await?)
+}
+
+async fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
     let mailing = which::one(worker, args.job.as_deref())?;
-    let mut table = mailing.look()?;
+    let mut table = mailing.look().await?;
     let states = match args.state.as_slice() {
         [] => &[State::Dead, State::Parked][..],
         states => states,
     };
-    let after = args.after.as_deref().map(|word| table.place(word));
-    let after = after.transpose()?;
+    let after = match args.after.as_deref() {
+        Some(word) => Some(table.place(word).await?),
+        None => None,
+    };
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let entries = table.list(states, after.as_ref(), limit)?;
+    let entries = table.list(states, after.as_ref(), limit).await?;
     if args.json {
         let shown = entries
             .iter()
@@ -86,7 +107,7 @@ fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
         show::json(&shown.collect::<Vec<_>>());
         return Ok(());
     }
-    let standing = table.standing()?;
+    let standing = table.standing().await?;
     terminal::out(&show::entries(&mailing, states, &entries, &standing, limit));
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) fn standing_json((mailing, standing): &(&Mailing, Result<Standing, St
     let found = standing.as_ref().ok();
     json!({
         "job": mailing.job,
-        "database": mailing.database,
+        "database": mailing.database.to_string(),
         "table": mailing.params.table,
         "served": found.is_some_and(|s| s.served),
         "backlog": found.map(|s| s.backlog),
@@ -151,7 +151,9 @@ pub(super) fn json(value: &impl serde::Serialize) {
 
 #[cfg(test)]
 mod tests {
-    use crate::notifications::{NotificationsParams, delivery::Exception, source::Counts};
+    use crate::notifications::{
+        NotificationsParams, delivery::Exception, params::Database, source::Counts,
+    };
     use watchkeeper::{node::Token, terminal};
 
     use super::*;
@@ -168,7 +170,7 @@ mod tests {
             let mailing = Mailing {
                 job: own(hostile),
                 params: NotificationsParams::default(),
-                database: hostile.into(),
+                database: Database::Sqlite(hostile.into()),
             };
             let entry = |id| Entry {
                 id,

@@ -1,8 +1,9 @@
 //! Which job is meant, and where its table is.
 
-use std::path::PathBuf;
-
-use crate::{NotificationsParams, notifications::source::sqlite::SqliteOperator};
+use crate::{
+    NotificationsParams,
+    notifications::{open, operator::Operator, params::Database},
+};
 use serde::Deserialize;
 use watchkeeper::{Worker, config::Config};
 
@@ -16,12 +17,18 @@ const KIND: &str = "notifications";
 pub(super) struct Mailing {
     pub(super) job: String,
     pub(super) params: NotificationsParams,
-    pub(super) database: PathBuf,
+    pub(super) database: Database,
 }
 
 impl Mailing {
-    pub(super) fn look(&self) -> Result<SqliteOperator, Failure> {
-        Ok(SqliteOperator::look(&self.database, &self.params)?)
+    /// To look: what is opened cannot write.
+    pub(super) async fn look(&self) -> Result<Box<dyn Operator>, Failure> {
+        Ok(open::operator(&self.database, &self.params, false).await?)
+    }
+
+    /// To change something.
+    pub(super) async fn change(&self) -> Result<Box<dyn Operator>, Failure> {
+        Ok(open::operator(&self.database, &self.params, true).await?)
     }
 }
 
@@ -109,8 +116,8 @@ fn mailing(config: &Config, name: &str) -> Result<Mailing, Failure> {
     // Checked when the configuration was read, so that what is said here is said to programs with checks of their own.
     let params = NotificationsParams::deserialize(params.unwrap_or(&serde_json::Value::Null))
         .map_err(|misfit| unfit(misfit.to_string()))?;
-    let database = params.source.database();
-    let database = database.map_err(|why| unfit(format!("source {why}")))?;
+    let database = params.database();
+    let database = database.map_err(|(key, why)| unfit(format!("{key} {why}")))?;
     Ok(Mailing {
         job: name.to_owned(),
         params,

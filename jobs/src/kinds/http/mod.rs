@@ -83,6 +83,7 @@ pub(super) const KIND: Kind = Kind {
     name: "http",
     make: |worker| worker.kind("http", Http::new),
     check: |params| read(params, HttpParams::check),
+    look: None,
     fixed: &["url", "method", "headers", "header_files"],
     tells_progress: false,
 };

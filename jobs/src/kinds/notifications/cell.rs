@@ -1,7 +1,7 @@
 //! Which rows belong together: fixed cells, the same on every replica, whatever was sent meanwhile.
 //!
 //! A batch is named `TABLE/LAYOUT/CELL`: `notifications/50/12` holds the ids 600 to 649, `letters/h64/7` the text ids
-//! whose hash falls into bucket 7 of 64. The layout is part of the name, so that replicas configured with different
+//! whose hash falls into bucket 7 of 64, `letters/p64/7` the same by a hash that PostgreSQL alone can tell. The layout is part of the name, so that replicas configured with different
 //! sizes never take different rows for the same batch; that they do not work on overlapping cells at the same time
 //! is the source's duty, which keeps one layout in force per table.
 
@@ -30,6 +30,8 @@ pub(crate) enum Layout {
     Range(u32),
     /// This many buckets of the ids' hash.
     Hash(u32),
+    /// The same by a hash that the database computes, so that it can look for them.
+    Opaque(u32),
 }
 
 /// One cell of a table.
@@ -46,12 +48,12 @@ pub(crate) struct Cell {
 // === impl Layout ===
 
 impl Layout {
-    /// The cell of an id; `None` when this layout cannot hold it.
+    /// The cell of an id; `None` when this layout cannot hold it, or the database has to be asked.
     #[must_use]
     pub(crate) fn cell_of(self, id: &ItemId) -> Option<i64> {
         match (self, id) {
             (Self::Range(size), ItemId::Int(id)) => Some(id.div_euclid(i64::from(size.max(1)))),
-            (Self::Range(_), ItemId::Text(_)) => None,
+            (Self::Range(_), ItemId::Text(_)) | (Self::Opaque(_), _) => None,
             (Self::Hash(buckets), id) => {
                 // The same for ever, as the names of batches must be.
                 let bucket = fnv1a(id.to_string().bytes()) % u64::from(buckets.max(1));
@@ -71,12 +73,13 @@ impl Layout {
         (within(first), within(first + i128::from(size) - 1))
     }
 
-    /// The word that names it: `50`, `h64`.
+    /// The layout of a word: `50`, `h64`, `p64`.
     #[must_use]
     pub(crate) fn parse(word: &str) -> Option<Self> {
-        let (make, digits): (fn(u32) -> Self, _) = match word.strip_prefix('h') {
-            Some(digits) => (Self::Hash, digits),
-            None => (Self::Range, word),
+        let (make, digits): (fn(u32) -> Self, _) = match word.split_at_checked(1) {
+            Some(("h", digits)) => (Self::Hash, digits),
+            Some(("p", digits)) => (Self::Opaque, digits),
+            _ => (Self::Range, word),
         };
         digits.parse().ok().filter(|n| *n > 0).map(make)
     }
@@ -87,6 +90,7 @@ impl fmt::Display for Layout {
         match self {
             Self::Range(size) => write!(f, "{size}"),
             Self::Hash(buckets) => write!(f, "h{buckets}"),
+            Self::Opaque(buckets) => write!(f, "p{buckets}"),
         }
     }
 }
@@ -171,7 +175,12 @@ mod tests {
 
     #[test]
     fn a_batch_is_read_from_its_name() {
-        for name in ["notifications/50/12", "letters.mailed_at/h64/7", "t/1/-3"] {
+        for name in [
+            "notifications/50/12",
+            "letters.mailed_at/h64/7",
+            "app.letters?ff/p64/7",
+            "t/1/-3",
+        ] {
             assert_eq!(Cell::parse(name).unwrap().to_string(), name);
         }
         for name in ["", "t", "t/5", "t/0/1", "t/h/1", "t/5/x"] {

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use watchkeeper::hash::fnv1a;
+use watchkeeper::{hash::fnv1a, node::Token};
 
 use super::params::InDoubt;
 
@@ -103,6 +103,22 @@ pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// The longest pause a receiver may ask for.
 pub(crate) const MAX_ASKED: Duration = Duration::from_secs(24 * 3600);
 
+// === impl Exception ===
+
+impl Exception {
+    /// Given up before it was ever sent.
+    #[must_use]
+    pub(crate) const fn dead(reason: String) -> Self {
+        Self {
+            state: State::Dead,
+            attempts: 0,
+            not_before_ms: 0,
+            reason,
+            doubted: false,
+        }
+    }
+}
+
 // === impl Policy ===
 
 impl Policy {
@@ -174,6 +190,20 @@ impl Policy {
             reason: why.to_owned(),
             doubted: true,
         }
+    }
+
+    /// What becomes of an item that stands in the intent of a sender that has ended. None when there is nothing to doubt: it
+    /// is marked or gone, or it waits for a person as it is.
+    #[must_use]
+    pub(crate) fn left_behind(
+        &self,
+        unsent: bool,
+        prior: Option<&Exception>,
+        holder: Token,
+    ) -> Option<Exception> {
+        let settled = prior.is_some_and(|p| matches!(p.state, State::Dead | State::Parked));
+        let why = || format!("its sender (token {}) ended before it was marked", holder.0);
+        (unsent && !settled).then(|| self.doubt(prior, &why()))
     }
 
     /// The pause after this many sendings: doubling, with up to a quarter more, which depends on the item, so that
@@ -290,6 +320,24 @@ mod tests {
             why: "stopped".to_owned(),
         };
         assert_eq!(except(RULES.judge(Some(&first), cut, 0, "k")).attempts, 1);
+    }
+
+    #[test]
+    fn what_a_dead_sender_left_is_doubted_unless_it_is_settled() {
+        let left =
+            |unsent: bool, prior: Option<&Exception>| RULES.left_behind(unsent, prior, Token(7));
+        let doubt = left(true, None).unwrap();
+        assert_eq!((doubt.state, doubt.doubted), (State::InDoubt, true));
+        assert!(doubt.reason.contains("token 7"), "{}", doubt.reason);
+        assert_eq!(left(false, None), None);
+        for state in State::ALL {
+            let prior = Exception {
+                state,
+                ..doubt.clone()
+            };
+            let settled = matches!(state, State::Dead | State::Parked);
+            assert_eq!(left(true, Some(&prior)).is_none(), settled, "{state:?}");
+        }
     }
 
     #[test]

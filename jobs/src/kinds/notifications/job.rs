@@ -22,11 +22,14 @@ use watchkeeper::{
 use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
+    limits::Limits,
+    open,
     params::NotificationsParams,
-    rate::Rate,
+    pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError, sqlite::SqliteSource},
+    source::{Begin, Exceptions, Finish, Source, SourceError},
+    times::Times,
 };
 use crate::kinds::kind::in_a_line;
 
@@ -35,7 +38,9 @@ pub struct Notifications {
     params: NotificationsParams,
     policy: Policy,
     clock: Clock,
-    rate: Rate,
+    limits: Limits,
+    pauses: Pauses,
+    times: Times,
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
@@ -69,7 +74,9 @@ impl Notifications {
                 attempts: params.attempts,
                 backoff: params.backoff.0,
             },
-            rate: Rate::new(params.rate),
+            limits: Limits::new(params.limits()),
+            pauses: Pauses::default(),
+            times: Times::new(&params.columns),
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
@@ -134,7 +141,12 @@ impl Notifications {
         run: &Run,
     ) -> Result<Outcome, JobError> {
         let _ = self.name.set(run.job().to_owned());
+        if let Some(locks) = run.locks() {
+            self.limits.share(run.job(), locks);
+            self.pauses.share(run.job(), locks);
+        }
         let ends = self.ends().await?;
+        self.exchange_pauses(&ends).await;
         run.check()?;
         let begun = ends
             .source
@@ -160,16 +172,31 @@ impl Notifications {
                 self.tell_items(word, n);
             }
         }
+        if work.dead > 0 {
+            warn!(
+                job = run.job(),
+                batch,
+                dead = work.dead,
+                "rows are too large to be sent"
+            );
+            run.count_items("dead", work.dead);
+            self.tell_items("dead", work.dead);
+        }
         if work.items.is_empty() {
             return Ok(Outcome::Skip("nothing to send".to_owned()));
         }
 
         let sending = Sending {
             sink: ends.sink.as_ref(),
-            rate: &self.rate,
+            limits: &self.limits,
+            times: &self.times,
             clock: &self.clock,
         };
-        let Sent { answers, rest } = sending.all(&work.items, token, run).await;
+        let Sent {
+            answers,
+            rest,
+            limited,
+        } = sending.all(&work.items, token, run).await;
         let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
@@ -189,7 +216,17 @@ impl Notifications {
         let finished = ends.source.finish(batch, token, marks, now_ms).await;
         match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
-            Finish::Written => {}
+            Finish::Written { in_doubt: 0 } => {}
+            Finish::Written { in_doubt } => {
+                warn!(
+                    job = run.job(),
+                    batch,
+                    in_doubt,
+                    "other programs hold rows that were sent, so they could not be marked"
+                );
+                run.count_items("in_doubt", in_doubt);
+                self.tell_items("in_doubt", in_doubt);
+            }
         }
         if let Some(reason) = trouble {
             let sink = ends.sink.name();
@@ -212,6 +249,9 @@ impl Notifications {
         if !complete {
             run.check()?;
         }
+        if let Some(pause) = limited {
+            run.comes_back(pause);
+        }
         Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
     }
 
@@ -220,6 +260,12 @@ impl Notifications {
             .ends
             .get_or_try_init(|| async { connect(&self.params, &self.clock) });
         ends.await.cloned().map_err(JobError::fatal)
+    }
+
+    async fn exchange_pauses(&self, ends: &Ends) {
+        if let Some(hosts) = ends.sink.hosts() {
+            self.pauses.exchange(hosts, &self.clock).await;
+        }
     }
 
     async fn tell_backlog(&self, ends: &Ends) {
@@ -291,6 +337,7 @@ impl Notifications {
 impl BatchJob for Notifications {
     async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
         let ends = self.ends().await?;
+        self.exchange_pauses(&ends).await;
         let rests = ends
             .sink
             .hosts()
@@ -317,6 +364,13 @@ impl BatchJob for Notifications {
             ));
         }
         self.process_under(run.token(), batch, &run).await
+    }
+
+    async fn woken(&self) {
+        match self.ends.get() {
+            Some(ends) => ends.source.woken().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn named(&self, job: &str) {
@@ -390,8 +444,10 @@ fn connect(params: &NotificationsParams, clock: &Clock) -> Result<Ends, String> 
     let (true, Some(plan)) = (found.is_empty(), plan) else {
         return Err(in_a_line(&found));
     };
+    let database = params.database();
+    let database = database.map_err(|(key, why)| format!("params.{key} {why}"))?;
     let sink = plan.open(params, clock)?;
-    let source = Arc::new(SqliteSource::new(params.source.database()?, params));
+    let source = open::source(database, params);
     Ok(Ends { source, sink })
 }
 

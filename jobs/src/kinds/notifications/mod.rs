@@ -62,17 +62,20 @@
 pub(crate) mod cell;
 pub(crate) mod delivery;
 mod job;
+pub(crate) mod limits;
+pub(crate) mod open;
 pub(crate) mod operator;
-mod params;
+pub(crate) mod params;
+mod pauses;
 mod queue;
-mod rate;
-mod sending;
-mod sink;
+pub(crate) mod sending;
+pub(crate) mod sink;
 pub(crate) mod source;
 mod text;
+pub(crate) mod times;
 
 pub use job::Notifications;
-pub use params::{Address, Columns, InDoubt, NotificationsParams};
+pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]
@@ -83,9 +86,9 @@ pub use sink::Sink;
 pub use source::{Begin, Finish, Item, Source, SourceError, Work};
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
-pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
+pub use open::operator_of as operator;
 #[doc(hidden)]
-pub use source::sqlite::SqliteOperator;
+pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
 #[doc(hidden)]
 pub use {
     cell::ItemId,
@@ -105,6 +108,7 @@ pub(super) const KIND: Kind = Kind {
         })
     },
     check: |params| read(params, job::check),
+    look: Some(open::look),
     fixed: &[],
     tells_progress: true,
 };

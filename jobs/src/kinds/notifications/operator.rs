@@ -1,5 +1,5 @@
 //! What a person does with items that do not go by themselves: counts and lists them, sends them again, parks them.
-//! Plain values and decisions; [`SqliteOperator`](super::source::sqlite::SqliteOperator) carries them out.
+//! Plain values and decisions; the [`Operator`] of each database carries them out.
 //!
 //! Nothing here needs a running worker. Senders read the side table again at every look, so that they find what was
 //! changed within a second.
@@ -15,13 +15,86 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use serde_json::Value;
 use watchkeeper::node::Token;
 
 use super::{
     cell::ItemId,
     delivery::{Exception, State},
-    source::Counts,
+    source::{Counts, Result},
 };
+
+/// Counts, lists and changes what stands beside one table. An error of a change has changed nothing.
+#[async_trait]
+pub trait Operator: Send {
+    /// How the table stands. Counts its unsent rows.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn standing(&mut self) -> Result<Standing>;
+
+    /// At most `limit` items in these states, in the order of their ids, from the first behind `after` on.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn list(
+        &mut self,
+        states: &[State],
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<Vec<Entry>>;
+
+    /// The id that a person means by this word: that of a row, else of an item whose row is gone.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn find(&mut self, word: &str) -> Result<Option<ItemId>>;
+
+    /// The id in the type that those of this table have, whether it is there or not: where a list goes on.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn place(&mut self, word: &str) -> Result<ItemId>;
+
+    /// Has these items sent again, in one transaction; says of each what became of it.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>>;
+
+    /// Has up to `items` items of a state sent again, those behind `after`, in one transaction.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn retry_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step>;
+
+    /// Puts rows into the table, in one transaction: objects with values for these columns. Says how many; the others had an id
+    /// that is there.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64>;
+
+    /// What keeps senders from working, or makes them slow: missing side tables that nobody makes, a missing index. Changes
+    /// nothing; the statement that would help is in the answer.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn look(&mut self) -> Result<Option<String>>;
+
+    /// Parks these items, in one transaction, so that they are not sent until they are asked for again. Also rows that were
+    /// never begun; makes the side tables where there are none.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>>;
+}
 
 /// How a table stands.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -98,6 +171,39 @@ pub struct Step {
     pub took: Duration,
 }
 
+/// A row of the side table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Where it stands and why.
+    pub(crate) exception: Exception,
+    /// The holder that wrote this.
+    pub(crate) token: Token,
+    /// The batch that it was sent with.
+    pub(crate) batch: String,
+}
+
+/// What is known of one item when an order about it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// It stands in the intent of a sender.
+    pub(crate) sending: bool,
+    /// Its row is there and not marked.
+    pub(crate) unsent: bool,
+    /// Its row of the side table.
+    pub(crate) noted: Option<Noted>,
+}
+
+/// What is done about one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing is written.
+    Leave(Did),
+    /// Its row of the side table goes.
+    Forget(Did),
+    /// Its row of the side table says this from now on.
+    Write(Exception),
+}
+
 /// Items of the first step.
 pub const FIRST_STEP: usize = 100;
 /// Items of a step at most.
@@ -116,6 +222,34 @@ pub(crate) fn next_step(items: usize, took: Duration) -> usize {
         (items * 2).min(LONGEST_STEP)
     } else {
         items
+    }
+}
+
+/// What an order to send an item again comes to.
+#[must_use]
+pub(crate) fn to_retry(facts: &Facts) -> Change {
+    match (&facts.noted, facts.unsent) {
+        _ if facts.sending => Change::Leave(Did::Sending),
+        (None, true) => Change::Leave(Did::AsItIs),
+        (None, false) => Change::Leave(Did::Unknown),
+        (Some(_), false) => Change::Forget(Did::Forgotten),
+        (Some(noted), true) => match again(&noted.exception, noted.token) {
+            Some(item) => Change::Write(item),
+            None => Change::Forget(Did::Changed),
+        },
+    }
+}
+
+/// What an order to park an item comes to.
+#[must_use]
+pub(crate) fn to_park(facts: &Facts) -> Change {
+    let prior = facts.noted.as_ref().map(|noted| &noted.exception);
+    match prior {
+        _ if facts.sending => Change::Leave(Did::Sending),
+        None if !facts.unsent => Change::Leave(Did::Unknown),
+        Some(_) if !facts.unsent => Change::Forget(Did::Forgotten),
+        Some(prior) if prior.state == State::Parked => Change::Leave(Did::AsItIs),
+        prior => Change::Write(parked(prior)),
     }
 }
 
@@ -154,6 +288,33 @@ pub(crate) fn parked(prior: Option<&Exception>) -> Exception {
         not_before_ms: 0,
         reason,
         doubted: false,
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    /// What became of the item.
+    #[must_use]
+    pub(crate) const fn did(&self) -> Did {
+        match self {
+            Self::Leave(did) | Self::Forget(did) => *did,
+            Self::Write(_) => Did::Changed,
+        }
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// Counts what became of one item.
+    pub(crate) fn count(&mut self, did: Did) {
+        match did {
+            Did::Changed => self.changed += 1,
+            Did::Forgotten => self.forgotten += 1,
+            Did::Sending => self.sending += 1,
+            Did::AsItIs | Did::Unknown => {}
+        }
     }
 }
 
@@ -196,6 +357,49 @@ mod tests {
         let item = again(&exception(State::Dead), Token(7)).unwrap();
         assert_eq!((item.attempts, item.not_before_ms), (0, 0));
         assert!(!item.doubted, "no new doubt: it was counted when it arose");
+    }
+
+    fn facts(sending: bool, unsent: bool, state: Option<State>) -> Facts {
+        let noted = state.map(|state| Noted {
+            exception: exception(state),
+            token: Token(7),
+            batch: "t/50/0".to_owned(),
+        });
+        Facts {
+            sending,
+            unsent,
+            noted,
+        }
+    }
+
+    #[test]
+    fn what_is_being_sent_is_left_alone_whatever_stands_there() {
+        for state in [None, Some(State::Dead), Some(State::Parked)] {
+            for unsent in [true, false] {
+                let facts = facts(true, unsent, state);
+                assert_eq!(to_retry(&facts), Change::Leave(Did::Sending));
+                assert_eq!(to_park(&facts), Change::Leave(Did::Sending));
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_sent_or_deleted_is_forgotten() {
+        let gone = facts(false, false, Some(State::Dead));
+        assert_eq!(to_retry(&gone), Change::Forget(Did::Forgotten));
+        assert_eq!(to_park(&gone), Change::Forget(Did::Forgotten));
+        let unknown = facts(false, false, None);
+        assert_eq!(to_retry(&unknown), Change::Leave(Did::Unknown));
+        assert_eq!(to_park(&unknown), Change::Leave(Did::Unknown));
+    }
+
+    #[test]
+    fn an_order_that_is_carried_out_already_changes_nothing() {
+        assert_eq!(to_retry(&facts(false, true, None)).did(), Did::AsItIs);
+        let parked = facts(false, true, Some(State::Parked));
+        assert_eq!(to_park(&parked), Change::Leave(Did::AsItIs));
+        assert_eq!(to_retry(&parked).did(), Did::Changed);
+        assert_eq!(to_park(&facts(false, true, None)).did(), Did::Changed);
     }
 
     #[test]

@@ -1,16 +1,23 @@
 //! What to send from where to where, and how carefully.
 
+mod limits;
 mod mail;
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
 
 use reqwest::Url;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
+#[cfg(feature = "postgres")]
+use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
+pub(crate) use limits::{By, Limit};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
 pub(super) use mail::{MailParams, MailServer};
@@ -19,12 +26,23 @@ pub(super) use mail::{MailParams, MailServer};
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotificationsParams {
-    /// The database: `sqlite://PATH`.
+    /// The database: `sqlite://PATH` or `postgres://USER@HOST/DATABASE`.
     pub source: Address,
-    /// The table.
+    /// A file that holds `source`, for an address with a password in it.
+    pub source_file: Option<PathBuf>,
+    /// A file that holds the password for PostgreSQL, read at each connection.
+    pub password_file: Option<PathBuf>,
+    /// The table; in PostgreSQL also `SCHEMA.TABLE`.
     pub table: String,
     /// The columns that matter.
     pub columns: Columns,
+    /// Which rows are sent: a condition in SQL, put into queries as it is. Part of the name of the delivery.
+    #[serde(rename = "where")]
+    pub filter: Option<String>,
+    /// The tables that are kept beside it.
+    pub side_tables: SideTables,
+    /// A channel of PostgreSQL: a `NOTIFY` on it begins the next look at once.
+    pub listen: Option<String>,
     /// Where rows go: `http(s)://…`, `smtp(s)://…` or `file://PATH`.
     pub sink: Address,
     /// What is sent to a webhook, with `${COLUMN}` for columns; without it a JSON object of the row.
@@ -48,8 +66,8 @@ pub struct NotificationsParams {
     pub claim: usize,
     /// Cells worked on at once by one replica.
     pub concurrency: usize,
-    /// Rows per second and replica, at most.
-    pub rate: Option<f64>,
+    /// Rows a second, at most, on all replicas together: a number, or a list of limits.
+    pub rate: Value,
     /// What to do with a row that may have been sent.
     pub in_doubt: Option<InDoubt>,
     /// Sendings of one row before it is given up as dead.
@@ -64,9 +82,10 @@ pub struct NotificationsParams {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
-    /// Unique; integers or text.
+    /// Unique; integers or text, in PostgreSQL also UUIDs.
     pub id: String,
-    /// Null until the row was sent. Receives RFC 3339 text, or Unix seconds when the column holds integers.
+    /// Null until the row was sent. Receives a time of the column's type, RFC 3339 text, or Unix seconds when the column
+    /// holds integers.
     pub sent_at: String,
     /// Holds the body (JSON, or plain text); without it the body is all other columns.
     pub payload: Option<String>,
@@ -74,6 +93,20 @@ pub struct Columns {
     pub url: Option<String>,
     /// Holds the secrets that sign the row's webhook, with blanks between them; a row without any is signed by `secrets`.
     pub secret: Option<String>,
+    /// Holds the time before which the row is not sent, or null.
+    pub send_after: Option<String>,
+    /// Holds the time after which the row is not sent any more, or null.
+    pub expires_at: Option<String>,
+}
+
+/// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SideTables {
+    /// The schema of PostgreSQL that they are in; that of the table unless it is named.
+    pub schema: Option<String>,
+    /// Make them where they are missing; without it, migrations of your own do, from what `watchkeeper notify schema` prints.
+    pub create: bool,
 }
 
 /// What to do with an item that may or may not have been sent.
@@ -92,6 +125,16 @@ pub enum InDoubt {
 #[serde(transparent)]
 pub struct Address(String);
 
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server.
+    #[cfg(feature = "postgres")]
+    Postgres(PgAddress),
+}
+
 /// Where rows go.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -109,6 +152,11 @@ impl Default for NotificationsParams {
     fn default() -> Self {
         Self {
             source: Address::default(),
+            source_file: None,
+            password_file: None,
+            filter: None,
+            side_tables: SideTables::default(),
+            listen: None,
             table: String::new(),
             columns: Columns::default(),
             sink: Address::default(),
@@ -122,7 +170,7 @@ impl Default for NotificationsParams {
             buckets: 64,
             claim: 4,
             concurrency: 4,
-            rate: None,
+            rate: Value::Null,
             in_doubt: None,
             // About ten hours with the back-off below: an outage of a night kills nothing.
             attempts: 20,
@@ -140,28 +188,112 @@ impl Default for Columns {
             payload: None,
             url: None,
             secret: None,
+            send_after: None,
+            expires_at: None,
+        }
+    }
+}
+
+impl Default for SideTables {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            create: true,
+        }
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "{}", path.display()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(address) => write!(f, "{address}"),
         }
     }
 }
 
 impl NotificationsParams {
-    /// Columns that are read for the sink, beside those that are the body.
+    /// The condition on rows.
     #[must_use]
-    pub(crate) fn columns_read(&self) -> Vec<String> {
-        let named = [&self.columns.url, &self.columns.secret];
-        let mut columns: Vec<String> = named.into_iter().flatten().cloned().collect();
-        let body = self.body.iter().map(Secret::expose);
-        let mail = MailParams::deserialize(&self.mail).ok();
-        let mail = mail.iter().flat_map(MailParams::texts);
-        for text in body.chain(mail) {
-            // What cannot be read is told by the check.
-            if let Ok(text) = Text::parse(text, Form::Plain) {
-                columns.extend(text.columns().map(str::to_owned));
+    pub(crate) fn filter(&self) -> Option<&str> {
+        self.filter.as_deref().map(str::trim)
+    }
+
+    /// The database; else the key at fault, and what is wrong with it, without the address itself.
+    pub(crate) fn database(&self) -> Result<Database, (&'static str, String)> {
+        let read = |path: &Path| {
+            let text = fs::read_to_string(path);
+            text.map_err(|why| format!("names {}, which cannot be read: {why}", path.display()))
+        };
+        let (key, address) = match &self.source_file {
+            None => ("source", self.source.clone()),
+            Some(_) if !self.source.0.is_empty() => {
+                return Err((
+                    "source_file",
+                    "is given beside `source`: keep one".to_owned(),
+                ));
+            }
+            Some(path) => {
+                let text = read(path).map_err(|why| ("source_file", why))?;
+                ("source_file", Address(text.trim().to_owned()))
+            }
+        };
+        let database = address.database().map_err(|why| (key, why))?;
+        match (&self.password_file, database) {
+            (None, database) => Ok(database),
+            (Some(_), Database::Sqlite(_)) => {
+                let why = "is for postgres:// alone: a file has no password";
+                Err(("password_file", why.to_owned()))
+            }
+            #[cfg(feature = "postgres")]
+            (Some(path), Database::Postgres(address)) => {
+                read(path).map_err(|why| ("password_file", why))?;
+                let address = address.with_password_file(path.clone());
+                let address = address.map_err(|why| ("password_file", why))?;
+                Ok(Database::Postgres(address))
             }
         }
-        columns.sort();
-        columns.dedup();
+    }
+
+    /// Columns that are read for the sink, beside those that are the body; each with the key that names it.
+    #[must_use]
+    pub(crate) fn columns_read(&self) -> Vec<(&'static str, String)> {
+        let mut columns: Vec<_> = self.named_for_sink().collect();
+        let times = [
+            ("columns.send_after", &self.columns.send_after),
+            ("columns.expires_at", &self.columns.expires_at),
+        ];
+        columns.extend(times.into_iter().filter_map(|(key, c)| Some((key, c.clone()?))));
+        let body = self.body.iter().map(|text| ("body", text.expose()));
+        let mail = MailParams::deserialize(&self.mail).ok();
+        let mail = mail.iter().flat_map(MailParams::texts);
+        for (key, text) in body.chain(mail.map(|text| ("mail", text))) {
+            // What cannot be read is told by the check.
+            if let Ok(text) = Text::parse(text, Form::Plain) {
+                columns.extend(text.columns().map(|column| (key, column.to_owned())));
+            }
+        }
+        for limit in self.limits() {
+            if let By::Columns(text, _) = &limit.by {
+                columns.extend(text.columns().map(|column| ("rate", column.to_owned())));
+            }
+        }
+        columns.sort_by(|a, b| a.1.cmp(&b.1));
+        columns.dedup_by(|a, b| a.1 == b.1);
         columns
+    }
+
+    /// Columns that are for the sink alone: they stay out of what is sent.
+    #[must_use]
+    pub(crate) fn columns_hidden(&self) -> Vec<String> {
+        self.named_for_sink().map(|(_, column)| column).collect()
+    }
+
+    fn named_for_sink(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let url = self.columns.url.iter().map(|c| ("columns.url", c));
+        let secret = self.columns.secret.iter().map(|c| ("columns.secret", c));
+        url.chain(secret).map(|(key, c)| (key, c.clone()))
     }
 
     /// Whether what is sent is written here, and not the row as it is.
@@ -177,14 +309,23 @@ impl NotificationsParams {
         let mut say = |key: &str, problem: Result<(), String>| {
             let _ = take(&mut found, key, problem);
         };
-        say("source", self.source.database().map(drop));
-        say("table", identifier(&self.table));
+        let database = match self.database() {
+            Ok(database) => Some(database),
+            Err((key, why)) => {
+                say(key, Err(why));
+                None
+            }
+        };
+        let in_a_file = matches!(database, Some(Database::Sqlite(_)));
+        say("table", table_name(&self.table, in_a_file));
         say("columns.id", identifier(&self.columns.id));
         say("columns.sent_at", identifier(&self.columns.sent_at));
         let others = [
             ("columns.payload", &self.columns.payload),
             ("columns.url", &self.columns.url),
             ("columns.secret", &self.columns.secret),
+            ("columns.send_after", &self.columns.send_after),
+            ("columns.expires_at", &self.columns.expires_at),
         ];
         for (key, column) in others {
             say(key, column.as_deref().map_or(Ok(()), identifier));
@@ -192,11 +333,26 @@ impl NotificationsParams {
         let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
         let same = ensure(distinct, "is the same column as `columns.id`");
         say("columns.sent_at", same);
+        let filter = ensure(self.filter() != Some(""), "is empty: leave it out");
+        say("where", filter);
+        if let Some(schema) = &self.side_tables.schema {
+            let schema = match in_a_file {
+                true => Err("is for postgres:// alone: a file has no schemas".to_owned()),
+                false => identifier(schema),
+            };
+            say("side_tables.schema", schema);
+        }
+        if let Some(channel) = &self.listen {
+            let channel = match in_a_file {
+                true => Err("is for postgres:// alone: a file announces nothing".to_owned()),
+                false => identifier(channel),
+            };
+            say("listen", channel);
+        }
         // Rows that name their own address need no other.
         if self.columns.url.is_none() || !self.sink.0.is_empty() {
             say("sink", self.sink.target().map(drop));
         }
-        let rate = self.rate.unwrap_or(1.0);
         let rules = [
             (
                 "batch_size",
@@ -223,11 +379,6 @@ impl NotificationsParams {
                 (1..=1000).contains(&self.per_host),
                 "must be from 1 to 1000",
             ),
-            (
-                "rate",
-                rate.is_finite() && rate >= 0.001,
-                "must be rows per second, at least 0.001",
-            ),
             ("attempts", self.attempts >= 1, "must be at least 1"),
             (
                 "timeout",
@@ -238,12 +389,19 @@ impl NotificationsParams {
         for (key, right, otherwise) in rules {
             say(key, ensure(right, otherwise));
         }
+        limits::read(&self.rate, &mut found);
         found
+    }
+
+    /// How many rows may go in a second; what is wrong there is told by the check.
+    #[must_use]
+    pub(crate) fn limits(&self) -> Vec<Limit> {
+        limits::read(&self.rate, &mut Findings::default())
     }
 }
 
 /// A list of texts, or one text, as the environment gives it; several stand in it with blanks between them.
-fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Error> {
+pub(crate) fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "secrets in quotes, in a list")]
     enum Given {
@@ -256,11 +414,22 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Err
     })
 }
 
-fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
+pub(crate) fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
     if right {
         Ok(())
     } else {
         Err(otherwise.to_owned())
+    }
+}
+
+/// A table, which may be named with its schema unless it is in a file.
+fn table_name(name: &str, in_a_file: bool) -> Result<(), String> {
+    match name.split_once('.') {
+        Some((schema, table)) if !in_a_file => {
+            identifier(schema)?;
+            identifier(table)
+        }
+        _ => identifier(name),
     }
 }
 
@@ -301,14 +470,32 @@ impl fmt::Debug for NotificationsParams {
 // === impl Address ===
 
 impl Address {
-    /// The file of the SQLite database.
-    pub(crate) fn database(&self) -> Result<PathBuf, String> {
-        match self.0.strip_prefix("sqlite://") {
-            Some("") => Err("names no file; write sqlite:///var/lib/app/app.db".to_owned()),
-            Some(path) => Ok(PathBuf::from(path)),
-            None if self.0.is_empty() => Err("is missing; write sqlite://PATH".to_owned()),
-            None => Err("must be sqlite://PATH".to_owned()),
+    /// Where rows come from.
+    ///
+    /// An error is a sentence for the reader of the configuration, without the address itself.
+    fn database(&self) -> Result<Database, String> {
+        const FORMS: &str = "sqlite://PATH or postgres://USER@HOST/DATABASE";
+        if let Some(path) = self.0.strip_prefix("sqlite://") {
+            ensure(
+                !path.is_empty(),
+                "names no file; write sqlite:///var/lib/app/app.db",
+            )?;
+            return Ok(Database::Sqlite(PathBuf::from(path)));
         }
+        if self.is_postgres() {
+            #[cfg(feature = "postgres")]
+            return PgAddress::parse(&self.0).map(Database::Postgres);
+            #[cfg(not(feature = "postgres"))]
+            return Err("needs the feature `postgres` of watchkeeper-jobs".to_owned());
+        }
+        match self.0.is_empty() {
+            true => Err(format!("is missing; write {FORMS}")),
+            false => Err(format!("must be {FORMS}")),
+        }
+    }
+
+    fn is_postgres(&self) -> bool {
+        self.0.starts_with("postgres://") || self.0.starts_with("postgresql://")
     }
 
     /// Where rows go.
@@ -337,9 +524,24 @@ impl Address {
         Ok(Target::Web(url))
     }
 
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it is meant to be that of a web service.
+    pub(crate) fn is_web(&self) -> bool {
+        self.0.starts_with("http://") || self.0.starts_with("https://")
+    }
+
     /// The address without what might be secret: credentials, path and query of a web address.
     #[must_use]
     pub(crate) fn shown(&self) -> String {
+        #[cfg(feature = "postgres")]
+        if self.is_postgres() {
+            return PgAddress::parse(&self.0)
+                .map_or("postgres://…".to_owned(), |a| a.to_string());
+        }
         match self.target() {
             Ok(Target::Web(url)) => shown(&url),
             Ok(Target::Mail(server)) => server.shown(),
@@ -414,13 +616,13 @@ mod tests {
     #[test]
     fn every_finding_names_its_key() {
         let params = NotificationsParams {
-            source: "postgres://db".into(),
+            source: "mysql://db".into(),
             sink: "ftp://x".into(),
             batch_size: 0,
             buckets: 0,
             claim: 0,
             concurrency: 0,
-            rate: Some(f64::NAN),
+            rate: Value::from(0),
             attempts: 0,
             timeout: Span::default(),
             columns: Columns {
@@ -429,6 +631,8 @@ mod tests {
                 payload: Some(String::new()),
                 url: Some("a b".to_owned()),
                 secret: Some("\"".to_owned()),
+                send_after: Some(String::new()),
+                expires_at: Some("a b".to_owned()),
             },
             per_host: 0,
             ..good()
@@ -438,6 +642,8 @@ mod tests {
             "columns.payload",
             "columns.url",
             "columns.secret",
+            "columns.send_after",
+            "columns.expires_at",
             "columns.sent_at",
             "sink",
             "batch_size",
@@ -445,11 +651,66 @@ mod tests {
             "claim",
             "concurrency",
             "per_host",
-            "rate",
             "attempts",
             "timeout",
+            "rate",
         ];
         assert_eq!(keys(&params), expected);
+    }
+
+    #[test]
+    fn a_schema_is_named_in_postgresql_alone() {
+        let of = |source: &str, table: &str| {
+            let table = table.to_owned();
+            let source = source.into();
+            keys(&NotificationsParams {
+                source,
+                table,
+                side_tables: SideTables {
+                    schema: Some("ops".to_owned()),
+                    create: true,
+                },
+                ..good()
+            })
+        };
+        let server = "postgres://me@db/app";
+        assert_eq!(of(server, "app.mails"), [""; 0]);
+        assert_eq!(of(server, "a.b.c"), ["table"]);
+        assert_eq!(of(server, "app."), ["table"]);
+        assert_eq!(of("sqlite://x.db", "a.b"), ["table", "side_tables.schema"]);
+    }
+
+    #[test]
+    fn an_address_with_a_password_may_lie_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let of = |source: &str, source_file, password_file| {
+            let params = NotificationsParams {
+                source: source.into(),
+                source_file,
+                password_file,
+                ..good()
+            };
+            let problem = params.database().map(|_| ());
+            problem.map_err(|(key, why)| {
+                assert!(!why.contains("hunter2"), "{why}");
+                key
+            })
+        };
+        let whole = || file("source", "postgres://me:hunter2@db/app\n");
+        let word = || file("word", "hunter2\n");
+        let plain = "postgres://me@db/app";
+        assert_eq!(of("", whole(), None), Ok(()));
+        assert_eq!(of(plain, None, word()), Ok(()));
+        assert_eq!(of(plain, whole(), None), Err("source_file"));
+        assert_eq!(of("", Some("/nowhere".into()), None), Err("source_file"));
+        assert_eq!(of("", file("bad", "hunter2"), None), Err("source_file"));
+        assert_eq!(of("", whole(), word()), Err("password_file"));
+        assert_eq!(of("sqlite://x.db", None, word()), Err("password_file"));
     }
 
     #[test]

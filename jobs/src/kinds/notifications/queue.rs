@@ -1,9 +1,9 @@
-//! The items of a batch that are still to be begun, by receiver: the receivers take turns, so that none holds up the
-//! others.
+//! The items of a batch that are still to be begun, by receiver and limit: these groups take turns, so that none holds up
+//! the others.
 //!
 //! # Invariants
-//! - Q1 An item whose receiver cannot take it holds up none of another receiver.  (`a_receiver_that_is_full_holds_up_no_other`)
-//! - Q2 Items of one receiver go in their order.                   (`receivers_take_turns_and_keep_their_order`)
+//! - Q1 An item that may not go holds up none of another group.  (`a_receiver_that_is_full_holds_up_no_other`)
+//! - Q2 Items of one group go in their order.                      (`receivers_take_turns_and_keep_their_order`)
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,9 +15,9 @@ use watchkeeper::clock::Moment;
 use super::sink::{Admission, Permit};
 
 /// The items, by their positions in the batch.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    hosts: VecDeque<(String, VecDeque<usize>)>,
+#[derive(Debug)]
+pub(super) struct Queue<G> {
+    groups: VecDeque<(G, VecDeque<usize>)>,
     aside: Vec<(usize, Moment, String)>,
 }
 
@@ -32,36 +32,41 @@ pub(super) enum Next {
 
 // === impl Queue ===
 
-impl Queue {
-    /// All items of a batch; the receiver of each.
-    pub(super) fn new(of: impl Iterator<Item = String>) -> Self {
-        let mut hosts: BTreeMap<String, VecDeque<usize>> = BTreeMap::new();
-        for (i, host) in of.enumerate() {
-            hosts.entry(host).or_default().push_back(i);
+impl<G: Ord> Queue<G> {
+    /// All items of a batch; the group of each.
+    pub(super) fn new(of: impl Iterator<Item = G>) -> Self {
+        let mut groups: BTreeMap<G, VecDeque<usize>> = BTreeMap::new();
+        for (i, group) in of.enumerate() {
+            groups.entry(group).or_default().push_back(i);
         }
         Self {
-            hosts: hosts.into_iter().collect(),
+            groups: groups.into_iter().collect(),
             aside: Vec::new(),
         }
     }
 
     /// Whether all were begun or put aside.
     pub(super) fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
+        self.groups.is_empty()
     }
 
-    /// The next item that may go; `admit` says it of a receiver. Items of one that is paused are put aside.
-    pub(super) fn next(&mut self, mut admit: impl FnMut(&str) -> Admission) -> Next {
+    /// Nothing more is to be begun.
+    pub(super) fn clear(&mut self) {
+        self.groups.clear();
+    }
+
+    /// The next item that may go; `admit` says it of a group. Items of one that is paused are put aside.
+    pub(super) fn next(&mut self, mut admit: impl FnMut(&G) -> Admission) -> Next {
         let mut wake = Moment::NEVER;
-        for _ in 0..self.hosts.len() {
-            let Some((host, mut items)) = self.hosts.pop_front() else {
+        for _ in 0..self.groups.len() {
+            let Some((group, mut items)) = self.groups.pop_front() else {
                 break;
             };
-            match admit(&host) {
+            match admit(&group) {
                 Admission::Go(permit) => {
                     let first = items.pop_front();
                     if !items.is_empty() {
-                        self.hosts.push_back((host, items));
+                        self.groups.push_back((group, items));
                     }
                     if let Some(first) = first {
                         return Next::Begin(first, permit);
@@ -73,9 +78,9 @@ impl Queue {
                 }
                 Admission::At(at) => {
                     wake = wake.min(at);
-                    self.hosts.push_back((host, items));
+                    self.groups.push_back((group, items));
                 }
-                Admission::Full => self.hosts.push_back((host, items)),
+                Admission::Full => self.groups.push_back((group, items)),
             }
         }
         Next::Wait(wake)
@@ -93,11 +98,14 @@ mod tests {
 
     use super::*;
 
-    fn queue(hosts: &[&str]) -> Queue {
-        Queue::new(hosts.iter().map(|host| (*host).to_owned()))
+    fn queue(hosts: &[&'static str]) -> Queue<&'static str> {
+        Queue::new(hosts.iter().copied())
     }
 
-    fn begun(queue: &mut Queue, mut admit: impl FnMut(&str) -> Admission) -> Vec<usize> {
+    fn begun(
+        queue: &mut Queue<&'static str>,
+        mut admit: impl FnMut(&&'static str) -> Admission,
+    ) -> Vec<usize> {
         let mut begun = Vec::new();
         while let Next::Begin(i, _) = queue.next(&mut admit) {
             begun.push(i);
@@ -116,7 +124,7 @@ mod tests {
     fn a_receiver_that_is_full_holds_up_no_other() {
         let mut queue = queue(&["full", "full", "slow", "a", "a"]);
         let at = Moment::from_boot(Duration::from_secs(7));
-        let admit = |host: &str| match host {
+        let admit = |host: &&'static str| match *host {
             "full" => Admission::Full,
             "slow" => Admission::At(at),
             _ => Admission::free(),
@@ -131,7 +139,7 @@ mod tests {
     fn items_of_a_paused_receiver_are_put_aside() {
         let mut queue = queue(&["paused", "b", "paused"]);
         let until = Moment::from_boot(Duration::from_secs(7));
-        let admit = |host: &str| match host {
+        let admit = |host: &&'static str| match *host {
             "paused" => Admission::Paused {
                 until,
                 why: "answered 429".to_owned(),

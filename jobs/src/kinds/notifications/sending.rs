@@ -19,25 +19,36 @@ use watchkeeper::{
 
 use super::{
     delivery::Answer,
+    limits::{Keys, Limits},
     queue::{Next, Queue},
-    rate::Rate,
     sink::{Admission, Sink},
     source::Item,
+    times::Times,
 };
 
 /// What sending needs.
-pub(super) struct Sending<'a> {
-    pub(super) sink: &'a dyn Sink,
-    pub(super) rate: &'a Rate,
-    pub(super) clock: &'a Clock,
+pub(crate) struct Sending<'a> {
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) limits: &'a Limits,
+    pub(crate) times: &'a Times,
+    pub(crate) clock: &'a Clock,
 }
 
 /// What became of the items of a batch.
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// By position; what was not begun is not in it, what was begun and not answered is cut off.
-    pub(super) answers: BTreeMap<usize, Answer>,
+    pub(crate) answers: BTreeMap<usize, Answer>,
     /// Some were not begun, because their receiver wants to be left alone for so long.
-    pub(super) rest: Option<Duration>,
+    pub(crate) rest: Option<Duration>,
+    /// Some were not begun, because of their limits, for so long.
+    pub(crate) limited: Option<Duration>,
+}
+
+/// Items that may go or not together: of one receiver, under the same limits.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    host: String,
+    keys: Keys,
 }
 
 /// Items of one batch that are under way at the same time.
@@ -47,23 +58,34 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A batch whose items all wait for their receivers gives its lock back after this time, and rests.
 const PATIENCE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(1);
+/// Items that wait for their limits are looked at again after this time at most.
+const LIMITED: Duration = Duration::from_secs(30);
 
 // === impl Sending ===
 
 impl Sending<'_> {
     /// Sends until all are answered, the run is told to stop, or what is left must wait for its receivers.
-    pub(super) async fn all(&self, items: &[Item], token: Token, run: &Run) -> Sent {
-        let (mut answers, mut answered, mut rest) = (BTreeMap::new(), 0, None);
+    pub(crate) async fn all(&self, items: &[Item], token: Token, run: &Run) -> Sent {
+        let (mut answers, mut answered) = (BTreeMap::new(), 0);
+        let (mut rest, mut limited) = (None, None);
         let mut under_way = FuturesUnordered::new();
         let hosts = self.sink.hosts();
         let mut news = hosts.map(|hosts| hosts.news());
-        let mut queue = Queue::new(items.iter().map(|item| self.sink.host_of(item)));
-        let mut turn = self.rate.reserve(self.clock.now());
+        let mut turns = self.limits.news();
+        let expired = |item: &Item| {
+            let why = self.times.refuse(&item.columns, self.clock.wall())?;
+            Some(Answer::Refused { why })
+        };
+        let mut queue = Queue::new(items.iter().map(|item| {
+            let host = self.sink.host_of(item);
+            let keys = self.limits.keys(item, &host);
+            Group { host, keys }
+        }));
         let mut last_begun = self.clock.now();
         loop {
             let now = self.clock.now();
-            let mut wake = turn;
-            if !queue.is_empty() && under_way.len() < PARALLEL && now >= turn {
+            let mut wake = Moment::NEVER;
+            if !queue.is_empty() && under_way.len() < PARALLEL {
                 // A process that was frozen in a wait learns of it here, before it sends.
                 if run.check().is_err() {
                     break;
@@ -72,9 +94,19 @@ impl Sending<'_> {
                 if let Some(news) = &mut news {
                     news.mark_unchanged();
                 }
-                let next = queue.next(|host| match hosts {
-                    Some(hosts) => hosts.admit(host, now),
-                    None => Admission::free(),
+                turns.mark_unchanged();
+                let mut for_limits = false;
+                let next = queue.next(|Group { host, keys }| {
+                    let mut asked = false;
+                    let admission = self.limits.admit(keys, now, || {
+                        asked = true;
+                        match hosts {
+                            Some(hosts) => hosts.admit(host, now),
+                            None => Admission::free(),
+                        }
+                    });
+                    for_limits |= !asked;
+                    admission
                 });
                 for (i, until, why) in queue.take_aside() {
                     let pause = until.since(now);
@@ -89,6 +121,11 @@ impl Sending<'_> {
                 match next {
                     Next::Begin(i, permit) => {
                         let Some(item) = items.get(i) else { continue };
+                        // Here, and not before it has waited for its turn.
+                        if let Some(refused) = expired(item) {
+                            answers.insert(i, refused);
+                            continue;
+                        }
                         under_way.push(async move {
                             let answer = self.sink.send(item, token).await;
                             drop(permit);
@@ -98,16 +135,18 @@ impl Sending<'_> {
                         let why = String::new();
                         answers.insert(i, Answer::CutOff { why });
                         last_begun = now;
-                        if !queue.is_empty() {
-                            turn = self.rate.reserve(now);
-                        }
                         continue;
                     }
                     Next::Wait(at) => {
                         let enough = last_begun + PATIENCE;
-                        if under_way.is_empty() && now >= enough && !queue.is_empty() {
-                            rest = Some(REST);
-                            queue = Queue::default();
+                        let idle = under_way.is_empty() && !queue.is_empty();
+                        if idle && for_limits && at > enough && at != Moment::NEVER {
+                            limited = Some(at.since(now).min(LIMITED));
+                            queue.clear();
+                        } else if idle && now >= enough {
+                            let pause = if for_limits { &mut limited } else { &mut rest };
+                            *pause = Some(REST);
+                            queue.clear();
                         }
                         wake = at.min(if under_way.is_empty() {
                             enough
@@ -131,6 +170,7 @@ impl Sending<'_> {
                     run.progress(answered, items.len() as u64);
                 }
                 () = changed(&mut news), if may_begin => {}
+                _ = turns.changed(), if may_begin => {}
                 () = self.clock.sleep_until(wake), if may_begin && wake != Moment::NEVER => {}
             }
         }
@@ -150,7 +190,11 @@ impl Sending<'_> {
                 *why = format!("stopped before it was answered: {}", run.why());
             }
         }
-        Sent { answers, rest }
+        Sent {
+            answers,
+            rest,
+            limited,
+        }
     }
 }
 

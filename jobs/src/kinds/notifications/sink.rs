@@ -10,7 +10,9 @@ mod smtp;
 mod webhook;
 
 pub(super) use hosts::{Admission, Hosts, Permit};
-pub(super) use plan::Plan;
+#[cfg(test)]
+pub(super) use pace::Heard;
+pub(crate) use plan::Plan;
 
 use std::io;
 

@@ -1,6 +1,11 @@
 //! Where items come from: the seam between the method and a database.
+//!
+//! In reading order: `table` (what of a table is the same in every database), `sqlite`, `postgres`.
 
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod sqlite;
+mod table;
 
 use std::path::PathBuf;
 
@@ -55,6 +60,11 @@ pub trait Source: Send + Sync + 'static {
     /// [`SourceError`].
     async fn backlog(&self) -> Result<u64>;
 
+    /// Returns when there may be new work before the next look would find it. Never, where nothing tells.
+    async fn woken(&self) {
+        std::future::pending().await
+    }
+
     /// Items in the side table by state, counted about once a second: cheap, whatever there is in the table itself.
     ///
     /// # Errors
@@ -97,6 +107,8 @@ pub struct Work {
     pub in_doubt: u64,
     /// Those of them that were parked instead.
     pub parked: u64,
+    /// Rows that are too large to be sent, and dead from now on.
+    pub dead: u64,
 }
 
 /// One row.
@@ -114,11 +126,28 @@ pub struct Item {
     pub prior: Option<Exception>,
 }
 
+#[cfg(test)]
+impl Item {
+    /// With nothing but these columns.
+    pub(crate) fn for_tests(id: ItemId, columns: Map<String, Value>) -> Self {
+        Self {
+            id,
+            key: String::new(),
+            body: Map::new(),
+            columns,
+            prior: None,
+        }
+    }
+}
+
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// Everything is written.
-    Written,
+    Written {
+        /// Rows that were sent and could not be marked, because other programs held them: listed as in doubt.
+        in_doubt: u64,
+    },
     /// The intent is no longer ours: nothing is written. The holder now, if there is one.
     Lost(Option<Token>),
 }
@@ -151,10 +180,10 @@ pub enum SourceError {
     #[error("no database at {}", .0.display())]
     NoDatabase(PathBuf),
     /// There is no such table.
-    #[error("no table `{table}` in {}; there are: {found}", .path.display())]
+    #[error("no table `{table}` in {database}; there are: {found}")]
     NoTable {
         /// Where.
-        path: PathBuf,
+        database: String,
         /// Which.
         table: String,
         /// What there is instead.
@@ -163,6 +192,8 @@ pub enum SourceError {
     /// There is no such column.
     #[error("no column `{column}` in table `{table}`; there are: {found}")]
     NoColumn {
+        /// The key of the parameters that names it.
+        key: &'static str,
         /// In which table.
         table: String,
         /// Which.
@@ -184,9 +215,27 @@ pub enum SourceError {
     /// The side table holds what this version does not understand.
     #[error("the side table holds `{0}`, which this version does not understand")]
     Unreadable(String),
+    /// The side tables are missing, and are not ours to make.
+    #[error("no side tables in {place}: `watchkeeper notify schema` prints what makes them{why}")]
+    NoSideTables {
+        /// The database, or the schema in it.
+        place: String,
+        /// Why they were not made, after a colon or semicolon.
+        why: String,
+    },
     /// The database failed.
     #[error("the database failed")]
     Sqlite(#[from] rusqlite::Error),
+    /// A server could not be asked, or refused.
+    #[error("{server}: {why}")]
+    Server {
+        /// Which, without anything secret.
+        server: String,
+        /// What it said, and what helps.
+        why: String,
+        /// Whether another attempt may come out otherwise.
+        again: bool,
+    },
     /// The thread that worked on the database ended.
     #[error("the database call was not finished")]
     Unfinished,
@@ -202,7 +251,9 @@ impl SourceError {
     #[must_use]
     pub(crate) fn into_job_error(self) -> JobError {
         match self {
-            Self::Sqlite(_) | Self::Unfinished => JobError::retry(self),
+            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. } => {
+                JobError::retry(self)
+            }
             _ => JobError::fatal(self),
         }
     }

@@ -487,6 +487,28 @@ fn open_plain(address: ConnectionInfo, scrub: &Scrub) -> Result<Client, SetupErr
     Client::open(address).map_err(|e| SetupError::Pool(scrub.clean(&e.to_string())))
 }
 
+/// A client of a server that keeps no locks, reached and verified as those are that do; with its name for people.
+///
+/// # Errors
+/// [`SetupError`] when the address makes no sense.
+#[doc(hidden)] // for the stock jobs
+pub fn client(url: &str, tls: TlsFiles) -> Result<(Client, String), SetupError> {
+    let settings = RedisNodeSettings {
+        url: url.into(),
+        username: None,
+        password: None,
+        tls,
+        node_timeout: Duration::ZERO,
+        namespace: String::new(),
+        raw_keys: false,
+        guard: GuardSettings::default(),
+    };
+    let address = address(&settings)?;
+    let scrub = Scrub::new(address.redis_settings().password());
+    let name = name(&address);
+    Ok((open(address, &settings, &scrub)?, name))
+}
+
 fn name(address: &ConnectionInfo) -> String {
     match address.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }

@@ -30,6 +30,8 @@ struct Shared {
     /// The name of the one host to which all items go.
     single: Option<String>,
     hosts: Mutex<BTreeMap<String, Host>>,
+    /// Pauses since they were asked for last: until when, and why.
+    fresh: Mutex<Vec<(String, Moment, String)>>,
     /// Changes when something may go that could not before.
     news: watch::Sender<u64>,
 }
@@ -69,6 +71,8 @@ pub(crate) struct Permit {
 
 /// Hosts that are remembered, at most, as far as they can be forgotten.
 const MOST: usize = 10_000;
+/// Pauses that wait to be told to other replicas.
+const MOST_FRESH: usize = 1000;
 
 // === impl Hosts ===
 
@@ -90,6 +94,7 @@ impl Hosts {
             permits: permits.max(1),
             single,
             hosts: Mutex::default(),
+            fresh: Mutex::default(),
             news: watch::Sender::new(0),
         }))
     }
@@ -142,22 +147,49 @@ impl Hosts {
 
     /// An item that went to `host` at `left` has its answer, or never will; `why` in words, without secrets.
     pub(crate) fn heard(&self, host: &str, left: Moment, heard: Heard, why: &str, now: Moment) {
-        self.0.host(host, now, |state| {
-            if let Some(pause) = state.pace.heard(left, heard, now) {
-                let pause_ms = pause.as_millis();
-                let host = self.0.single.as_deref().unwrap_or(host);
-                warn!(
-                    host,
-                    pause_ms, why, "nothing is sent to this receiver for a while"
-                );
-                state.why = why.to_owned();
+        if let Some(pause) = self
+            .0
+            .host(host, now, |state| state.heard(left, heard, why, now))
+        {
+            let pause_ms = pause.as_millis();
+            let named = self.0.single.as_deref().unwrap_or(host);
+            warn!(
+                host = named,
+                pause_ms, why, "nothing is sent to this receiver for a while"
+            );
+            let mut fresh = self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            if fresh.len() < MOST_FRESH {
+                fresh.push((host.to_owned(), now + pause, why.to_owned()));
             }
-        });
+        }
+    }
+
+    /// Another replica has been asked to leave a host alone until then.
+    pub(crate) fn told(&self, host: &str, until: Moment, why: &str, now: Moment) {
+        let asked = Heard::Busy(Some(until.since(now)));
+        self.0
+            .host(host, now, |state| state.heard(now, asked, why, now));
+    }
+
+    /// Pauses that receivers have asked this replica for since the last call.
+    pub(crate) fn take_fresh(&self) -> Vec<(String, Moment, String)> {
+        std::mem::take(&mut self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Nothing goes to `host` for so long.
     pub(crate) fn pause(&self, host: &str, pause: Duration, why: &str, now: Moment) {
         self.heard(host, now, Heard::Busy(Some(pause)), why, now);
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// How long nothing goes now, if that is news.
+    fn heard(&mut self, left: Moment, heard: Heard, why: &str, now: Moment) -> Option<Duration> {
+        let pause = self.pace.heard(left, heard, now)?;
+        why.clone_into(&mut self.why);
+        Some(pause)
     }
 }
 

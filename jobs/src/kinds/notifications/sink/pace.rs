@@ -9,7 +9,7 @@
 //! - P4 The pace is halved, and comes back by a tenth in a second.  (`the_pace_is_halved_and_comes_back`)
 //!
 //! # Not promised
-//! Other replicas learn by themselves: each has its own pace.
+//! One pace for all replicas: each has its own. Pauses are told to the others (`pauses`).
 
 use std::time::Duration;
 

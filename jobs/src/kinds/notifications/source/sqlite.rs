@@ -9,6 +9,8 @@ mod rows;
 mod schema;
 mod side;
 
+pub(crate) use schema::SIDE_TABLES;
+
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -21,7 +23,7 @@ use rusqlite::Connection;
 use tracing::warn;
 use watchkeeper::node::Token;
 
-pub use self::operator::SqliteOperator;
+pub(crate) use self::operator::SqliteOperator;
 use self::{
     schema::{Table, Wanted},
     side::{
@@ -29,10 +31,13 @@ use self::{
         state_of, write_intent,
     },
 };
-use super::{Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work};
+use super::{
+    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work,
+    table::too_large as too_large_to_send,
+};
 use crate::notifications::{
     cell::{Cell, ItemId},
-    delivery::{Mark, Policy, State},
+    delivery::{Exception, Mark, Policy, State},
     params::NotificationsParams,
 };
 
@@ -151,7 +156,7 @@ impl Db {
         let file = file_at(&wanted.path);
         let conn = schema::open(&wanted.path)?;
         let table = schema::inspect(&conn, wanted)?;
-        schema::make_side_tables(&conn)?;
+        schema::make_side_tables(&conn, &table)?;
         let odd = rows::unusable_ids(&conn, &table)?;
         if odd > 0 {
             warn!(
@@ -208,14 +213,9 @@ impl Db {
                 return Ok(Begin::Lost(holder));
             }
             // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
-            let why = format!("its sender (token {}) ended before it was marked", holder.0);
             for id in items {
                 let (unsent, prior) = rows::standing(&tx, table, &id)?;
-                let settled = prior
-                    .as_ref()
-                    .is_some_and(|p| matches!(p.state, State::Dead | State::Parked));
-                if unsent && !settled {
-                    let doubt = policy.doubt(prior.as_ref(), &why);
+                if let Some(doubt) = policy.left_behind(unsent, prior.as_ref(), holder) {
                     match doubt.state {
                         State::Parked => work.parked += 1,
                         _ => work.in_doubt += 1,
@@ -226,7 +226,13 @@ impl Db {
             count_doubts(&tx, table, work.in_doubt + work.parked)?;
         }
         // After the doubts were recorded: parked items must not be read as work.
-        work.items = rows::due(&tx, table, &cell, &name, now_ms)?;
+        let (items, too_large) = rows::due(&tx, table, &cell, &name, now_ms)?;
+        for (id, bytes) in &too_large {
+            let dead = Exception::dead(too_large_to_send(*bytes));
+            record(&tx, table, batch, token, id, &dead, now_ms)?;
+        }
+        work.dead = too_large.len() as u64;
+        work.items = items;
         if work.items.is_empty() {
             remove_intent(&tx, table, batch)?;
         } else {
@@ -266,7 +272,7 @@ impl Db {
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;
-        Ok(Finish::Written)
+        Ok(Finish::Written { in_doubt: 0 })
     }
 
     fn exceptions(&mut self) -> Result<Exceptions> {
@@ -274,8 +280,8 @@ impl Db {
         let mut all = Exceptions::default();
         let listed = format!(
             "FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND EXISTS
-             (SELECT 1 FROM {} AS n WHERE n.{} = d.item AND n.{} IS NULL)",
-            table.sql_name, table.sql_id, table.sql_sent_at
+             (SELECT 1 FROM {} WHERE n.{} = d.item AND n.{} IS NULL)",
+            table.sql_rows, table.sql_id, table.sql_sent_at
         );
         let tx = self.conn.transaction()?;
         {

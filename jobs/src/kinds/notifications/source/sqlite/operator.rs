@@ -5,7 +5,9 @@ use std::{
     path::Path,
 };
 
+use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params, types::FromSql};
+use serde_json::Value;
 use watchkeeper::{clock::Clock, node::Token};
 
 use super::{
@@ -15,15 +17,17 @@ use super::{
 };
 use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
-    delivery::{Exception, State},
-    operator::{Did, Entry, RowState, Standing, Step, again, parked},
+    delivery::State,
+    operator::{
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Standing, Step, to_park, to_retry,
+    },
     params::NotificationsParams,
-    source::{Result, SourceError},
+    source::{Result, SourceError, table::quoted},
 };
 
 /// Counts, lists and changes what stands beside one table.
 #[derive(Debug)]
-pub struct SqliteOperator {
+pub(crate) struct SqliteOperator {
     conn: Connection,
     table: Table,
     clock: Clock,
@@ -44,7 +48,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`], when there is no such file or table.
-    pub fn look(path: &Path, params: &NotificationsParams) -> Result<Self, SourceError> {
+    pub(crate) fn look(path: &Path, params: &NotificationsParams) -> Result<Self, SourceError> {
         let operator = Self::change(path, params)?;
         operator.conn.pragma_update(None, "query_only", true)?;
         Ok(operator)
@@ -54,7 +58,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// As there.
-    pub fn change(path: &Path, params: &NotificationsParams) -> Result<Self, SourceError> {
+    pub(crate) fn change(path: &Path, params: &NotificationsParams) -> Result<Self, SourceError> {
         let conn = schema::open(path)?;
         let table = schema::inspect(&conn, &Wanted::new(path.to_owned(), params))?;
         Ok(Self {
@@ -64,11 +68,24 @@ impl SqliteOperator {
         })
     }
 
-    /// How the table stands. Counts its unsent rows.
+    /// The statement that makes the index which the search for work goes by.
+    #[must_use]
+    pub(crate) fn index(&self) -> String {
+        let table = &self.table;
+        let name = quoted(&format!("{}_unsent", table.name));
+        let filter = table.filter.as_deref();
+        let filter = filter.map_or(String::new(), |filter| format!(" AND (\n{filter}\n)"));
+        format!(
+            "CREATE INDEX IF NOT EXISTS {name} ON {} ({}) WHERE {} IS NULL{filter};",
+            table.sql_name, table.sql_id, table.sql_sent_at
+        )
+    }
+
+    /// [`Operator::standing`].
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn standing(&mut self) -> Result<Standing> {
+    pub(crate) fn standing(&mut self) -> Result<Standing> {
         if !schema::is_served(&self.conn)? {
             return Ok(Standing {
                 backlog: rows::unsent(&self.conn, &self.table)?,
@@ -87,11 +104,11 @@ impl SqliteOperator {
         })
     }
 
-    /// At most `limit` items in these states, in the order of their ids, from the first behind `after` on.
+    /// [`Operator::list`].
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn list(
+    pub(crate) fn list(
         &mut self,
         states: &[State],
         after: Option<&ItemId>,
@@ -131,11 +148,11 @@ impl SqliteOperator {
         Ok(entries)
     }
 
-    /// The id that a person means by this word: that of a row, else of an item whose row is gone.
+    /// [`Operator::find`].
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn find(&self, word: &str) -> Result<Option<ItemId>> {
+    pub(crate) fn find(&self, word: &str) -> Result<Option<ItemId>> {
         let number = word.parse().ok().map(ItemId::Int);
         let words = [Some(ItemId::Text(word.to_owned())), number];
         for id in words.iter().flatten() {
@@ -157,11 +174,11 @@ impl SqliteOperator {
         Ok(None)
     }
 
-    /// The id in the type that those of this table have, whether it is there or not: where a list goes on.
+    /// [`Operator::place`].
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn place(&self, word: &str) -> Result<ItemId> {
+    pub(crate) fn place(&self, word: &str) -> Result<ItemId> {
         if let Some(found) = self.find(word)? {
             return Ok(found);
         }
@@ -171,11 +188,11 @@ impl SqliteOperator {
         })
     }
 
-    /// Has these items sent again, in one transaction; says of each what became of it.
+    /// [`Operator::retry`].
     ///
     /// # Errors
     /// [`SourceError`]; nothing was changed then.
-    pub fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+    pub(crate) fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         if !schema::is_served(&self.conn)? {
             let rows = ids
                 .iter()
@@ -187,14 +204,14 @@ impl SqliteOperator {
             };
             return Ok(rows.into_iter().map(did).collect());
         }
-        self.within(|sending, now_ms| ids.iter().map(|id| retry(sending, id, now_ms)).collect())
+        self.orders(ids, to_retry)
     }
 
-    /// Has up to `items` items of a state sent again, those behind `after`, in one transaction.
+    /// [`Operator::retry_step`].
     ///
     /// # Errors
     /// [`SourceError`]; nothing was changed then.
-    pub fn retry_step(
+    pub(crate) fn retry_step(
         &mut self,
         state: State,
         after: Option<&ItemId>,
@@ -212,12 +229,7 @@ impl SqliteOperator {
                 Ok(Some(id))
             })?;
             for id in ids {
-                match retry(sending, &id, now_ms)? {
-                    Did::Changed => step.changed += 1,
-                    Did::Forgotten => step.forgotten += 1,
-                    Did::Sending => step.sending += 1,
-                    Did::AsItIs | Did::Unknown => {}
-                }
+                step.count(order(sending, &id, now_ms, to_retry)?);
                 step.last = Some(id);
             }
             Ok((step, began))
@@ -226,14 +238,20 @@ impl SqliteOperator {
         Ok(step)
     }
 
-    /// Parks these items, in one transaction, so that they are not sent until they are asked for again. Also rows that
-    /// were never begun; makes the side tables where there are none.
+    /// [`Operator::park`].
     ///
     /// # Errors
     /// [`SourceError`]; nothing was changed then.
-    pub fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
-        schema::make_side_tables(&self.conn)?;
-        self.within(|sending, now_ms| ids.iter().map(|id| park(sending, id, now_ms)).collect())
+    pub(crate) fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        schema::make_side_tables(&self.conn, &self.table)?;
+        self.orders(ids, to_park)
+    }
+
+    fn orders(&mut self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
+        self.within(|sending, now_ms| {
+            let each = ids.iter().map(|id| order(sending, id, now_ms, decide));
+            each.collect()
+        })
     }
 
     /// Changes something in one transaction. Writes nothing when that fails.
@@ -246,59 +264,124 @@ impl SqliteOperator {
     }
 }
 
+#[async_trait]
+impl Operator for SqliteOperator {
+    async fn standing(&mut self) -> Result<Standing> {
+        self.standing()
+    }
+
+    async fn list(
+        &mut self,
+        states: &[State],
+        after: Option<&ItemId>,
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
+        self.list(states, after, limit)
+    }
+
+    async fn find(&mut self, word: &str) -> Result<Option<ItemId>> {
+        Self::find(self, word)
+    }
+
+    async fn place(&mut self, word: &str) -> Result<ItemId> {
+        Self::place(self, word)
+    }
+
+    async fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        self.retry(ids)
+    }
+
+    async fn retry_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step> {
+        self.retry_step(state, after, items)
+    }
+
+    async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64> {
+        let (table, names) = (&self.table, columns.iter().map(|c| quoted(c)));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let places = vec!["?"; columns.len()].join(", ");
+        let has_id = columns.iter().any(|c| quoted(c) == table.sql_id);
+        let known = match has_id {
+            true => format!(" ON CONFLICT ({}) DO NOTHING", table.sql_id),
+            false => String::new(),
+        };
+        let sql = format!(
+            "INSERT INTO {} ({names}) VALUES ({places}){known}",
+            table.sql_name
+        );
+        let tx = immediate(&mut self.conn)?;
+        let mut imported = 0;
+        {
+            let mut insert = tx.prepare_cached(&sql)?;
+            for row in &rows {
+                let values = columns.iter().map(|c| in_sql(&row[c]));
+                imported += insert.execute(rusqlite::params_from_iter(values))? as u64;
+            }
+        }
+        tx.commit()?;
+        Ok(imported)
+    }
+
+    async fn look(&mut self) -> Result<Option<String>> {
+        schema::may_be_made(&self.conn, &self.table)?;
+        let needed = rows::is_large(&self.conn, &self.table)?
+            && !rows::is_quickly_searched(&self.conn, &self.table)?;
+        Ok(needed.then(|| self.index()))
+    }
+
+    async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        self.park(ids)
+    }
+}
+
+/// A value of a row that is imported. What has parts is the text of its JSON.
+fn in_sql(value: &Value) -> rusqlite::types::Value {
+    use rusqlite::types::Value as Sql;
+    match value {
+        Value::Null => Sql::Null,
+        Value::Bool(truth) => Sql::Integer(i64::from(*truth)),
+        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(n), _) => Sql::Integer(n),
+            (None, Some(x)) => Sql::Real(x),
+            (None, None) => Sql::Text(n.to_string()),
+        },
+        Value::String(text) => Sql::Text(text.clone()),
+        parts => Sql::Text(parts.to_string()),
+    }
+}
+
 // === one item, within a transaction ===
 
-fn retry(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did> {
+/// Carries an order out, as `decide` says.
+fn order(
+    sending: &mut Sending<'_>,
+    id: &ItemId,
+    now_ms: i64,
+    decide: fn(&Facts) -> Change,
+) -> Result<Did> {
     let (tx, table) = (sending.tx, sending.table);
-    if sending.holds(id)? {
-        return Ok(Did::Sending);
-    }
-    let (unsent, _) = rows::standing(tx, table, id)?;
-    let Some(noted) = noted(tx, table, id)? else {
-        return Ok(if unsent { Did::AsItIs } else { Did::Unknown });
+    let facts = Facts {
+        sending: sending.holds(id)?,
+        unsent: rows::standing(tx, table, id)?.0,
+        noted: noted(tx, table, id)?,
     };
-    if !unsent {
-        forget(tx, table, id)?;
-        return Ok(Did::Forgotten);
-    }
-    match again(&noted.exception, noted.token) {
-        Some(item) => record(tx, table, &noted.batch, noted.token, id, &item, now_ms)?,
-        None => forget(tx, table, id)?,
-    }
-    Ok(Did::Changed)
-}
-
-fn park(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did> {
-    let (tx, table) = (sending.tx, sending.table);
-    if sending.holds(id)? {
-        return Ok(Did::Sending);
-    }
-    let (unsent, _) = rows::standing(tx, table, id)?;
-    let noted = noted(tx, table, id)?;
-    if !unsent {
-        if noted.is_none() {
-            return Ok(Did::Unknown);
+    let change = decide(&facts);
+    match &change {
+        Change::Leave(_) => {}
+        Change::Forget(_) => forget(tx, table, id)?,
+        Change::Write(item) => {
+            let (batch, token) = match facts.noted {
+                Some(noted) => (noted.batch, noted.token),
+                None => (sending.batch_of(id).unwrap_or_default(), Token(0)),
+            };
+            record(tx, table, &batch, token, id, item, now_ms)?;
         }
-        forget(tx, table, id)?;
-        return Ok(Did::Forgotten);
     }
-    let prior = noted.as_ref().map(|noted| &noted.exception);
-    if prior.is_some_and(|prior| prior.state == State::Parked) {
-        return Ok(Did::AsItIs);
-    }
-    let (batch, token) = match &noted {
-        Some(noted) => (noted.batch.clone(), noted.token),
-        None => (sending.batch_of(id).unwrap_or_default(), Token(0)),
-    };
-    record(tx, table, &batch, token, id, &parked(prior), now_ms)?;
-    Ok(Did::Changed)
-}
-
-/// A row of the side table.
-struct Noted {
-    exception: Exception,
-    token: Token,
-    batch: String,
+    Ok(change.did())
 }
 
 fn noted(tx: &Connection, table: &Table, id: &ItemId) -> Result<Option<Noted>> {
@@ -327,8 +410,8 @@ fn token_of(row: &Row<'_>, at: usize) -> Result<Token> {
 fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState> {
     let unsent: Option<bool> = conn
         .prepare_cached(&format!(
-            "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = ?1",
-            table.sql_sent_at, table.sql_name, table.sql_id
+            "SELECT n.{} IS NULL FROM {} WHERE n.{} = ?1",
+            table.sql_sent_at, table.sql_rows, table.sql_id
         ))?
         .query_row([id], |row| row.get(0))
         .optional()?;

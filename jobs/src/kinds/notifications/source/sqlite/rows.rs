@@ -12,7 +12,8 @@ use rusqlite::{
 use serde_json::{Map, Value};
 
 use super::{
-    schema::{Payload, Table, quoted},
+    super::table::{BATCH_BYTES, BODY_BYTES, Payload, body, hexadecimal, quoted},
+    schema::Table,
     side::{exception_of, text_time},
 };
 use crate::notifications::{
@@ -29,12 +30,12 @@ pub(super) fn cells_with_work(
     now_ms: i64,
     limit: usize,
 ) -> Result<Vec<i64>> {
-    let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
+    let (name, id, due) = (&table.sql_rows, &table.sql_id, due_rows(table));
     match layout {
         Layout::Range(size) => {
             // Division truncates; the comparison makes it a floor for negative ids.
             let mut cells = conn.prepare_cached(&format!(
-                "SELECT DISTINCT n.{id} / ?3 - (n.{id} % ?3 < 0) FROM {name} AS n
+                "SELECT DISTINCT n.{id} / ?3 - (n.{id} % ?3 < 0) FROM {name}
                  WHERE {due} AND typeof(n.{id}) = 'integer' LIMIT ?4"
             ))?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -42,9 +43,8 @@ pub(super) fn cells_with_work(
                 cells.query_map(params![table.source, now_ms, size, limit], |row| row.get(0))?;
             Ok(cells.collect::<Result<_, _>>()?)
         }
-        Layout::Hash(_) => {
-            let mut ids =
-                conn.prepare_cached(&format!("SELECT n.{id} FROM {name} AS n WHERE {due}"))?;
+        Layout::Hash(_) | Layout::Opaque(_) => {
+            let mut ids = conn.prepare_cached(&format!("SELECT n.{id} FROM {name} WHERE {due}"))?;
             let mut rows = ids.query(params![table.source, now_ms])?;
             let mut cells = BTreeSet::new();
             while cells.len() < limit
@@ -57,14 +57,14 @@ pub(super) fn cells_with_work(
     }
 }
 
-/// The cell's rows that may go now, at most one batch of them.
+/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent, with their bytes.
 pub(super) fn due(
     tx: &Connection,
     table: &Table,
     cell: &Cell,
     database: &str,
     now_ms: i64,
-) -> Result<Vec<Item>> {
+) -> Result<(Vec<Item>, Vec<(ItemId, u64)>)> {
     let ids = due_ids(tx, table, cell, now_ms)?;
     let columns: Vec<String> = match &table.payload {
         Payload::Column(column) => vec![column.clone()],
@@ -77,15 +77,28 @@ pub(super) fn due(
         .map(|c| format!(", n.{}", quoted(c)))
         .collect();
     let mut row_of = tx.prepare_cached(&format!(
-        "SELECT d.state, d.attempts, d.not_before, d.reason{list} FROM {} AS n
+        "SELECT d.state, d.attempts, d.not_before, d.reason{list} FROM {}
          LEFT JOIN watchkeeper_delivery AS d ON d.source = ?1 AND d.item = ?2
          WHERE n.{} = ?2",
-        table.sql_name, table.sql_id
+        table.sql_rows, table.sql_id
     ))?;
-    let mut items = Vec::with_capacity(ids.len());
+    let (mut items, mut too_large, mut read) = (Vec::with_capacity(ids.len()), Vec::new(), 0);
     for id in ids {
+        if read > BATCH_BYTES {
+            break;
+        }
         let mut rows = row_of.query(params![table.source, id])?;
         let Some(row) = rows.next()? else { continue };
+        let bytes =
+            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(4 + i)?)));
+        let bytes = bytes.sum::<Result<u64>>()?;
+        if bytes > BODY_BYTES {
+            too_large.push((id, bytes));
+            continue;
+        }
+        read += bytes;
+        let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(4 + i)?)));
+        let values = values.collect::<Result<Vec<_>>>()?;
         let mut for_sink = Map::new();
         for (i, (name, _)) in table.for_sink.iter().enumerate() {
             let value = json(row.get_ref(4 + columns.len() + i)?);
@@ -93,23 +106,23 @@ pub(super) fn due(
         }
         items.push(Item {
             key: idempotency_key(database, &table.source, &id),
-            body: body(row, 4, table, &columns, &id)?,
+            body: body(&table.payload, values, &table.name, &id),
             columns: for_sink,
             prior: exception_of(row, 0)?,
             id,
         });
     }
-    Ok(items)
+    Ok((items, too_large))
 }
 
 fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<Vec<ItemId>> {
-    let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
+    let (name, id, due) = (&table.sql_rows, &table.sql_id, due_rows(table));
     let mut ids = Vec::new();
     match cell.layout {
         Layout::Range(size) => {
             let (first, last) = Layout::ids_of(size, cell.number);
             let mut found = tx.prepare_cached(&format!(
-                "SELECT n.{id} FROM {name} AS n
+                "SELECT n.{id} FROM {name}
                  WHERE n.{id} BETWEEN ?3 AND ?4 AND {due} AND typeof(n.{id}) = 'integer' ORDER BY n.{id}"
             ))?;
             let found =
@@ -118,10 +131,9 @@ fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<V
                 ids.push(id?);
             }
         }
-        Layout::Hash(_) => {
+        Layout::Hash(_) | Layout::Opaque(_) => {
             let most = usize::try_from(table.batch_size).unwrap_or(usize::MAX);
-            let mut found =
-                tx.prepare_cached(&format!("SELECT n.{id} FROM {name} AS n WHERE {due}"))?;
+            let mut found = tx.prepare_cached(&format!("SELECT n.{id} FROM {name} WHERE {due}"))?;
             let mut rows = found.query(params![table.source, now_ms])?;
             while ids.len() < most
                 && let Some(row) = rows.next()?
@@ -152,8 +164,8 @@ pub(super) fn standing(
 ) -> Result<(bool, Option<Exception>)> {
     let unsent = tx
         .prepare_cached(&format!(
-            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
-            table.sql_name, table.sql_id, table.sql_sent_at
+            "SELECT 1 FROM {} WHERE n.{} = ?1 AND n.{} IS NULL",
+            table.sql_rows, table.sql_id, table.sql_sent_at
         ))?
         .exists([id])?;
     let mut prior = tx.prepare_cached(
@@ -187,10 +199,10 @@ pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64
 pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn
         .prepare_cached(&format!(
-            "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL AND NOT EXISTS
+            "SELECT count(*) FROM {} WHERE n.{} IS NULL AND NOT EXISTS
              (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{}
               AND d.state IN ('dead', 'parked'))",
-            table.sql_name, table.sql_sent_at, table.sql_id
+            table.sql_rows, table.sql_sent_at, table.sql_id
         ))?
         .query_row([&table.source], |row| row.get(0))?;
     Ok(count.unsigned_abs())
@@ -200,8 +212,8 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
 pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn.query_row(
         &format!(
-            "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL",
-            table.sql_name, table.sql_sent_at
+            "SELECT count(*) FROM {} WHERE n.{} IS NULL",
+            table.sql_rows, table.sql_sent_at
         ),
         [],
         |row| row.get(0),
@@ -212,8 +224,8 @@ pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
 /// The id of a row as the database has it: a column of integers takes the text of one.
 pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result<Option<ItemId>> {
     let mut found = conn.prepare_cached(&format!(
-        "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
-        table.sql_name,
+        "SELECT n.{id} FROM {} WHERE n.{id} = ?1",
+        table.sql_rows,
         id = table.sql_id
     ))?;
     let mut found = found.query([id])?;
@@ -227,19 +239,50 @@ pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result
 pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64> {
     let usable = match table.layout {
         Layout::Range(_) => "('integer')",
-        Layout::Hash(_) => "('integer', 'text')",
+        Layout::Hash(_) | Layout::Opaque(_) => "('integer', 'text')",
     };
     let count = conn
         .query_row(
             &format!(
-                "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL AND typeof(n.{}) NOT IN {usable}",
-                table.sql_name, table.sql_sent_at, table.sql_id
+                "SELECT count(*) FROM {} WHERE n.{} IS NULL AND typeof(n.{}) NOT IN {usable}",
+                table.sql_rows, table.sql_sent_at, table.sql_id
             ),
             [],
             |row| row.get(0),
         )
         .optional()?;
     Ok(count.unwrap_or(0))
+}
+
+/// Rows from which an index matters.
+const LARGE: i64 = 100_000;
+
+/// Whether the table has so many rows, sent or not, that reading all of them takes long.
+pub(super) fn is_large(conn: &Connection, table: &Table) -> Result<bool> {
+    let counted = format!(
+        "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT ?1)",
+        table.sql_name
+    );
+    let count: i64 = conn.query_row(&counted, [LARGE], |row| row.get(0))?;
+    Ok(count == LARGE)
+}
+
+/// Whether the search for unsent rows goes by an index, and not through the rows that were sent.
+pub(super) fn is_quickly_searched(conn: &Connection, table: &Table) -> Result<bool> {
+    let sql = format!(
+        "EXPLAIN QUERY PLAN SELECT n.{} FROM {} WHERE n.{} IS NULL",
+        table.sql_id, table.sql_rows, table.sql_sent_at
+    );
+    let mut plan = conn.prepare(&sql)?;
+    let plan = plan.query_map([], |row| row.get::<_, String>(3))?;
+    let plan = plan.collect::<Result<Vec<_>, _>>()?;
+    let mut partial = conn.prepare("SELECT name FROM pragma_index_list(?1) WHERE partial = 1")?;
+    let partial = partial.query_map([&table.name], |row| row.get::<_, String>(0))?;
+    let partial = partial.collect::<Result<Vec<_>, _>>()?;
+    let by = |line: &str, index: &String| line.split_whitespace().any(|word| word == index);
+    let through_all =
+        |line: &&String| line.starts_with("SCAN ") && !partial.iter().any(|index| by(line, index));
+    Ok(!plan.iter().any(|line| through_all(&line)))
 }
 
 fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>> {
@@ -252,41 +295,6 @@ fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>> {
     }
 }
 
-/// What is sent: the payload, then `id` and `table`, which win over columns of these names.
-fn body(
-    row: &Row<'_>,
-    at: usize,
-    table: &Table,
-    columns: &[String],
-    id: &ItemId,
-) -> Result<Map<String, Value>> {
-    let mut body = Map::new();
-    for (i, column) in columns.iter().enumerate() {
-        let value = json(row.get_ref(at + i)?);
-        match (&table.payload, value) {
-            (Payload::Fields(_), value) => {
-                body.insert(column.clone(), value);
-            }
-            (Payload::Column(_), Value::String(text)) => match serde_json::from_str(&text) {
-                Ok(Value::Object(fields)) => body.extend(fields),
-                _ => {
-                    body.insert("payload".to_owned(), Value::String(text));
-                }
-            },
-            (Payload::Column(_), value) => {
-                body.insert("payload".to_owned(), value);
-            }
-        }
-    }
-    let id = match id {
-        ItemId::Int(id) => Value::from(*id),
-        ItemId::Text(id) => Value::from(id.as_str()),
-    };
-    body.insert("id".to_owned(), id);
-    body.insert("table".to_owned(), Value::from(table.name.as_str()));
-    Ok(body)
-}
-
 /// A value as JSON; bytes as hexadecimal text.
 fn json(value: ValueRef<'_>) -> Value {
     match value {
@@ -294,9 +302,14 @@ fn json(value: ValueRef<'_>) -> Value {
         ValueRef::Integer(n) => Value::from(n),
         ValueRef::Real(x) => Value::from(x),
         ValueRef::Text(text) => Value::from(String::from_utf8_lossy(text)),
-        ValueRef::Blob(bytes) => {
-            Value::from(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
-        }
+        ValueRef::Blob(bytes) => hexadecimal(bytes),
+    }
+}
+
+fn bytes_of(value: ValueRef<'_>) -> u64 {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len() as u64,
+        _ => 8,
     }
 }
 
@@ -334,12 +347,12 @@ mod tests {
     fn the_search_for_work_uses_the_partial_index_and_the_key_of_the_side_table() {
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch(SCHEMA).unwrap();
-        make_side_tables(&db).unwrap();
         let params = NotificationsParams {
             table: "notifications".to_owned(),
             ..NotificationsParams::default()
         };
         let table = inspect(&db, &Wanted::new("x".into(), &params)).unwrap();
+        make_side_tables(&db, &table).unwrap();
         let mut plan = db
             .prepare(&format!(
                 "EXPLAIN QUERY PLAN SELECT DISTINCT n.id / 50 FROM notifications AS n WHERE {}",
@@ -357,5 +370,36 @@ mod tests {
             plan.contains("SEARCH d USING PRIMARY KEY (source=? AND item=?)"),
             "{plan}"
         );
+    }
+
+    #[test]
+    fn a_search_through_rows_that_were_sent_is_known() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        let mut params = NotificationsParams {
+            table: "notifications".to_owned(),
+            ..NotificationsParams::default()
+        };
+        for (filter, index) in [
+            (
+                None,
+                "CREATE INDEX i ON notifications (id) WHERE sent_at IS NULL",
+            ),
+            (
+                Some("recipient = 'a'"),
+                "CREATE INDEX i ON notifications (sent_at)",
+            ),
+        ] {
+            params.filter = filter.map(str::to_owned);
+            let table = inspect(&db, &Wanted::new("x".into(), &params)).unwrap();
+            assert!(is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch("DROP INDEX notifications_unsent").unwrap();
+            assert!(!is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch(index).unwrap();
+            assert!(is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch(&format!("DROP INDEX i; {SCHEMA}"))
+                .unwrap();
+            assert!(!is_large(&db, &table).unwrap());
+        }
     }
 }

@@ -7,13 +7,15 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use crate::notifications::{
     cell::{Cell, Layout},
     params::NotificationsParams,
-    source::{Result, SourceError},
+    source::{
+        Result, SourceError,
+        table::{Payload, list, quoted, rows_of, source_name},
+    },
 };
 
 /// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
 /// without it, too: a version that did not know of it may have made the tables.
-const SIDE_TABLES: &str = "
-BEGIN IMMEDIATE;
+pub(crate) const SIDE_TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     source     TEXT NOT NULL,
     item       NOT NULL,
@@ -42,7 +44,6 @@ CREATE TABLE IF NOT EXISTS watchkeeper_delivery_source (
     layout  TEXT NOT NULL,
     doubted INTEGER NOT NULL
 ) WITHOUT ROWID;
-COMMIT;
 ";
 
 /// What is asked for; names as configured.
@@ -53,8 +54,11 @@ pub(super) struct Wanted {
     id: String,
     sent_at: String,
     payload: Option<String>,
-    /// Columns for the sink.
-    for_sink: Vec<String>,
+    filter: Option<String>,
+    send_after: Option<String>,
+    create: bool,
+    /// Columns for the sink, each with the key that names it.
+    for_sink: Vec<(&'static str, String)>,
     /// Those of them that are not sent.
     hidden: Vec<String>,
     /// Whether the sink writes what is sent.
@@ -70,8 +74,11 @@ pub(super) struct Table {
     pub(super) source: String,
     pub(super) name: String,
     pub(super) sql_name: String,
+    /// The rows that are ours, as `n`.
+    pub(super) sql_rows: String,
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
+    pub(super) filter: Option<String>,
     /// What is sent of a row.
     pub(super) payload: Payload,
     /// Columns for the sink: as it names them, and as they are called.
@@ -82,14 +89,10 @@ pub(super) struct Table {
     pub(super) batch_size: u32,
     /// `sent_at` holds integers: Unix seconds.
     pub(super) sent_at_is_integer: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Payload {
-    /// One column with JSON or text.
-    Column(String),
-    /// These columns, as fields.
-    Fields(Vec<String>),
+    /// The database, for those who read of it.
+    database: String,
+    /// The side tables are ours to make.
+    create: bool,
 }
 
 impl Table {
@@ -118,12 +121,11 @@ impl Wanted {
             id: params.columns.id.clone(),
             sent_at: params.columns.sent_at.clone(),
             payload: params.columns.payload.clone(),
+            filter: params.filter().map(str::to_owned),
+            send_after: params.columns.send_after.clone(),
+            create: params.side_tables.create,
             for_sink: params.columns_read(),
-            hidden: [&params.columns.url, &params.columns.secret]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect(),
+            hidden: params.columns_hidden(),
             has_text: params.has_text(),
             batch_size: params.batch_size.max(1),
             buckets: params.buckets.max(1),
@@ -144,15 +146,28 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// Makes the side tables where they are missing.
-pub(super) fn make_side_tables(db: &Connection) -> Result<()> {
+/// Makes the side tables where they are missing and ours to make.
+pub(super) fn make_side_tables(db: &Connection, table: &Table) -> Result<()> {
     let indexed = db
         .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'watchkeeper_delivery_state'")?
         .exists([])?;
-    if !indexed || !is_served(db)? {
-        db.execute_batch(SIDE_TABLES)?;
+    may_be_made(db, table)?;
+    let served = is_served(db)?;
+    if table.create && !(indexed && served) {
+        db.execute_batch(&format!("BEGIN IMMEDIATE;\n{SIDE_TABLES}COMMIT;"))?;
     }
     Ok(())
+}
+
+/// Refuses where the side tables are missing and not ours to make.
+pub(super) fn may_be_made(db: &Connection, table: &Table) -> Result<()> {
+    if table.create || is_served(db)? {
+        return Ok(());
+    }
+    Err(SourceError::NoSideTables {
+        place: table.database.clone(),
+        why: ", and `side_tables.create` is false".to_owned(),
+    })
 }
 
 /// Whether the side tables are there.
@@ -166,12 +181,23 @@ pub(super) fn is_served(db: &Connection) -> Result<bool> {
     Ok(there == 3)
 }
 
+/// Whether a row is due. What is no time at all counts as due, so that it is found: it is dead then.
+fn is_due(column: &str) -> String {
+    format!(
+        "({column} IS NULL OR CASE typeof({column}) WHEN 'integer' THEN {column} <= unixepoch()
+          ELSE coalesce(julianday({column}), 0) <= julianday('now') END)"
+    )
+}
+
 /// Finds the table and its columns, or says what is there instead.
 pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
     let name = find_table(db, wanted)?;
     let columns = columns(db, &name)?;
-    let find = |column: &str| find_column(&columns, &name, column);
-    let (id, sent_at) = (find(&wanted.id)?, find(&wanted.sent_at)?);
+    let find = |key, column: &str| find_column(&columns, &name, key, column);
+    let (id, sent_at) = (
+        find("columns.id", &wanted.id)?,
+        find("columns.sent_at", &wanted.sent_at)?,
+    );
     if !is_unique(db, &name, id, &columns)? {
         return Err(SourceError::Unfit {
             why: format!(
@@ -192,13 +218,17 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             table: name,
         });
     }
+    let due = match &wanted.send_after {
+        Some(column) => Some(is_due(&quoted(&find("columns.send_after", column)?.name))),
+        None => None,
+    };
     let mut for_sink = Vec::new();
-    for column in &wanted.for_sink {
-        for_sink.push((column.clone(), find(column)?.name.clone()));
+    for (key, column) in &wanted.for_sink {
+        for_sink.push((column.clone(), find(key, column)?.name.clone()));
     }
     let payload = match &wanted.payload {
         _ if wanted.has_text => Payload::Fields(Vec::new()),
-        Some(column) => Payload::Column(find(column)?.name.clone()),
+        Some(column) => Payload::Column(find("columns.payload", column)?.name.clone()),
         None => {
             let hidden = |name: &str| wanted.hidden.iter().any(|h| h.eq_ignore_ascii_case(name));
             let others = columns
@@ -207,14 +237,21 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             Payload::Fields(others.map(|c| c.name.clone()).collect())
         }
     };
+    let filter = wanted.filter.as_deref();
     Ok(Table {
         // Two jobs that mark different columns of one table are two deliveries with keys of their own.
-        source: if sent_at.name.eq_ignore_ascii_case("sent_at") {
-            name.clone()
-        } else {
-            format!("{name}.{}", sent_at.name)
-        },
+        source: source_name(
+            match sent_at.name.eq_ignore_ascii_case("sent_at") {
+                true => name.clone(),
+                false => format!("{name}.{}", sent_at.name),
+            },
+            filter,
+        ),
         sql_name: quoted(&name),
+        sql_rows: rows_of(&quoted(&name), filter, due.as_deref()),
+        filter: wanted.filter.clone(),
+        database: wanted.path.display().to_string(),
+        create: wanted.create,
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         payload,
@@ -253,7 +290,7 @@ fn find_table(db: &Connection, wanted: &Wanted) -> Result<String> {
             )?;
             let names = names.query_map([], |row| row.get(0))?;
             Err(SourceError::NoTable {
-                path: wanted.path.clone(),
+                database: wanted.path.display().to_string(),
                 table: wanted.table.clone(),
                 found: list(&names.collect::<Result<Vec<String>, _>>()?),
             })
@@ -273,9 +310,15 @@ fn columns(db: &Connection, table: &str) -> Result<Vec<Column>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn find_column<'c>(columns: &'c [Column], table: &str, name: &str) -> Result<&'c Column> {
+fn find_column<'c>(
+    columns: &'c [Column],
+    table: &str,
+    key: &'static str,
+    name: &str,
+) -> Result<&'c Column> {
     let found = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));
     found.ok_or_else(|| SourceError::NoColumn {
+        key,
         table: table.to_owned(),
         column: name.to_owned(),
         found: list(&columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>()),
@@ -308,19 +351,6 @@ fn keeps_types(column: &Column) -> bool {
     let has = |word: &&str| column.declared.contains(*word);
     let is_blob = column.declared.is_empty() || column.declared.contains("BLOB");
     column.declared == "ANY" || is_blob && !["INT", "CHAR", "CLOB", "TEXT"].iter().any(has)
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
-}
-
-/// A name as an SQL identifier, whatever it contains.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 #[cfg(test)]
@@ -397,10 +427,5 @@ mod tests {
         );
         assert!(table.sent_at_is_integer);
         assert!(matches!(table.payload, Payload::Fields(f) if f == ["body"]));
-    }
-
-    #[test]
-    fn quotes_in_names_are_doubled() {
-        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
     }
 }

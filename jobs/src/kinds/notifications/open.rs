@@ -1,0 +1,129 @@
+//! From parameters to a table: the one way in which the job and the commands open a source.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use watchkeeper::config::Findings;
+
+#[cfg(feature = "postgres")]
+use super::source::postgres::{PgOperator, PgSource};
+use super::{
+    operator::Operator,
+    params::{Database, NotificationsParams},
+    source::{
+        Result, Source, SourceError,
+        sqlite::{SIDE_TABLES, SqliteOperator, SqliteSource},
+    },
+};
+
+/// The table that `params` names. Opened at the first call.
+#[must_use]
+pub(crate) fn source(database: Database, params: &NotificationsParams) -> Arc<dyn Source> {
+    match database {
+        Database::Sqlite(path) => Arc::new(SqliteSource::new(path, params)),
+        #[cfg(feature = "postgres")]
+        Database::Postgres(address) => Arc::new(PgSource::new(address, params)),
+    }
+}
+
+/// The same for a person: to look, with a connection that cannot write, or to change something. Writes nothing yet.
+///
+/// # Errors
+/// When there is no such database or table.
+pub(crate) async fn operator(
+    database: &Database,
+    params: &NotificationsParams,
+    to_change: bool,
+) -> Result<Box<dyn Operator>> {
+    Ok(match database {
+        Database::Sqlite(path) => Box::new(match to_change {
+            true => SqliteOperator::change(path, params)?,
+            false => SqliteOperator::look(path, params)?,
+        }),
+        #[cfg(feature = "postgres")]
+        Database::Postgres(address) => {
+            Box::new(PgOperator::open(address.clone(), params, to_change).await?)
+        }
+    })
+}
+
+/// The same for tests, which have no database at hand.
+///
+/// # Errors
+/// As there.
+pub async fn operator_of(
+    params: &NotificationsParams,
+    to_change: bool,
+) -> Result<Box<dyn Operator>, SourceError> {
+    let database = params.database();
+    let database = database.map_err(|(_, why)| SourceError::Unreadable(why))?;
+    operator(&database, params, to_change).await
+}
+
+/// The SQL that makes the side tables of the table that `params` names, and the index that the search for work goes by.
+///
+/// # Errors
+/// When there is no such database or table.
+pub(crate) async fn schema(database: &Database, params: &NotificationsParams) -> Result<String> {
+    match database {
+        Database::Sqlite(path) => {
+            let table = SqliteOperator::look(path, params)?;
+            Ok(format!("{SIDE_TABLES}{}\n", table.index()))
+        }
+        #[cfg(feature = "postgres")]
+        Database::Postgres(address) => {
+            let table = PgOperator::open(address.clone(), params, false).await?;
+            Ok(table.schema(params))
+        }
+    }
+}
+
+/// What is found where the parameters lead to, for `watchkeeper check`. A file that is not there may come later; all else that
+/// keeps the job from its work is an error.
+pub(crate) fn look(params: &Value) -> Findings {
+    let mut found = Findings::default();
+    let Ok(params) = NotificationsParams::deserialize(params) else {
+        return found;
+    };
+    let Ok(database) = params.database() else {
+        return found;
+    };
+    if matches!(&database, Database::Sqlite(path) if !path.is_file()) {
+        return found;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else { return found };
+    let looking = async { operator(&database, &params, false).await?.look().await };
+    match runtime.block_on(looking) {
+        Ok(None) => {}
+        Ok(Some(index)) => found.error(
+            &["table"],
+            "is large, and the search for unsent rows has no index: it would read rows that were sent",
+            index,
+        ),
+        Err(error) => {
+            let source = match params.source_file {
+                Some(_) => "source_file",
+                None => "source",
+            };
+            let (key, remedy) = match &error {
+                SourceError::NoTable { .. } | SourceError::Unfit { .. } => ("table", ""),
+                SourceError::NoColumn { key, .. } => (*key, ""),
+                SourceError::NoSideTables { .. } => ("side_tables", ""),
+                SourceError::Server { again: false, .. } if params.filter.is_some() => {
+                    ("where", "")
+                }
+                SourceError::Server { again: true, .. } => (
+                    source,
+                    "check where it can be reached, or with `--offline`",
+                ),
+                _ => (source, ""),
+            };
+            found.error(&[key, source], error.to_string(), remedy);
+        }
+    }
+    found
+}

@@ -1,0 +1,600 @@
+//! A table in PostgreSQL, which others read and write at the same time.
+//!
+//! A few connections, none of which is held while rows are sent. A call is one short transaction; one that fails closes its
+//! connection, and the next call looks at the table afresh. A failed server, a standby where the primary was, a table that is
+//! missing: each is said, and tried again at the next look.
+//!
+//! # Invariants
+//! - G1 A holder whose claim was overtaken begins and marks nothing.      (a_stale_holder_marks_and_removes_nothing)
+//! - G2 No row of the user's table is locked but those that are being marked, and marking waits for nobody.
+//!   (a_row_that_another_program_holds_is_marked_later)
+//! - G3 The user's table gets no column, and nothing else is made in its schema but the side tables.
+//!   (columns_of_the_table_stay_as_they_are)
+//! - G4 Work is found without reading the rows that were sent.   (the_search_for_work_uses_the_partial_index)
+//!
+//! # Not promised
+//! A row that another program keeps locked for longer than about two seconds after it was sent is listed as in doubt, and sent
+//! again with its key.
+//!
+//! In reading order: `address`, `tls`, `session`, `error` (the way to a server), `table` (what was found), `side`, `rows`,
+//! `search` (SQL), `index` (whether an index is missing), `operator`.
+
+pub(crate) mod address;
+mod error;
+mod index;
+mod operator;
+mod rows;
+mod search;
+mod session;
+mod side;
+mod table;
+mod tls;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio_postgres::types::Type;
+use tracing::warn;
+use watchkeeper::{
+    clock::{Clock, Moment},
+    node::Token,
+};
+
+pub(crate) use self::operator::PgOperator;
+use self::{
+    address::PgAddress,
+    search::Search,
+    session::{COUNTING, STATEMENT, Session},
+    side::{Record, Settled},
+    table::{Table, Wanted},
+};
+use super::{
+    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work, table::too_large,
+};
+use crate::notifications::{
+    cell::{Cell, ItemId},
+    delivery::{Exception, Mark, Policy, State},
+    params::NotificationsParams,
+};
+
+/// The source.
+#[derive(Debug)]
+pub(crate) struct PgSource {
+    address: PgAddress,
+    wanted: Wanted,
+    clock: Clock,
+    /// Connections at a time.
+    room: Semaphore,
+    shared: Mutex<Shared>,
+    /// Rung when other sessions announce rows.
+    heard: Arc<Notify>,
+}
+
+/// What calls leave for each other.
+#[derive(Default)]
+struct Shared {
+    /// Connections that are not in use.
+    idle: Vec<Session>,
+    /// Found at the first call, and again after an error.
+    table: Option<Table>,
+    search: Search,
+    /// A row with work in each bucket, as the last look saw it.
+    seen: BTreeMap<i64, ItemId>,
+    told_of_layout: bool,
+    told_of_table: bool,
+    /// The connection on which announcements come, where they are wanted.
+    listening: Option<Session>,
+    /// When another may be made.
+    listen_again: Option<Moment>,
+}
+
+/// A connection in use, and the table.
+struct Open<'s> {
+    session: Session,
+    table: Table,
+    _room: SemaphorePermit<'s>,
+}
+
+/// Connections of one replica and job at most: transactions are short, and none is open while something is sent.
+const CONNECTIONS: usize = 4;
+/// Pause between attempts to listen to announcements.
+const LISTEN_AGAIN: Duration = Duration::from_secs(10);
+/// A call that takes longer is given up: its connection is broken.
+const CALL: Duration = Duration::from_secs(20);
+/// Pauses before rows that other programs hold are marked again; after the last of them they are in doubt.
+const AGAIN_MS: [u64; 5] = [50, 100, 200, 500, 1000];
+
+// === impl PgSource ===
+
+impl PgSource {
+    /// The table that `params` names, at this address. Connects at the first call.
+    #[must_use]
+    pub(crate) fn new(address: PgAddress, params: &NotificationsParams) -> Self {
+        Self {
+            address,
+            wanted: Wanted::new(params),
+            clock: Clock::system(),
+            room: Semaphore::new(CONNECTIONS),
+            shared: Mutex::default(),
+            heard: Arc::default(),
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self) -> Result<Open<'_>> {
+        let room = self.room.acquire().await;
+        let room = room.map_err(|_| SourceError::Unfinished)?;
+        let kept = {
+            let mut shared = self.shared();
+            shared.idle.retain(|session| !session.is_closed());
+            (shared.idle.pop(), shared.table.clone())
+        };
+        let (session, table) = match kept {
+            (Some(session), Some(table)) => (session, table),
+            (session, _) => {
+                let session = match session {
+                    Some(session) => session,
+                    None => Session::connect(&self.address, &self.clock).await?,
+                };
+                let table = self.look_at_table(&session).await?;
+                self.shared().table = Some(table.clone());
+                (session, table)
+            }
+        };
+        Ok(Open {
+            session,
+            table,
+            _room: room,
+        })
+    }
+
+    /// What is asked for, as it is found there. Makes the side tables.
+    async fn look_at_table(&self, session: &Session) -> Result<Table> {
+        let table = table::inspect(session, &self.wanted).await?;
+        side::make(session, &table).await?;
+        let told = std::mem::replace(&mut self.shared().told_of_table, true);
+        if !told {
+            if rows::any_without_id(session, &table).await? {
+                warn!(table = table.name, "rows whose id is null are not sent");
+            }
+            if let Some(missing) = index::missing(session, &table).await? {
+                warn!(
+                    table = table.name,
+                    "the search for unsent rows has no index, and reads rows that were sent: {missing}"
+                );
+            }
+        }
+        Ok(table)
+    }
+
+    /// Awaits a call, and puts its connection back when it did its work. After an error all is looked at afresh.
+    async fn end<T>(
+        &self,
+        open: &Open<'_>,
+        limit: Duration,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let done = match self.clock.timeout(limit, call).await {
+            Ok(done) => done,
+            Err(_) => Err(SourceError::Server {
+                server: open.session.server.clone(),
+                why: "no answer in time".to_owned(),
+                again: true,
+            }),
+        };
+        if done.is_err() {
+            let mut shared = self.shared();
+            shared.table = None;
+            shared.idle.clear();
+        }
+        done
+    }
+
+    fn keep(&self, open: Open<'_>) {
+        self.shared().idle.push(open.session);
+    }
+
+    /// Listens to what other sessions announce, where that is wanted. Without it, rows are found at the next look.
+    async fn listen(&self) {
+        let Some(channel) = &self.wanted.listen else {
+            return;
+        };
+        {
+            let mut shared = self.shared();
+            let listens = shared.listening.as_ref().is_some_and(|s| !s.is_closed());
+            let now = self.clock.now();
+            if listens || shared.listen_again.is_some_and(|at| now < at) {
+                return;
+            }
+            shared.listen_again = Some(now + LISTEN_AGAIN);
+        }
+        let made = Session::listen(&self.address, &self.clock, channel, &self.heard).await;
+        let why = match made {
+            Ok(Some(session)) => {
+                self.shared().listening = Some(session);
+                // What was announced until now was heard by no session of ours.
+                self.heard.notify_one();
+                return;
+            }
+            Ok(None) => "the address leads to a pooler that gives each transaction another session"
+                .to_owned(),
+            Err(error) => error.to_string(),
+        };
+        warn!(
+            channel,
+            why, "announcements of rows are not heard; they are found at the next look"
+        );
+    }
+}
+
+#[async_trait]
+impl Source for PgSource {
+    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>> {
+        let open = self.open().await?;
+        let mut search = self.shared().search.clone();
+        let looking = open.pending(&mut search, now_ms, limit);
+        let found = self.end(&open, CALL, looking).await?;
+        let mut told = false;
+        {
+            let mut shared = self.shared();
+            shared.search = search;
+            shared.seen = found.cells.iter().cloned().collect();
+            if found.settled.layout != open.table.layout {
+                told = std::mem::replace(&mut shared.told_of_layout, true);
+            }
+        }
+        if found.settled.layout != open.table.layout && !told {
+            warn!(
+                table = open.table.name,
+                in_force = %found.settled.layout,
+                configured = %open.table.layout,
+                "another cell size is in force until no batch of it is open"
+            );
+        }
+        let cells = found.cells.iter();
+        let mut batches: Vec<String> = cells
+            .map(|(number, _)| open.table.batch(found.settled.layout, *number))
+            .collect();
+        // Intents come last: those of live holders are claimed anyway, those left behind mostly have rows.
+        for batch in found.intents {
+            if batches.len() < limit && !batches.contains(&batch) {
+                batches.push(batch);
+            }
+        }
+        self.keep(open);
+        self.listen().await;
+        Ok(batches)
+    }
+
+    async fn woken(&self) {
+        self.heard.notified().await;
+    }
+
+    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
+        let open = self.open().await?;
+        let cell = Cell::parse(batch).filter(|cell| cell.source == open.table.source);
+        let Some(cell) = cell else {
+            self.keep(open);
+            return Err(SourceError::NoBatch(batch.to_owned()));
+        };
+        let from = self.shared().seen.get(&cell.number).cloned();
+        let holder = Holder {
+            batch,
+            token,
+            now_ms,
+        };
+        let beginning = open.begin(&cell, from.as_ref(), holder, policy);
+        let begun = self.end(&open, CALL, beginning).await?;
+        self.keep(open);
+        Ok(begun)
+    }
+
+    async fn finish(
+        &self,
+        batch: &str,
+        token: Token,
+        marks: Vec<(ItemId, Mark)>,
+        now_ms: i64,
+    ) -> Result<Finish> {
+        let mut marks = marks;
+        let mut pauses = AGAIN_MS.iter();
+        loop {
+            let open = self.open().await?;
+            let pause = pauses.next();
+            let holder = Holder {
+                batch,
+                token,
+                now_ms,
+            };
+            let ending = open.finish(holder, &marks, pause.is_none());
+            let ended = self.end(&open, CALL, ending).await?;
+            self.keep(open);
+            let left = match ended {
+                Ended::Finished(finish) => return Ok(finish),
+                Ended::Left(left) => left,
+            };
+            marks = left.into_iter().map(|id| (id, Mark::Sent)).collect();
+            let pause = Duration::from_millis(pause.copied().unwrap_or_default());
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    async fn exceptions(&self) -> Result<Exceptions> {
+        let open = self.open().await?;
+        let exceptions = self.end(&open, CALL, open.exceptions()).await?;
+        self.keep(open);
+        Ok(exceptions)
+    }
+
+    async fn backlog(&self) -> Result<u64> {
+        let open = self.open().await?;
+        let counting = async {
+            open.session.begin_to_read(COUNTING).await?;
+            let backlog = rows::backlog(&open.session, &open.table).await?;
+            open.session.commit().await?;
+            Ok(backlog)
+        };
+        let backlog = self.end(&open, COUNTING * 2, counting).await?;
+        self.keep(open);
+        Ok(backlog)
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        let open = self.open().await?;
+        let counting = async {
+            open.session.begin_to_read(COUNTING).await?;
+            let counts = side::counts(&open.session, &open.table).await?;
+            open.session.commit().await?;
+            Ok(counts)
+        };
+        let counts = self.end(&open, COUNTING * 2, counting).await?;
+        self.keep(open);
+        Ok(counts)
+    }
+}
+
+// === one call, within its transaction ===
+
+/// Who begins or ends which batch, and when.
+#[derive(Clone, Copy)]
+struct Holder<'h> {
+    batch: &'h str,
+    token: Token,
+    now_ms: i64,
+}
+
+/// What a look found.
+struct Found {
+    settled: Settled,
+    cells: Vec<(i64, ItemId)>,
+    intents: Vec<String>,
+}
+
+/// How an attempt to end a batch came out.
+enum Ended {
+    Finished(Finish),
+    /// These rows are held by other programs; all else is written, and the intent names these alone.
+    Left(Vec<ItemId>),
+}
+
+impl Open<'_> {
+    async fn pending(&self, search: &mut Search, now_ms: i64, limit: usize) -> Result<Found> {
+        let (session, table) = (&self.session, &self.table);
+        session.begin_to_read(STATEMENT).await?;
+        let mut settled = side::settled(session, table).await?;
+        if settled.as_ref().is_none_or(|s| s.layout != table.layout) {
+            session.roll_back().await?;
+            session.begin(STATEMENT, &table.sql_take_source()).await?;
+            settled = Some(side::put_in_force(session, table).await?);
+            session.commit().await?;
+            session.begin_to_read(STATEMENT).await?;
+        }
+        let settled = settled.ok_or(SourceError::Unfinished)?;
+        let cells = search
+            .look(session, table, settled.layout, now_ms, limit)
+            .await?;
+        let intents = side::open_intents(session, table, limit).await?;
+        session.commit().await?;
+        Ok(Found {
+            settled,
+            cells,
+            intents,
+        })
+    }
+
+    async fn begin(
+        &self,
+        cell: &Cell,
+        from: Option<&ItemId>,
+        holder: Holder<'_>,
+        policy: Policy,
+    ) -> Result<Begin> {
+        let (session, table) = (&self.session, &self.table);
+        let Holder {
+            batch,
+            token,
+            now_ms,
+        } = holder;
+        session
+            .begin(STATEMENT, &table.sql_take_batch(batch))
+            .await?;
+        let Settled { layout, database } = side::settle(session, table).await?;
+        if layout != cell.layout {
+            session.roll_back().await?;
+            return Ok(Begin::OtherCells(layout.to_string()));
+        }
+        let mut work = Work::default();
+        if let Some((last, items)) = side::intent(session, table, batch).await? {
+            if last > token {
+                session.roll_back().await?;
+                return Ok(Begin::Lost(last));
+            }
+            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
+            let standings = rows::standings(session, table, &items).await?;
+            let doubts: Vec<(&ItemId, Exception)> = standings
+                .iter()
+                .filter_map(|(id, row)| {
+                    let doubt = policy.left_behind(row.unsent, row.prior.as_ref(), last)?;
+                    Some((id, doubt))
+                })
+                .collect();
+            for (_, doubt) in &doubts {
+                match doubt.state {
+                    State::Parked => work.parked += 1,
+                    _ => work.in_doubt += 1,
+                }
+            }
+            self.record(
+                Holder {
+                    token: last,
+                    ..holder
+                },
+                &doubts,
+            )
+            .await?;
+            side::count_doubts(session, table, work.in_doubt + work.parked).await?;
+        }
+        // After the doubts were recorded: parked items must not be read as work.
+        let (items, large) = rows::due(session, table, cell, from, &database, now_ms).await?;
+        let dead = |(id, bytes): &(ItemId, u64)| (id.clone(), Exception::dead(too_large(*bytes)));
+        let large: Vec<(ItemId, Exception)> = large.iter().map(dead).collect();
+        let dead: Vec<(&ItemId, Exception)> = large.iter().map(|(id, e)| (id, e.clone())).collect();
+        self.record(holder, &dead).await?;
+        work.dead = dead.len() as u64;
+        work.items = items;
+        if work.items.is_empty() {
+            side::remove_intent(session, table, batch).await?;
+        } else {
+            let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
+            side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+        }
+        session.commit().await?;
+        Ok(Begin::Send(work))
+    }
+
+    /// `last`: what other programs still hold is in doubt now.
+    async fn finish(
+        &self,
+        holder: Holder<'_>,
+        marks: &[(ItemId, Mark)],
+        last: bool,
+    ) -> Result<Ended> {
+        let (session, table) = (&self.session, &self.table);
+        let Holder {
+            batch,
+            token,
+            now_ms,
+        } = holder;
+        session
+            .begin(STATEMENT, &table.sql_take_batch(batch))
+            .await?;
+        let present = side::intent(session, table, batch).await?;
+        let present = present.map(|(holder, _)| holder);
+        if present != Some(token) {
+            session.roll_back().await?;
+            return Ok(Ended::Finished(Finish::Lost(present)));
+        }
+        let of = |mark: &(ItemId, Mark)| (mark.1 == Mark::Sent).then(|| mark.0.clone());
+        let mut sent: Vec<ItemId> = marks.iter().filter_map(of).collect();
+        let left = rows::mark_sent(session, table, &sent, now_ms).await?;
+        sent.retain(|id| !left.contains(id));
+        side::forget(session, table, &sent).await?;
+        let mut exceptions: Vec<(&ItemId, Exception)> = marks
+            .iter()
+            .filter_map(|(id, mark)| match mark {
+                Mark::Sent => None,
+                Mark::Except(exception) => Some((id, exception.clone())),
+            })
+            .collect();
+        if last {
+            exceptions.extend(left.iter().map(|id| (id, held_by_another(now_ms))));
+        }
+        self.record(holder, &exceptions).await?;
+        let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
+        side::count_doubts(session, table, doubts as u64).await?;
+        if left.is_empty() || last {
+            side::remove_intent(session, table, batch).await?;
+            session.commit().await?;
+            let in_doubt = left.len() as u64;
+            return Ok(Ended::Finished(Finish::Written { in_doubt }));
+        }
+        // Nothing is locked while others are waited for, and what was marked stays so.
+        let ids: Vec<&ItemId> = left.iter().collect();
+        side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+        session.commit().await?;
+        Ok(Ended::Left(left))
+    }
+
+    async fn record(&self, holder: Holder<'_>, exceptions: &[(&ItemId, Exception)]) -> Result<()> {
+        let records = exceptions.iter().map(|(id, exception)| Record {
+            id,
+            exception,
+            token: holder.token,
+            batch: holder.batch,
+        });
+        let records: Vec<Record<'_>> = records.collect();
+        side::record(&self.session, &self.table, &records, holder.now_ms).await
+    }
+
+    async fn exceptions(&self) -> Result<Exceptions> {
+        let (session, table) = (&self.session, &self.table);
+        session.begin_to_read(STATEMENT).await?;
+        let listed = format!(
+            "FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL WHERE d.source = $1",
+            table.delivery,
+            table.sql_rows,
+            table.sql_id,
+            table.sql_id_of_item(),
+            table.sql_sent_at
+        );
+        let source = [(&table.source as _, Type::TEXT)];
+        let counts = format!("SELECT d.state, count(*) {listed} GROUP BY 1");
+        let items = format!(
+            "SELECT {}, d.state, d.attempts, d.not_before, d.reason {listed}
+             ORDER BY d.number, d.item COLLATE \"C\" LIMIT 10000",
+            table.sql_read_id()
+        );
+        let mut all = Exceptions {
+            counts: side::counted(&session.query(&counts, &source).await?)?,
+            ..Exceptions::default()
+        };
+        for row in &session.query(&items, &source).await? {
+            let id = table.id.get(row, 0)?;
+            if let Some(exception) = side::exception(row, 1)? {
+                all.items.push(Listed { id, exception });
+            }
+        }
+        all.doubted_ever = side::doubted_ever(session, table).await?.unwrap_or(0);
+        session.commit().await?;
+        Ok(all)
+    }
+}
+
+/// What was sent and could not be marked. It may go again at once: by then the other program may be done.
+fn held_by_another(now_ms: i64) -> Exception {
+    Exception {
+        state: State::InDoubt,
+        attempts: 0,
+        not_before_ms: now_ms,
+        reason: "it was accepted, and its row could not be marked: another program holds it"
+            .to_owned(),
+        doubted: true,
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("idle", &self.idle.len())
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,328 @@
+//! An address of PostgreSQL servers: `postgres://USER:PASSWORD@HOST:PORT,HOST/DATABASE?sslmode=verify-full`.
+//!
+//! # Invariants
+//! - P1 Nothing secret of an address is shown, not even of one that cannot be read.   (no_secret_of_an_address_is_shown)
+//! - P2 A server that is reached over a network with TLS is always verified, against the name in the address. Who trusts a
+//!   CA of their own names its file.                                     (every_mode_with_tls_is_verified)
+
+use std::{
+    fmt, fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use percent_encoding::percent_decode_str;
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
+use watchkeeper::DurationExt;
+
+/// Where the database is, and how it is reached.
+#[derive(Clone)]
+pub(crate) struct PgAddress {
+    config: Config,
+    /// None when the address does not say.
+    ssl_mode: Option<SslMode>,
+    pub(super) tls: TlsFiles,
+    password_file: Option<PathBuf>,
+}
+
+/// Files that the address names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TlsFiles {
+    /// The CAs that sign servers; those of the system otherwise.
+    pub(super) root: Option<PathBuf>,
+    /// The client's certificate.
+    pub(super) cert: Option<PathBuf>,
+    /// Its private key.
+    pub(super) key: Option<PathBuf>,
+}
+
+/// One of the servers.
+pub(super) struct Server {
+    /// Without anything secret.
+    pub(super) name: String,
+    pub(super) config: Config,
+    pub(super) tls: bool,
+}
+
+/// How an address is written.
+const FORM: &str = "postgres://USER@HOST:PORT/DATABASE";
+/// A connection that takes longer is given up.
+const CONNECT: Duration = Duration::from_secs(5);
+/// What was sent and not taken for so long breaks the connection.
+const UNTAKEN: Duration = Duration::from_secs(10);
+
+// === impl PgAddress ===
+
+impl PgAddress {
+    /// Reads an address. An error is a sentence that repeats nothing of it but names of options.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut rest = Vec::new();
+        let mut tls = TlsFiles::default();
+        let mut ssl_mode = None;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+            let path = || Some(PathBuf::from(&value));
+            match key {
+                "sslmode" => ssl_mode = Some(mode(&value)?),
+                "sslrootcert" if value == "system" => tls.root = None,
+                "sslrootcert" => tls.root = path(),
+                "sslcert" => tls.cert = path(),
+                "sslkey" => tls.key = path(),
+                _ => rest.push(pair),
+            }
+        }
+        if tls.cert.is_some() != tls.key.is_some() {
+            return Err("needs `sslcert` and `sslkey` together".to_owned());
+        }
+        let joined = match rest.is_empty() {
+            true => base.to_owned(),
+            false => format!("{base}?{}", rest.join("&")),
+        };
+        let Ok(config) = Config::from_str(&joined) else {
+            // What is wrong with it could be a part of the password.
+            return Err(format!(
+                "is not a valid address of PostgreSQL; write {FORM}, with %XX for special characters of a password"
+            ));
+        };
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let ports = config.get_ports().len();
+        if hosts == 0 {
+            return Err(format!("names no host; write {FORM}"));
+        }
+        if ports > 1 && ports != hosts {
+            return Err("has other numbers of hosts and ports".to_owned());
+        }
+        if config.get_user().is_none_or(str::is_empty) {
+            return Err(format!("names no user; write {FORM}"));
+        }
+        Ok(Self {
+            config,
+            ssl_mode,
+            tls,
+            password_file: None,
+        })
+    }
+
+    /// The same with the password in a file.
+    pub(crate) fn with_password_file(mut self, path: PathBuf) -> Result<Self, String> {
+        if self.config.get_password().is_some() {
+            return Err("is given beside a password in the address: keep one".to_owned());
+        }
+        self.password_file = Some(path);
+        Ok(self)
+    }
+
+    /// The servers, in the order in which they are tried. Reads the password's file, so that a new password holds from the
+    /// next connection on.
+    pub(super) fn servers(&self) -> Result<Vec<Server>, String> {
+        let password = match &self.password_file {
+            None => self.config.get_password().map(<[u8]>::to_vec),
+            Some(path) => Some(password_in(path)?),
+        };
+        let hosts = self
+            .config
+            .get_hosts()
+            .len()
+            .max(self.config.get_hostaddrs().len());
+        Ok((0..hosts)
+            .map(|i| self.server(i, password.as_deref()))
+            .collect())
+    }
+
+    fn server(&self, i: usize, password: Option<&[u8]>) -> Server {
+        let from = &self.config;
+        let mut config = Config::new();
+        config.user(from.get_user().unwrap_or_default());
+        if let Some(password) = password {
+            config.password(password);
+        }
+        if let Some(name) = from.get_dbname() {
+            config.dbname(name);
+        }
+        if let Some(options) = from.get_options() {
+            config.options(options);
+        }
+        let host = from.get_hosts().get(i);
+        match host {
+            Some(Host::Tcp(name)) => _ = config.host(name.clone()),
+            Some(Host::Unix(path)) => _ = config.host_path(path),
+            None => {}
+        }
+        let address = from.get_hostaddrs().get(i).copied();
+        if let Some(address) = address {
+            config.hostaddr(address);
+        }
+        let ports = from.get_ports();
+        let port = ports.get(i).or(ports.first()).copied().unwrap_or(5432);
+        config.port(port);
+        let is_here = match (host, address) {
+            (Some(Host::Unix(_)), _) => true,
+            (_, Some(address)) => address.is_loopback(),
+            (Some(Host::Tcp(name)), None) => {
+                name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+            }
+            (None, None) => false,
+        };
+        // Nothing of what stays on this machine goes over a wire.
+        let by_default = match is_here {
+            true => SslMode::Disable,
+            false => SslMode::Prefer,
+        };
+        let ssl_mode = match host {
+            Some(Host::Unix(_)) => SslMode::Disable,
+            _ => self.ssl_mode.unwrap_or(by_default),
+        };
+        config.ssl_mode(ssl_mode);
+        config.connect_timeout(from.get_connect_timeout().copied().unwrap_or(CONNECT));
+        config.tcp_user_timeout(from.get_tcp_user_timeout().copied().unwrap_or(UNTAKEN));
+        config.keepalives(from.get_keepalives());
+        config.keepalives_idle(from.get_keepalives_idle().min(30.secs()));
+        config.channel_binding(from.get_channel_binding());
+        Server {
+            name: format!("postgres://{}/{}", place(host, address, port), self.name()),
+            tls: ssl_mode != SslMode::Disable,
+            config,
+        }
+    }
+
+    /// The name of the database.
+    fn name(&self) -> &str {
+        let name = self.config.get_dbname().or(self.config.get_user());
+        name.unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PgAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.config;
+        let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+        let places = (0..hosts.len().max(addresses.len())).map(|i| {
+            let ports = config.get_ports();
+            let port = ports.get(i).or(ports.first()).copied().unwrap_or(5432);
+            place(hosts.get(i), addresses.get(i).copied(), port)
+        });
+        let places: Vec<String> = places.collect();
+        write!(f, "postgres://{}/{}", places.join(","), self.name())
+    }
+}
+
+impl fmt::Debug for PgAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn place(host: Option<&Host>, address: Option<IpAddr>, port: u16) -> String {
+    let name = match (host, address) {
+        (Some(Host::Tcp(name)), _) => name.clone(),
+        (Some(Host::Unix(path)), _) => path.display().to_string(),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => String::new(),
+    };
+    match port {
+        5432 => name,
+        port => format!("{name}:{port}"),
+    }
+}
+
+/// There is no mode that encrypts and does not verify: it would be safe from nobody who can read along.
+fn mode(word: &str) -> Result<SslMode, String> {
+    match word {
+        "disable" => Ok(SslMode::Disable),
+        "allow" | "prefer" => Ok(SslMode::Prefer),
+        "require" | "verify-ca" | "verify-full" => Ok(SslMode::Require),
+        _ => {
+            Err("has an `sslmode` that is none of disable, prefer, require, verify-full".to_owned())
+        }
+    }
+}
+
+fn password_in(path: &Path) -> Result<Vec<u8>, String> {
+    let mut password = fs::read(path)
+        .map_err(|why| format!("the password in {} cannot be read: {why}", path.display()))?;
+    while password.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+        password.pop();
+    }
+    Ok(password)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(text: &str) -> Vec<Server> {
+        PgAddress::parse(text).unwrap().servers().unwrap()
+    }
+
+    #[test]
+    fn no_secret_of_an_address_is_shown() {
+        let secret = "postgres://me:hunter2@db.example:5433,other/app?application_name=s3cret";
+        let address = PgAddress::parse(secret).unwrap();
+        assert_eq!(address.to_string(), "postgres://db.example:5433,other/app");
+        for broken in [
+            "postgres://me:hunter2",
+            "postgres://me:hun?ter2=x@db/app",
+            "postgres://me:hunter2@db:port/app",
+            "postgres://me:hunter2@db/app?sslmode=hunter2",
+            "postgres://:hunter2@db/app",
+            "postgres://me:hunter2@db:1,b:2,c:3/app?hunter2=hunter2",
+            "postgres://me:hunter2@/app",
+        ] {
+            let why = PgAddress::parse(broken).unwrap_err();
+            assert!(!why.contains("hunter2") && !why.contains("ter2"), "{why}");
+        }
+        let text = format!("{address:?}");
+        assert!(!text.contains("hunter2") && !text.contains("s3cret"));
+    }
+
+    #[test]
+    fn every_mode_with_tls_is_verified() {
+        for (mode, tls) in [
+            ("disable", SslMode::Disable),
+            ("prefer", SslMode::Prefer),
+            ("require", SslMode::Require),
+            ("verify-full", SslMode::Require),
+        ] {
+            let server = &servers(&format!("postgres://me@db/app?sslmode={mode}"))[0];
+            assert_eq!(server.config.get_ssl_mode(), tls, "{mode}");
+            assert_eq!(server.tls, tls != SslMode::Disable);
+        }
+        // Without a word: what leaves the machine is encrypted where the server can do it.
+        for (host, tls) in [("db", true), ("127.0.0.1", false), ("localhost", false)] {
+            assert_eq!(servers(&format!("postgres://me@{host}/app"))[0].tls, tls);
+        }
+        let socket = servers("postgres://me@%2Frun%2Fpg/app?sslmode=require");
+        assert!(!socket[0].tls, "a socket is no wire");
+    }
+
+    #[test]
+    fn each_server_is_tried_by_itself() {
+        let both = servers("postgres://me:pw@a:1,b/app?hostaddr=10.0.0.1,10.0.0.2");
+        assert_eq!(both.len(), 2);
+        let names: Vec<_> = both.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["postgres://a:1/app", "postgres://b/app"]);
+        assert_eq!(both[1].config.get_hostaddrs().len(), 1);
+        assert_eq!(both[1].config.get_password(), Some(&b"pw"[..]));
+    }
+
+    #[test]
+    fn a_password_in_a_file_is_read_at_each_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("word");
+        let address = PgAddress::parse("postgres://me@db/app").unwrap();
+        let address = address.with_password_file(file.clone()).unwrap();
+        assert!(address.servers().is_err());
+        for word in ["old", "new"] {
+            fs::write(&file, format!("{word}\n")).unwrap();
+            let servers = address.servers().unwrap();
+            assert_eq!(servers[0].config.get_password(), Some(word.as_bytes()));
+        }
+    }
+}

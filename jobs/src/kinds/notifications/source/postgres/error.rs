@@ -1,0 +1,63 @@
+//! What a server's refusal means, in words that help.
+
+use std::error::Error as _;
+
+use tokio_postgres::{Error, error::SqlState};
+
+use crate::notifications::source::SourceError;
+
+/// What the server said, or why it could not be asked.
+pub(super) fn of(server: &str, error: &Error) -> SourceError {
+    let (why, again) = match error.as_db_error() {
+        None => (chain(error), true),
+        Some(said) => {
+            let (remedy, again) = meaning(said.code());
+            let message = said.message();
+            let why = match (remedy, said.hint()) {
+                ("", None) => message.to_owned(),
+                ("", Some(hint)) => format!("{message}; {hint}"),
+                (remedy, _) => format!("{message}; {remedy}"),
+            };
+            (why, again)
+        }
+    };
+    SourceError::Server {
+        server: server.to_owned(),
+        why,
+        again,
+    }
+}
+
+/// What helps, and whether another attempt may come out otherwise.
+fn meaning(code: &SqlState) -> (&'static str, bool) {
+    match *code {
+        SqlState::INSUFFICIENT_PRIVILEGE => ("grant it to the user of `source`", false),
+        SqlState::UNDEFINED_TABLE
+        | SqlState::UNDEFINED_COLUMN
+        | SqlState::UNDEFINED_FUNCTION
+        | SqlState::SYNTAX_ERROR => (
+            "see `table`, `columns` and `where` of the job's parameters",
+            false,
+        ),
+        SqlState::READ_ONLY_SQL_TRANSACTION => {
+            ("it is read-only; name the primary in `source`", true)
+        }
+        SqlState::QUERY_CANCELED => ("it took too long, see `watchkeeper check`", true),
+        SqlState::LOCK_NOT_AVAILABLE => ("another session holds what was needed", true),
+        _ => ("", true),
+    }
+}
+
+/// The error and its causes.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    if text.contains("invalid peer certificate") {
+        text += "; name the file of its CA as `sslrootcert` in the address, or write sslmode=disable where nobody can read along";
+    }
+    text
+}

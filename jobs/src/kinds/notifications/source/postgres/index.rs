@@ -1,0 +1,91 @@
+//! Whether the search for unsent rows goes by an index, as the server itself plans it.
+
+use tokio_postgres::types::Type;
+
+use super::{
+    session::{STATEMENT, Session},
+    table::{IdType, Table},
+};
+use crate::notifications::source::{Result, table::quoted};
+
+/// Rows from which it matters.
+const LARGE: f64 = 100_000.0;
+
+/// The statement that makes the index, where the table is large and the search would read rows that were sent. Fails where
+/// the filter is none, whatever the size.
+pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<String>> {
+    let is_quick = is_quick(session, table).await?;
+    let is_small = is_quick || rows(session, table).await? < LARGE;
+    Ok((!is_small).then(|| ddl(table)))
+}
+
+/// The index, for those who make it before there is anything to search.
+pub(super) fn ddl(table: &Table) -> String {
+    let filter = match &table.filter {
+        None => String::new(),
+        Some(filter) => format!(" AND (\n{filter}\n)"),
+    };
+    // Of a partitioned table an index cannot be made beside writers in one statement.
+    let concurrently = match table.partitioned {
+        true => "",
+        false => "CONCURRENTLY ",
+    };
+    format!(
+        "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {} IS NULL{filter};",
+        quoted(&format!("{}_unsent", short(&table.name))),
+        table.sql_name,
+        table.sql_id,
+        table.sql_sent_at
+    )
+}
+
+/// A name has 63 bytes at most.
+fn short(name: &str) -> &str {
+    let mut end = name.len().min(50);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// Rows of the table, as the server estimates them.
+async fn rows(session: &Session, table: &Table) -> Result<f64> {
+    let estimate: Option<Option<f64>> = session
+        .value(
+            "SELECT sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples::float8
+                    -- Never counted: so many rows of a hundred bytes.
+                    ELSE pg_catalog.pg_relation_size(c.oid) / 100.0 END)
+             FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid OR c.oid IN
+             (SELECT relid FROM pg_catalog.pg_partition_tree($1::oid::regclass) WHERE isleaf)",
+            &[(&table.oid, Type::OID)],
+        )
+        .await?;
+    Ok(estimate.flatten().unwrap_or(0.0))
+}
+
+/// Whether the plan goes along an index that holds unsent rows alone, or finds them by it.
+async fn is_quick(session: &Session, table: &Table) -> Result<bool> {
+    let behind = match table.id {
+        IdType::Int => "0",
+        IdType::Uuid => "'00000000-0000-0000-0000-000000000000'",
+        IdType::Text => "''",
+    };
+    session.begin_to_read(STATEMENT).await?;
+    let plan = session
+        .lines(&format!(
+            "EXPLAIN (COSTS OFF) SELECT n.{id} FROM {} WHERE n.{sent} IS NULL AND n.{id} >= {behind} ORDER BY n.{id} LIMIT 1",
+            table.sql_rows,
+            id = table.sql_id,
+            sent = table.sql_sent_at,
+        ))
+        .await?;
+    session.commit().await?;
+    let reads_sent_rows = |line: &String| {
+        let unquoted = line.replace('"', "");
+        let unsent = format!("{} IS NULL", table.sql_sent_at.replace('"', ""));
+        line.contains("Seq Scan")
+            || line.contains("Sort Key")
+            || line.contains("Filter:") && unquoted.contains(&unsent)
+    };
+    Ok(!plan.iter().any(reads_sent_rows))
+}

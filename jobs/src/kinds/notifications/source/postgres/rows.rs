@@ -1,0 +1,314 @@
+//! Reading and marking the user's rows. None of them is locked while it is read or sent, and marking waits for nobody: what
+//! another program holds at that moment is left for later.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tokio_postgres::{
+    Row,
+    types::{FromSql, Type},
+};
+
+use super::{
+    session::{Session, get},
+    side::{count, exception},
+    table::Table,
+};
+use crate::notifications::{
+    cell::{Cell, ItemId, Layout, idempotency_key},
+    delivery::Exception,
+    source::{
+        Item, Result,
+        table::{BATCH_BYTES, BODY_BYTES, body},
+    },
+};
+
+/// What is known of one row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing {
+    /// It is there and not marked.
+    pub(super) unsent: bool,
+    /// It is there.
+    pub(super) there: bool,
+    /// What the side table says of it.
+    pub(super) prior: Option<Exception>,
+}
+
+/// Text of a database of any encoding.
+struct Lossy(String);
+
+/// Unsent rows that are looked at in search of those of one bucket.
+const WINDOW: i64 = 50_000;
+
+impl<'a> FromSql<'a> for Lossy {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(String::from_utf8_lossy(raw).into_owned()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT
+    }
+}
+
+/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent, with their bytes.
+/// `from` is where rows of a bucket were seen; all rows are looked at without it.
+pub(super) async fn due(
+    session: &Session,
+    table: &Table,
+    cell: &Cell,
+    from: Option<&ItemId>,
+    database: &str,
+    now_ms: i64,
+) -> Result<(Vec<Item>, Vec<(ItemId, u64)>)> {
+    let (id, rows, sent_at) = (&table.sql_id, &table.sql_rows, &table.sql_sent_at);
+    let unsent = format!("n.{sent_at} IS NULL");
+    let (held, size) = (table.sql_held(), &table.sql_size);
+    let (first, last) = match cell.layout {
+        Layout::Range(size) => Layout::ids_of(size, cell.number),
+        Layout::Hash(_) | Layout::Opaque(_) => (cell.number, cell.number),
+    };
+    let here = match cell.layout {
+        Layout::Range(_) => format!(
+            "SELECT n.{id} AS id, {size} AS size FROM {rows}
+             WHERE {unsent} AND n.{id} BETWEEN $3 AND $4 AND NOT {held} ORDER BY n.{id} LIMIT $5"
+        ),
+        Layout::Hash(buckets) | Layout::Opaque(buckets) => {
+            let bucket = table.sql_bucket(buckets);
+            let written_as = table.id.written_as();
+            let window = match from {
+                None => String::new(),
+                Some(_) => format!(
+                    "AND n.{id} IN (SELECT n.{id} FROM {rows}
+                     WHERE {unsent} AND n.{id} >= $8::{written_as} ORDER BY n.{id} LIMIT {WINDOW})"
+                ),
+            };
+            format!(
+                "SELECT n.{id} AS id, {size} AS size FROM {rows}
+                 WHERE {unsent} AND {bucket} BETWEEN $3 AND $4 {window} AND NOT {held} LIMIT $5"
+            )
+        }
+    };
+    let values: String = table
+        .sql_values
+        .iter()
+        .map(|value| format!(", CASE WHEN f.size <= $7 THEN {value} END"))
+        .collect();
+    let sql = format!(
+        "WITH here AS MATERIALIZED ({here}),
+              f AS (SELECT id, size, sum(size) OVER (ORDER BY id) - size AS before FROM here)
+         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason{values}
+         FROM f JOIN {rows} ON n.{id} = f.id
+         LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = {item}
+         WHERE f.before <= $6 ORDER BY f.id",
+        read = table.sql_read_id(),
+        delivery = table.delivery,
+        item = table.sql_item(),
+    );
+    // All rows of a range, also where another size is in force than this replica is configured with.
+    let most = match cell.layout {
+        Layout::Range(size) => i64::from(size),
+        Layout::Hash(_) | Layout::Opaque(_) => i64::from(table.batch_size),
+    };
+    let (bytes, largest) = (whole(BATCH_BYTES), whole(BODY_BYTES));
+    let from = from.map(ToString::to_string);
+    let mut params: Vec<super::session::Param<'_>> = vec![
+        (&table.source, Type::TEXT),
+        (&now_ms, Type::INT8),
+        (&first, Type::INT8),
+        (&last, Type::INT8),
+        (&most, Type::INT8),
+        (&bytes, Type::INT8),
+        (&largest, Type::INT8),
+    ];
+    if let (Some(from), Layout::Hash(_) | Layout::Opaque(_)) = (&from, cell.layout) {
+        params.push((from, Type::TEXT));
+    }
+    let found = session.query(&sql, &params).await?;
+    let (mut items, mut too_large) = (Vec::with_capacity(found.len()), Vec::new());
+    for row in &found {
+        let id = table.id.get(row, 0)?;
+        let size = get::<i64>(row, 1)?.unsigned_abs();
+        if size > BODY_BYTES {
+            too_large.push((id, size));
+            continue;
+        }
+        let values = (0..table.sql_values.len()).map(|i| value(row, 6 + i));
+        let mut values = values.collect::<Result<Vec<_>>>()?;
+        let of_payload = values.len() - table.for_sink.len();
+        let for_sink = values.split_off(of_payload);
+        items.push(Item {
+            key: idempotency_key(database, &table.source, &id),
+            body: body(&table.payload, values, &table.name, &id),
+            columns: table.for_sink.iter().cloned().zip(for_sink).collect(),
+            prior: exception(row, 2)?,
+            id,
+        });
+    }
+    Ok((items, too_large))
+}
+
+/// JSON that no reader takes, as of numbers without end, is sent as the text that it is.
+fn value(row: &Row, at: usize) -> Result<Value> {
+    Ok(match get::<Option<Lossy>>(row, at)? {
+        None => Value::Null,
+        Some(Lossy(text)) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    })
+}
+
+/// What is known of these rows, by id.
+pub(super) async fn standings(
+    session: &Session,
+    table: &Table,
+    ids: &[ItemId],
+) -> Result<BTreeMap<ItemId, Standing>> {
+    let written_as = match table.id {
+        super::table::IdType::Uuid => "uuid",
+        id => id.read_as(),
+    };
+    let found = session
+        .query(
+            &format!(
+                "SELECT i.id, n.{id} IS NOT NULL, n.{id} IS NOT NULL AND n.{sent} IS NULL,
+                        d.state, d.attempts, d.not_before, d.reason
+                 FROM unnest($2) AS i(id) LEFT JOIN {rows} ON n.{id} = i.id::{written_as}
+                 LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = i.id::text",
+                id = table.sql_id,
+                sent = table.sql_sent_at,
+                rows = table.sql_rows,
+                delivery = table.delivery,
+            ),
+            &[
+                (&table.source, Type::TEXT),
+                (&*table.id.many(ids), table.id.array()),
+            ],
+        )
+        .await?;
+    let mut all: BTreeMap<_, _> = ids
+        .iter()
+        .map(|id| (id.clone(), Standing::default()))
+        .collect();
+    for row in &found {
+        let standing = Standing {
+            there: get(row, 1)?,
+            unsent: get(row, 2)?,
+            prior: exception(row, 3)?,
+        };
+        all.insert(table.id.get(row, 0)?, standing);
+    }
+    Ok(all)
+}
+
+/// Whether a row is unsent; none when it is not there. Asks the user's table alone.
+pub(super) async fn is_there(
+    session: &Session,
+    table: &Table,
+    id: &ItemId,
+) -> Result<Option<bool>> {
+    let any = table.sql_any(1);
+    session
+        .value(
+            &format!(
+                "SELECT n.{} IS NULL FROM {} WHERE n.{} = {any}",
+                table.sql_sent_at, table.sql_rows, table.sql_id
+            ),
+            &[(&*table.id.many(std::slice::from_ref(id)), table.id.array())],
+        )
+        .await
+}
+
+/// Marks rows as sent, all that are not marked and that no other program holds, in one statement. Says which are left: held
+/// by others at this moment.
+pub(super) async fn mark_sent(
+    session: &Session,
+    table: &Table,
+    ids: &[ItemId],
+    now_ms: i64,
+) -> Result<Vec<ItemId>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (name, id, sent) = (&table.sql_name, &table.sql_id, &table.sql_sent_at);
+    let any = table.sql_any(2);
+    let many = table.id.many(ids);
+    let many: super::session::Param<'_> = (&*many, table.id.array());
+    let marked = session
+        .execute(
+            &format!(
+                "UPDATE {name} AS n SET {sent} = {value} FROM
+                 (SELECT {id} FROM {name} WHERE {id} = {any} AND {sent} IS NULL FOR NO KEY UPDATE SKIP LOCKED) AS free
+                 WHERE n.{id} = free.{id}",
+                value = table.sql_sent_value,
+            ),
+            &[(&now_ms, Type::INT8), many.clone()],
+        )
+        .await?;
+    if marked == ids.len() as u64 {
+        return Ok(Vec::new());
+    }
+    let any = table.sql_any(1);
+    let left = session
+        .query(
+            &format!(
+                "SELECT {} FROM {name} AS n WHERE n.{id} = {any} AND n.{sent} IS NULL",
+                table.sql_read_id()
+            ),
+            &[many],
+        )
+        .await?;
+    left.iter().map(|row| table.id.get(row, 0)).collect()
+}
+
+/// Unsent rows, whatever is known of them.
+pub(super) async fn unsent(session: &Session, table: &Table) -> Result<u64> {
+    let count: Option<i64> = session
+        .value(
+            &format!(
+                "SELECT count(*) FROM {} WHERE n.{} IS NULL",
+                table.sql_rows, table.sql_sent_at
+            ),
+            &[],
+        )
+        .await?;
+    Ok(count.unwrap_or(0).unsigned_abs())
+}
+
+/// Unsent rows that are neither dead nor parked.
+pub(super) async fn backlog(session: &Session, table: &Table) -> Result<u64> {
+    let held: Option<i64> = session
+        .value(
+            &format!(
+                "SELECT count(*) FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL
+                 WHERE d.source = $1 AND d.state IN ('dead', 'parked')",
+                table.delivery,
+                table.sql_rows,
+                table.sql_id,
+                table.sql_id_of_item(),
+                table.sql_sent_at,
+            ),
+            &[(&table.source, Type::TEXT)],
+        )
+        .await?;
+    let unsent = unsent(session, table).await?;
+    Ok(unsent.saturating_sub(held.unwrap_or(0).unsigned_abs()))
+}
+
+/// Whether there are unsent rows without an id.
+pub(super) async fn any_without_id(session: &Session, table: &Table) -> Result<bool> {
+    if !table.id_may_be_null {
+        return Ok(false);
+    }
+    let found = session
+        .query(
+            &format!(
+                "SELECT 1 FROM {} WHERE n.{} IS NULL AND n.{} IS NULL LIMIT $1",
+                table.sql_rows, table.sql_id, table.sql_sent_at
+            ),
+            &[(&count(1), Type::INT8)],
+        )
+        .await?;
+    Ok(!found.is_empty())
+}
+
+fn whole(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

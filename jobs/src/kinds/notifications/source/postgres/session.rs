@@ -1,0 +1,251 @@
+//! One connection to the database, and what every transaction on it begins with.
+//!
+//! Settings are made within each transaction, and statements are not named: both also hold behind a pooler that gives each
+//! transaction another connection.
+
+use std::{future::poll_fn, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Notify,
+};
+use tokio_postgres::{
+    AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage,
+    types::{FromSqlOwned, ToSql, Type},
+};
+use watchkeeper::{clock::Clock, spawn::Spawn};
+
+use super::{
+    address::{PgAddress, Server},
+    error, tls,
+};
+use crate::notifications::source::{Result, SourceError, table::quoted};
+
+/// A connection to a server that takes writes.
+pub(super) struct Session {
+    client: Client,
+    /// Without anything secret.
+    pub(super) server: String,
+}
+
+/// A parameter of a statement, with its type.
+pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// No statement takes longer, unless it counts.
+pub(super) const STATEMENT: Duration = Duration::from_secs(10);
+/// Counting may.
+pub(super) const COUNTING: Duration = Duration::from_secs(60);
+/// No statement waits longer for another session.
+const LOCK: Duration = Duration::from_secs(3);
+/// A process that freezes within a transaction keeps others out no longer.
+const IDLE: Duration = Duration::from_secs(5);
+/// A connection, greetings included, takes no longer.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The first version that is spoken to.
+const OLDEST: i32 = 120_000;
+
+// === impl Session ===
+
+impl Session {
+    /// Connects to the first server that takes writes; says of each why it was not that one.
+    pub(super) async fn connect(address: &PgAddress, clock: &Clock) -> Result<Self> {
+        Self::reach(address, clock, None).await
+    }
+
+    /// The same, to be told of what others announce on a channel; and when the connection breaks. None when the connection
+    /// hears nothing, as behind a pooler that gives it to another session.
+    pub(super) async fn listen(
+        address: &PgAddress,
+        clock: &Clock,
+        channel: &str,
+        heard: &Arc<Notify>,
+    ) -> Result<Option<Self>> {
+        let session = Self::reach(address, clock, Some(heard)).await?;
+        session
+            .batch(&format!("LISTEN {}", quoted(channel)))
+            .await?;
+        let hears = "SELECT EXISTS (SELECT 1 FROM pg_listening_channels() AS c WHERE c = $1)";
+        let hears: Option<bool> = session.value(hears, &[(&channel, Type::TEXT)]).await?;
+        Ok((hears == Some(true)).then_some(session))
+    }
+
+    async fn reach(
+        address: &PgAddress,
+        clock: &Clock,
+        heard: Option<&Arc<Notify>>,
+    ) -> Result<Self> {
+        let failed = |server: String, why: String| SourceError::Server {
+            server,
+            why,
+            again: true,
+        };
+        let servers = address.servers();
+        let servers = servers.map_err(|why| failed(address.to_string(), why))?;
+        let mut said = Vec::new();
+        for server in servers {
+            let connecting = Self::to(&server, address, heard);
+            let why = match clock.timeout(CONNECT, connecting).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(why)) => why,
+                Err(_) => failed(server.name, "no answer in time".to_owned()),
+            };
+            said.push(why.to_string());
+        }
+        match said.len() {
+            1 => Err(failed(address.to_string(), without(&said[0], address))),
+            _ => Err(failed(address.to_string(), said.join("; "))),
+        }
+    }
+
+    async fn to(server: &Server, address: &PgAddress, heard: Option<&Arc<Notify>>) -> Result<Self> {
+        let refused = |why: String, again| SourceError::Server {
+            server: server.name.clone(),
+            why,
+            again,
+        };
+        let lost = |error| error::of(&server.name, &error);
+        let client = if server.tls {
+            let tls = tls::connector(&address.tls).map_err(|why| refused(why, true))?;
+            let (client, connection) = server.config.connect(tls).await.map_err(lost)?;
+            Spawn::system().spawn(drive(connection, heard.cloned()));
+            client
+        } else {
+            let (client, connection) = server.config.connect(NoTls).await.map_err(lost)?;
+            Spawn::system().spawn(drive(connection, heard.cloned()));
+            client
+        };
+        let session = Self {
+            client,
+            server: server.name.clone(),
+        };
+        let facts = session
+            .query(
+                "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                        current_setting('transaction_read_only') = 'on'",
+                &[],
+            )
+            .await?;
+        let facts = facts.first().ok_or(SourceError::Unfinished)?;
+        let (version, recovers, reads): (i32, bool, bool) =
+            (get(facts, 0)?, get(facts, 1)?, get(facts, 2)?);
+        if version < OLDEST {
+            let (major, oldest) = (version / 10_000, OLDEST / 10_000);
+            let why = format!("it is PostgreSQL {major}; {oldest} or later is needed");
+            return Err(refused(why, false));
+        }
+        if recovers {
+            let why = "it is a standby, which takes no writes; name the primary in `source`";
+            return Err(refused(why.to_owned(), true));
+        }
+        if reads {
+            let why = "it is read-only; name a server that takes writes in `source`";
+            return Err(refused(why.to_owned(), true));
+        }
+        Ok(session)
+    }
+
+    /// Whether it broke.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Begins a transaction that can write, in which no statement takes longer than `limit`. `first` are statements that are
+    /// sent along, without answers.
+    pub(super) async fn begin(&self, limit: Duration, first: &str) -> Result<()> {
+        self.batch(&format!("{}{first}", opening("READ COMMITTED", limit)))
+            .await
+    }
+
+    /// The same to read, everything as it is at one moment.
+    pub(super) async fn begin_to_read(&self, limit: Duration) -> Result<()> {
+        self.batch(&opening("REPEATABLE READ, READ ONLY", limit))
+            .await
+    }
+
+    pub(super) async fn commit(&self) -> Result<()> {
+        self.batch("COMMIT").await
+    }
+
+    pub(super) async fn roll_back(&self) -> Result<()> {
+        self.batch("ROLLBACK").await
+    }
+
+    /// Statements without parameters or answers.
+    pub(super) async fn batch(&self, sql: &str) -> Result<()> {
+        let done = self.client.batch_execute(sql).await;
+        done.map_err(|error| error::of(&self.server, &error))
+    }
+
+    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let rows = self.client.query_typed(sql, params).await;
+        rows.map_err(|error| error::of(&self.server, &error))
+    }
+
+    pub(super) async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64> {
+        let rows = self.client.execute_typed(sql, params).await;
+        rows.map_err(|error| error::of(&self.server, &error))
+    }
+
+    /// The one value of the one row, if there is one.
+    pub(super) async fn value<T: FromSqlOwned>(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Option<T>> {
+        let rows = self.query(sql, params).await?;
+        rows.first().map(|row| get(row, 0)).transpose()
+    }
+
+    /// The lines of an answer that is one column of text: `EXPLAIN`.
+    pub(super) async fn lines(&self, sql: &str) -> Result<Vec<String>> {
+        let said = self.client.simple_query(sql).await;
+        let said = said.map_err(|error| error::of(&self.server, &error))?;
+        let line = |message: SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten().map(str::to_owned),
+            _ => None,
+        };
+        Ok(said.into_iter().filter_map(line).collect())
+    }
+}
+
+/// Moves what is asked and answered until the connection ends. What broke it is told to those who ask.
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: Option<Arc<Notify>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let (AsyncMessage::Notification(_), Some(heard)) = (message, &heard) {
+            heard.notify_one();
+        }
+    }
+    // From here on nothing is heard: one look finds what was announced in between.
+    if let Some(heard) = heard {
+        heard.notify_one();
+    }
+}
+
+fn opening(mode: &str, limit: Duration) -> String {
+    format!(
+        "BEGIN ISOLATION LEVEL {mode}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}; \
+         SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL TimeZone = 'UTC'; \
+         SET LOCAL application_name = 'watchkeeper'; \
+         SELECT set_config('synchronous_commit', 'on', true) \
+         WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply');",
+        limit.as_millis(),
+        LOCK.as_millis(),
+        IDLE.as_millis(),
+    )
+}
+
+/// What stands in a column of an answer.
+pub(super) fn get<T: FromSqlOwned>(row: &Row, at: usize) -> Result<T> {
+    let value = row.try_get(at);
+    value.map_err(|error| SourceError::Unreadable(error.to_string()))
+}
+
+/// The sentence of one server, whose name stands before it anyway.
+fn without(said: &str, address: &PgAddress) -> String {
+    let name = format!("{address}: ");
+    said.strip_prefix(&name).unwrap_or(said).to_owned()
+}

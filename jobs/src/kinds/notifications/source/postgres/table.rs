@@ -1,0 +1,592 @@
+//! What the user's table looks like, and how it is named in SQL.
+
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
+
+use super::session::{Session, get};
+use crate::notifications::{
+    cell::{Cell, ItemId, Layout},
+    params::NotificationsParams,
+    source::{
+        Result, SourceError,
+        table::{Payload, list, quoted, rows_of, source_name},
+    },
+};
+
+/// What is asked for; names as configured.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    schema: Option<String>,
+    table: String,
+    id: String,
+    sent_at: String,
+    payload: Option<String>,
+    /// Columns for the sink, each with the key that names it.
+    for_sink: Vec<(&'static str, String)>,
+    /// Those of them that are not sent.
+    hidden: Vec<String>,
+    /// Whether the sink writes what is sent.
+    has_text: bool,
+    filter: Option<String>,
+    send_after: Option<String>,
+    side_schema: Option<String>,
+    /// The side tables are ours to make.
+    pub(super) create: bool,
+    /// The channel on which others announce rows.
+    pub(super) listen: Option<String>,
+    batch_size: u32,
+    buckets: u32,
+}
+
+/// A table that was found fit; names as the database has them, those for SQL quoted.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Name of this delivery in side tables, batches and keys.
+    pub(super) source: String,
+    pub(super) name: String,
+    pub(super) sql_name: String,
+    /// The rows that are ours, as `n`.
+    pub(super) sql_rows: String,
+    pub(super) sql_id: String,
+    pub(super) sql_sent_at: String,
+    pub(super) filter: Option<String>,
+    pub(super) id: IdType,
+    /// The id may be null.
+    pub(super) id_may_be_null: bool,
+    /// The value of `sent_at` at `$1`, Unix milliseconds.
+    pub(super) sql_sent_value: &'static str,
+    /// What is sent of a row.
+    pub(super) payload: Payload,
+    /// Columns for the sink, as it names them.
+    pub(super) for_sink: Vec<String>,
+    /// Each column of the payload of a row `n`, then each for the sink, as the text of its JSON.
+    pub(super) sql_values: Vec<String>,
+    /// Bytes of all of them.
+    pub(super) sql_size: String,
+    /// The division into cells that the parameters ask for.
+    pub(super) layout: Layout,
+    /// Rows of one batch at most.
+    pub(super) batch_size: u32,
+    /// The schema of the side tables, as it is called, and the tables.
+    pub(super) side_schema: String,
+    pub(super) delivery: String,
+    pub(super) intent: String,
+    pub(super) sources: String,
+    /// The side tables are ours to make.
+    pub(super) create: bool,
+    /// Partitioned: some statements about indexes have another form.
+    pub(super) partitioned: bool,
+    pub(super) oid: u32,
+}
+
+/// What ids are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdType {
+    Int,
+    Uuid,
+    Text,
+}
+
+struct Column {
+    number: i16,
+    name: String,
+    /// Of the type below all domains.
+    kind: String,
+    not_null: bool,
+    readable: bool,
+    writable: bool,
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    pub(super) fn new(params: &NotificationsParams) -> Self {
+        let (schema, table) = match params.table.split_once('.') {
+            Some((schema, table)) => (Some(schema.to_owned()), table.to_owned()),
+            None => (None, params.table.clone()),
+        };
+        Self {
+            schema,
+            table,
+            id: params.columns.id.clone(),
+            sent_at: params.columns.sent_at.clone(),
+            payload: params.columns.payload.clone(),
+            for_sink: params.columns_read(),
+            hidden: params.columns_hidden(),
+            has_text: params.has_text(),
+            filter: params.filter().map(str::to_owned),
+            send_after: params.columns.send_after.clone(),
+            side_schema: params.side_tables.schema.clone(),
+            create: params.side_tables.create,
+            listen: params.listen.clone(),
+            batch_size: params.batch_size.max(1),
+            buckets: params.buckets.max(1),
+        }
+    }
+}
+
+/// Finds the table and its columns, or says what is there instead.
+pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table> {
+    let (oid, schema, name, kind) = find_table(session, wanted).await?;
+    let shown = format!("{schema}.{name}");
+    let unfit = |why: String| SourceError::Unfit {
+        table: shown.clone(),
+        why,
+    };
+    if kind != "r" && kind != "p" {
+        let why = "it is a view or a foreign table; name the table behind it";
+        return Err(unfit(why.to_owned()));
+    }
+    let columns = columns(session, oid).await?;
+    let find = |key, column: &str| find_column(&columns, &shown, key, column);
+    let (id, sent_at) = (
+        find("columns.id", &wanted.id)?,
+        find("columns.sent_at", &wanted.sent_at)?,
+    );
+    let id_type = IdType::of(&id.kind).ok_or_else(|| {
+        unfit(format!(
+            "column `{}` (`columns.id`) is of the type {}; ids are smallint, integer, bigint, uuid, text or varchar",
+            id.name, id.kind
+        ))
+    })?;
+    let sent_value = sent_value(&sent_at.kind).ok_or_else(|| {
+        unfit(format!(
+            "column `{}` (`columns.sent_at`) is of the type {}; it must be a time, a date, text, or an integer for Unix seconds",
+            sent_at.name, sent_at.kind
+        ))
+    })?;
+    if sent_at.not_null {
+        let why = format!(
+            "column `{}` (`columns.sent_at`) must be able to be null: that is what tells unsent rows",
+            sent_at.name
+        );
+        return Err(unfit(why));
+    }
+    if !is_unique(session, oid, id.number).await? {
+        return Err(unfit(format!(
+            "column `{}` is neither its primary key nor unique, so two rows could be one notification; \
+             add a unique index or name another column as `columns.id`",
+            id.name
+        )));
+    }
+    let mut due = None;
+    if let Some(column) = &wanted.send_after {
+        let column = find("columns.send_after", column)?;
+        due = Some(is_due(&quoted(&column.name), &column.kind).ok_or_else(|| {
+            unfit(format!(
+                "column `{}` (`columns.send_after`) is of the type {}; it must be a time, a date, or an integer for Unix seconds",
+                column.name, column.kind
+            ))
+        })?);
+    }
+    let mut for_sink = Vec::new();
+    for (key, column) in &wanted.for_sink {
+        for_sink.push((column.clone(), find(key, column)?));
+    }
+    let sent: Vec<&Column> = match &wanted.payload {
+        _ if wanted.has_text => Vec::new(),
+        Some(column) => vec![find("columns.payload", column)?],
+        None => {
+            let mut others = vec![id.number, sent_at.number];
+            for column in &wanted.hidden {
+                others.push(find("columns", column)?.number);
+            }
+            columns
+                .iter()
+                .filter(|c| !others.contains(&c.number))
+                .collect()
+        }
+    };
+    let mut read = sent.clone();
+    read.extend(for_sink.iter().map(|(_, column)| *column));
+    let unreadable = read.iter().chain([&id, &sent_at]).find(|c| !c.readable);
+    if let Some(column) = unreadable {
+        return Err(unfit(format!(
+            "column `{}` may not be read by the user of `source`: GRANT SELECT ON {} TO …",
+            column.name,
+            qualified(&schema, &name)
+        )));
+    }
+    if !sent_at.writable {
+        let (column, table) = (quoted(&sent_at.name), qualified(&schema, &name));
+        let why = format!(
+            "column `{}` may not be written by the user of `source`: GRANT UPDATE ({column}) ON {table} TO …",
+            sent_at.name
+        );
+        return Err(unfit(why));
+    }
+    let names = || sent.iter().map(|c| c.name.clone());
+    let side_schema = wanted.side_schema.clone().unwrap_or_else(|| schema.clone());
+    let filter = wanted.filter.as_deref();
+    let side = |table: &str| qualified(&side_schema, table);
+    Ok(Table {
+        source: source_name(delivery(&schema, &name, &sent_at.name), filter),
+        sql_name: qualified(&schema, &name),
+        sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref()),
+        sql_id: quoted(&id.name),
+        sql_sent_at: quoted(&sent_at.name),
+        filter: wanted.filter.clone(),
+        id: id_type,
+        id_may_be_null: !id.not_null,
+        sql_sent_value: sent_value,
+        payload: match wanted.payload {
+            Some(_) if !wanted.has_text => Payload::Column(names().collect()),
+            _ => Payload::Fields(names().collect()),
+        },
+        sql_values: read.iter().map(|c| c.sql_json()).collect(),
+        for_sink: for_sink.into_iter().map(|(name, _)| name).collect(),
+        sql_size: size(&read),
+        layout: match id_type {
+            IdType::Int => Layout::Range(wanted.batch_size),
+            IdType::Uuid | IdType::Text => Layout::Opaque(wanted.buckets),
+        },
+        batch_size: wanted.batch_size,
+        delivery: side("watchkeeper_delivery"),
+        intent: side("watchkeeper_delivery_intent"),
+        sources: side("watchkeeper_delivery_source"),
+        side_schema,
+        create: wanted.create,
+        partitioned: kind == "p",
+        oid,
+        name,
+    })
+}
+
+/// Schema and marked column are a part of the name where they are not the usual ones: two tables that share side tables do
+/// not share a name.
+fn delivery(schema: &str, table: &str, sent_at: &str) -> String {
+    match (schema, sent_at) {
+        ("public", "sent_at") => table.to_owned(),
+        (schema, "sent_at") => format!("{schema}.{table}"),
+        (schema, sent_at) => format!("{schema}.{table}.{sent_at}"),
+    }
+}
+
+/// Whether a row is due, by a column of this type.
+fn is_due(column: &str, kind: &str) -> Option<String> {
+    let now = match kind {
+        "timestamptz" => "now()",
+        "timestamp" => "(now() AT TIME ZONE 'UTC')",
+        "date" => "(now() AT TIME ZONE 'UTC')::date",
+        "int2" | "int4" | "int8" => "extract(epoch FROM now())",
+        _ => return None,
+    };
+    Some(format!("({column} IS NULL OR {column} <= {now})"))
+}
+
+/// What can be marked: the expression of a value of this type, from Unix milliseconds in `$1`.
+fn sent_value(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "timestamptz" => "to_timestamp($1::bigint / 1000.0)",
+        "timestamp" => "(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC')",
+        "date" => "(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC')::date",
+        "int8" => "($1::bigint / 1000)",
+        "int4" => "($1::bigint / 1000)::int",
+        "text" | "varchar" => {
+            "to_char(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+        }
+        _ => return None,
+    })
+}
+
+fn size(columns: &[&Column]) -> String {
+    let each = columns.iter().map(|c| {
+        let name = quoted(&c.name);
+        match c.kind.as_str() {
+            "bytea" => format!("coalesce(octet_length(n.{name}) * 2::bigint, 0)"),
+            _ => format!("coalesce(octet_length(n.{name}::text)::bigint, 0)"),
+        }
+    });
+    match columns.is_empty() {
+        true => "0::bigint".to_owned(),
+        false => each.collect::<Vec<_>>().join(" + "),
+    }
+}
+
+pub(super) fn qualified(schema: &str, name: &str) -> String {
+    format!("{}.{}", quoted(schema), quoted(name))
+}
+
+async fn find_table(session: &Session, wanted: &Wanted) -> Result<(u32, String, String, String)> {
+    // As written, or else as PostgreSQL reads what is not in quotes.
+    let found = session
+        .query(
+            "SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text
+             FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+             WHERE c.relname IN ($1, lower($1)) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+             AND CASE WHEN $2::text IS NULL THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname IN ($2, lower($2)) END
+             AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+             ORDER BY n.nspname = $2 DESC, c.relname = $1 DESC LIMIT 1",
+            &[(&wanted.table, Type::TEXT), (&wanted.schema, Type::TEXT)],
+        )
+        .await?;
+    if let Some(row) = found.first() {
+        return Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?, get(row, 3)?));
+    }
+    let names = session
+        .query(
+            "SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN c.relname::text
+                    ELSE n.nspname || '.' || c.relname END
+             FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+             WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+             AND c.relname !~ '^watchkeeper_' AND NOT c.relispartition ORDER BY 1 LIMIT 20",
+            &[],
+        )
+        .await?;
+    let names: Vec<String> = names.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
+    let table = match &wanted.schema {
+        Some(schema) => format!("{schema}.{}", wanted.table),
+        None => wanted.table.clone(),
+    };
+    Err(SourceError::NoTable {
+        database: session.server.clone(),
+        table,
+        found: list(&names),
+    })
+}
+
+async fn columns(session: &Session, oid: u32) -> Result<Vec<Column>> {
+    let rows = session
+        .query(
+            "SELECT a.attnum, a.attname::text, k.typname::text, a.attnotnull,
+                    has_column_privilege($1::oid, a.attnum, 'SELECT'), has_column_privilege($1::oid, a.attnum, 'UPDATE')
+             FROM pg_catalog.pg_attribute AS a JOIN LATERAL (
+                 WITH RECURSIVE t AS (
+                     SELECT oid, typname, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+                     UNION ALL
+                     SELECT b.oid, b.typname, b.typtype, b.typbasetype
+                     FROM pg_catalog.pg_type AS b JOIN t ON t.typtype = 'd' AND b.oid = t.typbasetype)
+                 SELECT typname FROM t WHERE typtype <> 'd') AS k ON true
+             WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            &[(&oid, Type::OID)],
+        )
+        .await?;
+    let column = |row: &Row| {
+        Ok(Column {
+            number: get(row, 0)?,
+            name: get(row, 1)?,
+            kind: get(row, 2)?,
+            not_null: get(row, 3)?,
+            readable: get(row, 4)?,
+            writable: get(row, 5)?,
+        })
+    };
+    rows.iter().map(column).collect()
+}
+
+fn find_column<'c>(
+    columns: &'c [Column],
+    table: &str,
+    key: &'static str,
+    name: &str,
+) -> Result<&'c Column> {
+    let exact = columns.iter().find(|c| c.name == name);
+    let found = exact.or_else(|| columns.iter().find(|c| c.name == name.to_lowercase()));
+    found.ok_or_else(|| SourceError::NoColumn {
+        key,
+        table: table.to_owned(),
+        column: name.to_owned(),
+        found: list(&columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>()),
+    })
+}
+
+async fn is_unique(session: &Session, oid: u32, column: i16) -> Result<bool> {
+    let found = session
+        .value(
+            "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i
+             WHERE i.indrelid = $1::oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+             AND i.indnkeyatts = 1 AND i.indkey[0] = $2)",
+            &[(&oid, Type::OID), (&column, Type::INT2)],
+        )
+        .await?;
+    Ok(found.unwrap_or(false))
+}
+
+// === impl Column ===
+
+impl Column {
+    /// Its value in a row `n`, as the text of its JSON. Numbers of any length are texts: none of their digits is lost.
+    fn sql_json(&self) -> String {
+        let name = quoted(&self.name);
+        match self.kind.as_str() {
+            "bytea" => format!("to_json(encode(n.{name}, 'hex'))::text"),
+            "numeric" => format!("to_json(n.{name}::text)::text"),
+            _ => format!("to_json(n.{name})::text"),
+        }
+    }
+}
+
+// === impl IdType ===
+
+impl IdType {
+    fn of(kind: &str) -> Option<Self> {
+        match kind {
+            "int2" | "int4" | "int8" => Some(Self::Int),
+            "uuid" => Some(Self::Uuid),
+            "text" | "varchar" => Some(Self::Text),
+            _ => None,
+        }
+    }
+
+    /// What an id is cast to when it is read.
+    pub(super) const fn read_as(self) -> &'static str {
+        match self {
+            Self::Int => "bigint",
+            Self::Uuid | Self::Text => "text",
+        }
+    }
+
+    /// What a parameter that holds one is cast to.
+    pub(super) const fn written_as(self) -> &'static str {
+        match self {
+            Self::Int => "bigint",
+            Self::Uuid => "text::uuid",
+            Self::Text => "text",
+        }
+    }
+
+    /// The type of an array of them.
+    pub(super) const fn array(self) -> Type {
+        match self {
+            Self::Int => Type::INT8_ARRAY,
+            Self::Uuid | Self::Text => Type::TEXT_ARRAY,
+        }
+    }
+
+    /// An id in the column `at`.
+    pub(super) fn get(self, row: &Row, at: usize) -> Result<ItemId> {
+        Ok(match self {
+            Self::Int => ItemId::Int(get(row, at)?),
+            Self::Uuid | Self::Text => ItemId::Text(get(row, at)?),
+        })
+    }
+
+    /// These ids as a parameter; those that cannot be ids of this table are left out.
+    pub(super) fn many(self, ids: &[ItemId]) -> Box<dyn ToSql + Sync + Send> {
+        let fits = |id: &&ItemId| self.read(&id.to_string()).as_ref() == Some(*id);
+        match self {
+            Self::Int => {
+                let number = |id: &ItemId| match id {
+                    ItemId::Int(id) => Some(*id),
+                    ItemId::Text(_) => None,
+                };
+                Box::new(ids.iter().filter_map(number).collect::<Vec<i64>>())
+            }
+            Self::Uuid | Self::Text => {
+                let texts = ids.iter().filter(fits).map(ToString::to_string);
+                Box::new(texts.collect::<Vec<String>>())
+            }
+        }
+    }
+
+    /// The id that a word means, as the database writes it; none when no id of this type looks like that.
+    pub(super) fn read(self, word: &str) -> Option<ItemId> {
+        match self {
+            Self::Int => word.parse().ok().map(ItemId::Int),
+            Self::Text => (!word.contains('\0')).then(|| ItemId::Text(word.to_owned())),
+            Self::Uuid => {
+                let digits: String = word.chars().filter(|c| *c != '-').collect();
+                let is_one = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
+                let digits = digits.to_ascii_lowercase();
+                is_one.then(|| {
+                    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+                    let parts = parts.map(|(from, to)| &digits[from..to]);
+                    ItemId::Text(parts.join("-"))
+                })
+            }
+        }
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    /// The name of the batch of a cell.
+    pub(super) fn batch(&self, layout: Layout, number: i64) -> String {
+        let cell = Cell {
+            source: self.source.clone(),
+            layout,
+            number,
+        };
+        cell.to_string()
+    }
+
+    /// The id of a row `n`, as it is read.
+    pub(super) fn sql_read_id(&self) -> String {
+        format!("n.{}::{}", self.sql_id, self.id.read_as())
+    }
+
+    /// The id of a row `n` as the side tables have it. Its collation is theirs, so that their key is used.
+    pub(super) fn sql_item(&self) -> String {
+        format!("(n.{}::text COLLATE \"default\")", self.sql_id)
+    }
+
+    /// One of the ids in the parameter of this number.
+    pub(super) fn sql_any(&self, parameter: u8) -> String {
+        match self.id {
+            IdType::Uuid => format!("ANY (${parameter}::uuid[])"),
+            IdType::Int | IdType::Text => format!("ANY (${parameter})"),
+        }
+    }
+
+    /// The item of a row `d` of the side table, in the type of ids; null for what is none.
+    pub(super) fn sql_id_of_item(&self) -> &'static str {
+        match self.id {
+            IdType::Int => "d.number",
+            IdType::Text => "d.item",
+            IdType::Uuid => {
+                "(CASE WHEN d.item ~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN d.item::uuid END)"
+            }
+        }
+    }
+
+    /// Whether the side table holds a row `n` back. `$1` is the source, `$2` now.
+    pub(super) fn sql_held(&self) -> String {
+        format!(
+            "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
+             AND (d.state IN ('dead', 'parked') OR d.not_before > $2))",
+            self.delivery,
+            self.sql_item()
+        )
+    }
+
+    /// The bucket of a row `n` of so many.
+    pub(super) fn sql_bucket(&self, buckets: u32) -> String {
+        format!(
+            "((hashtextextended(n.{}::text COLLATE \"C\", 0) % {buckets} + {buckets}) % {buckets})",
+            self.sql_id
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tables_that_share_side_tables_share_a_name() {
+        assert_eq!(delivery("public", "mails", "sent_at"), "mails");
+        assert_eq!(delivery("app", "mails", "sent_at"), "app.mails");
+        assert_eq!(delivery("public", "app", "mails"), "public.app.mails");
+    }
+
+    #[test]
+    fn a_word_is_an_id_as_the_database_writes_it() {
+        let text = |word: &str| Some(ItemId::Text(word.to_owned()));
+        assert_eq!(IdType::Int.read("-7"), Some(ItemId::Int(-7)));
+        assert_eq!(IdType::Int.read("x"), None);
+        assert_eq!(IdType::Text.read("7"), text("7"));
+        assert_eq!(IdType::Text.read("a\0"), None);
+        let canonical = "0190b5a4-1c2d-7e3f-8a9b-0c1d2e3f4a5b";
+        assert_eq!(IdType::Uuid.read(canonical), text(canonical));
+        assert_eq!(
+            IdType::Uuid.read(&canonical.to_uppercase()),
+            text(canonical)
+        );
+        for none in ["", "0190b5a4", "zz90b5a4-1c2d-7e3f-8a9b-0c1d2e3f4a5b"] {
+            assert_eq!(IdType::Uuid.read(none), None, "{none}");
+        }
+    }
+}

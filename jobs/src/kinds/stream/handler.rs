@@ -1,0 +1,295 @@
+//! What is done with a message: it is sent as a notification is, or a command is run for it as a job of kind `exec` runs one.
+
+use std::{ffi::OsString, sync::Arc, time::Duration};
+
+use percent_encoding::utf8_percent_encode;
+use serde_json::{Map, Value};
+use watchkeeper::{
+    clock::Clock,
+    config::{Findings, Severity},
+    job::{FailureKind, JobError, Run},
+};
+
+use super::{message::Message, params::StreamParams};
+use crate::{
+    kinds::{
+        exec::Exec,
+        kind::take,
+        notifications::{
+            NotificationsParams,
+            cell::ItemId,
+            delivery::Answer,
+            limits::Limits,
+            times::Times,
+            params::Target,
+            sending::{Sending, Sent},
+            sink::{self, Sink},
+            source::Item,
+        },
+    },
+    web::RESERVED,
+};
+
+/// A handler to be.
+pub(super) enum Plan {
+    Sink(Box<(sink::Plan, NotificationsParams)>, String),
+    Exec(Box<Exec>),
+}
+
+/// What handles messages.
+pub(super) enum Handler {
+    Sink {
+        sink: Arc<dyn Sink>,
+        limits: Limits,
+        times: Times,
+        clock: Clock,
+        stream: String,
+    },
+    Exec(Box<Exec>),
+}
+
+/// What came of handling a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Handled {
+    Done,
+    /// Not now, through no fault of its own: not before this pause.
+    Waits(Duration),
+    /// It has failed, and may be tried again.
+    Failed(String),
+    /// It would fail again.
+    Never(String),
+}
+
+/// What a variable of a command may hold; the system takes 128 KiB.
+const MOST_OF_A_VARIABLE: usize = 120 * 1024;
+
+// === impl Plan ===
+
+impl Plan {
+    /// Reads the parameters, and notes what is wrong with them.
+    pub(super) fn read(params: &StreamParams, found: &mut Findings) -> Option<Self> {
+        let before = errors(found);
+        let plan = match (&params.exec, params.sink.target()) {
+            (Some(exec), _) => {
+                if !params.sink.is_empty() {
+                    let why = "stands beside `sink`; keep one of them";
+                    found.error(&["exec"], why, "");
+                }
+                let webhooks = [
+                    ("body", params.body.is_some()),
+                    ("secrets", !params.secrets.is_empty()),
+                    ("secret_files", !params.secret_files.is_empty()),
+                ];
+                for (key, _) in webhooks.into_iter().filter(|(_, given)| *given) {
+                    found.error(&[key], "is for a `sink`, and there is none", "");
+                }
+                found.nest("exec", exec.check());
+                Self::Exec(Box::new(Exec::new(exec.clone())))
+            }
+            (None, Ok(Target::Web(_) | Target::File(_))) => {
+                let sending = NotificationsParams {
+                    table: params.stream.clone(),
+                    sink: params.sink.clone(),
+                    body: params.body.clone(),
+                    secrets: params.secrets.clone(),
+                    secret_files: params.secret_files.clone(),
+                    timeout: params.timeout,
+                    ..NotificationsParams::default()
+                };
+                let plan = sink::Plan::read(&sending, found)?;
+                Self::Sink(Box::new((plan, sending)), params.stream.clone())
+            }
+            (None, wrong) => {
+                const FORMS: &str = "http://…, https://… or file://PATH";
+                let why = match wrong {
+                    Err(_) if params.sink.is_empty() => {
+                        format!("is missing; write {FORMS}, or name a command as `exec`")
+                    }
+                    Err(why) if params.sink.is_web() => why,
+                    _ => format!("must be {FORMS}"),
+                };
+                let _ = take::<()>(found, "sink", Err(why));
+                return None;
+            }
+        };
+        (errors(found) == before).then_some(plan)
+    }
+
+    /// Makes the handler. Connects to nobody.
+    ///
+    /// # Errors
+    /// A sentence, for instance when the system has no root certificates.
+    pub(super) fn open(self, clock: &Clock) -> Result<Handler, String> {
+        Ok(match self {
+            Self::Sink(plan, stream) => {
+                let (plan, params) = *plan;
+                Handler::Sink {
+                    sink: plan.open(&params, clock)?,
+                    limits: Limits::default(),
+                    times: Times::default(),
+                    clock: clock.clone(),
+                    stream,
+                }
+            }
+            Self::Exec(exec) => Handler::Exec(exec),
+        })
+    }
+}
+
+fn errors(found: &Findings) -> usize {
+    let errors = found.iter().filter(|f| f.severity == Severity::Error);
+    errors.count()
+}
+
+// === impl Handler ===
+
+impl Handler {
+    /// Handles one message under the run's lease.
+    ///
+    /// # Errors
+    /// The run was told to stop.
+    pub(super) async fn handle(&self, message: &Message, run: &Run) -> Result<Handled, JobError> {
+        match self {
+            Self::Sink {
+                sink,
+                limits,
+                times,
+                clock,
+                stream,
+            } => {
+                let sending = Sending {
+                    sink: sink.as_ref(),
+                    limits,
+                    times,
+                    clock,
+                };
+                let items = [item(message, stream)];
+                let Sent {
+                    mut answers, rest, ..
+                } = sending.all(&items, run.token(), run).await;
+                match answers.remove(&0) {
+                    Some(Answer::Accepted) => Ok(match sink.flush().await {
+                        Ok(()) => Handled::Done,
+                        Err(error) => {
+                            Handled::Failed(format!("accepted, but perhaps not kept: {error}"))
+                        }
+                    }),
+                    Some(answer) => of_answer(answer, run),
+                    None => {
+                        run.check()?;
+                        Ok(Handled::Waits(rest.unwrap_or_default()))
+                    }
+                }
+            }
+            Self::Exec(exec) => {
+                let variables = match variables(message) {
+                    Ok(variables) => variables,
+                    Err(why) => return Ok(Handled::Never(why)),
+                };
+                match exec.run_with(run, variables).await {
+                    Ok(_) => Ok(Handled::Done),
+                    Err(error) => {
+                        run.check()?;
+                        Ok(match error.kind() {
+                            FailureKind::Retry => Handled::Failed(error.to_string()),
+                            FailureKind::Fatal => Handled::Never(error.to_string()),
+                        })
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What an answer means for a message. One that may have been received comes again with its key.
+fn of_answer(answer: Answer, run: &Run) -> Result<Handled, JobError> {
+    Ok(match answer {
+        Answer::Accepted => Handled::Done,
+        Answer::Waits { after, .. }
+        | Answer::Later {
+            after: Some(after), ..
+        } => Handled::Waits(after),
+        Answer::Later { why, after: None } | Answer::Unknown { why } => Handled::Failed(why),
+        Answer::Refused { why } => Handled::Never(why),
+        Answer::CutOff { why } => {
+            run.check()?;
+            Handled::Failed(why)
+        }
+    })
+}
+
+/// A message as what is sent.
+fn item(message: &Message, stream: &str) -> Item {
+    let id = message.id.to_string();
+    let mut body = Map::new();
+    body.insert("id".to_owned(), id.as_str().into());
+    body.insert("stream".to_owned(), stream.into());
+    body.insert("fields".to_owned(), message.fields.clone().into());
+    let key = format!("{}/{id}", utf8_percent_encode(stream, RESERVED));
+    let mut columns = message.fields.clone();
+    columns.entry("id").or_insert_with(|| id.as_str().into());
+    Item {
+        id: ItemId::Text(id),
+        key,
+        body,
+        columns,
+        prior: None,
+    }
+}
+
+/// A message as a command's variables.
+fn variables(message: &Message) -> Result<[(OsString, OsString); 2], String> {
+    let fields = Value::Object(message.fields.clone()).to_string();
+    if fields.len() > MOST_OF_A_VARIABLE {
+        return Err(format!(
+            "it has {} bytes as JSON, and a command takes {MOST_OF_A_VARIABLE}",
+            fields.len()
+        ));
+    }
+    Ok([
+        (
+            "WATCHKEEPER_MESSAGE_ID".into(),
+            message.id.to_string().into(),
+        ),
+        ("WATCHKEEPER_MESSAGE".into(), fields.into()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn message(fields: Value) -> Message {
+        let Value::Object(fields) = fields else {
+            panic!("fields are an object");
+        };
+        Message {
+            id: "1700000000000-3".parse().unwrap(),
+            fields,
+        }
+    }
+
+    #[test]
+    fn a_message_is_sent_under_a_key_of_stream_and_id() {
+        let item = item(&message(json!({"order": "7"})), "a/b");
+        assert_eq!(item.key, "a%2Fb/1700000000000-3");
+        assert_eq!(
+            Value::Object(item.body),
+            json!({"id": "1700000000000-3", "stream": "a/b", "fields": {"order": "7"}})
+        );
+        assert_eq!(
+            Value::Object(item.columns),
+            json!({"id": "1700000000000-3", "order": "7"})
+        );
+    }
+
+    #[test]
+    fn a_command_gets_the_message_unless_it_is_too_large() {
+        let [id, fields] = variables(&message(json!({"order": "7"}))).unwrap();
+        assert_eq!(id.1, "1700000000000-3");
+        assert_eq!(fields.1, "{\"order\":\"7\"}");
+        let large = message(json!({"order": "7".repeat(MOST_OF_A_VARIABLE)}));
+        assert!(variables(&large).is_err());
+    }
+}

@@ -1,0 +1,351 @@
+//! The job: reads the stream, hands its messages to the engine of batches, and handles each under its claim.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OnceCell;
+use tracing::{info, warn};
+use watchkeeper::{
+    batch::{BatchJob, BatchLimits, Settled},
+    chance::Chance,
+    clock::{Clock, Moment},
+    event::{Event, Events},
+    job::{JobError, Outcome, Run},
+    node::Token,
+};
+
+use super::{
+    handler::{Handled, Handler},
+    id::Id,
+    message::{Message, Window},
+    params::{Mode, StreamParams},
+    server::{START, Server, Trouble},
+};
+use crate::kinds::kind::in_a_line;
+
+/// Handles the messages of a stream.
+pub(super) struct Stream {
+    params: StreamParams,
+    clock: Clock,
+    events: Events,
+    /// The job's name.
+    name: OnceLock<String>,
+    /// The name of this process in a group.
+    member: String,
+    window: Mutex<Window>,
+    /// Messages that were refused because of their age, since the log was told.
+    too_old: Mutex<u64>,
+    /// Made at first use, so that making the job cannot fail; what is wrong then is told as a failure.
+    ends: OnceCell<Ends>,
+}
+
+/// Both ends of the way.
+struct Ends {
+    reading: tokio::sync::Mutex<Reading>,
+    /// Dead messages go over a connection of their own: reading does not wait for them.
+    burying: tokio::sync::Mutex<Server>,
+    handler: Arc<Handler>,
+}
+
+/// The server, and when to look for what.
+struct Reading {
+    server: Server,
+    /// Where the search for messages of other members goes on, and when.
+    take_over_from: String,
+    take_over_at: Moment,
+    /// When to look whether the stream has begun anew.
+    look_back_at: Moment,
+}
+
+/// A stream that has nothing new is looked at so often: it may have begun anew.
+const LOOK_BACK_EVERY: Duration = Duration::from_secs(2);
+/// A message that this replica does not know any more is left to others for so long.
+const UNKNOWN: Duration = Duration::from_secs(1);
+/// A list of dead messages keeps about so many.
+const MOST_DEAD: usize = 100_000;
+
+// === impl Stream ===
+
+impl Stream {
+    pub(super) fn new(params: StreamParams, events: Events) -> Self {
+        Self {
+            window: Mutex::new(Window::new(params.read_ahead)),
+            clock: Clock::system(),
+            events,
+            name: OnceLock::new(),
+            member: Chance::system().id(),
+            too_old: Mutex::new(0),
+            ends: OnceCell::new(),
+            params,
+        }
+    }
+
+    async fn ends(&self) -> Result<&Ends, JobError> {
+        let ends = self.ends.get_or_try_init(|| async { self.connect() });
+        ends.await.map_err(JobError::fatal)
+    }
+
+    fn connect(&self) -> Result<Ends, String> {
+        let found = self.params.check();
+        if !found.is_empty() {
+            return Err(in_a_line(&found));
+        }
+        let (client, name) = self.params.client()?;
+        let reading = Reading {
+            server: Server::new(client.clone(), name.clone()),
+            take_over_from: START.to_owned(),
+            take_over_at: Moment::ZERO,
+            look_back_at: Moment::ZERO,
+        };
+        Ok(Ends {
+            reading: tokio::sync::Mutex::new(reading),
+            burying: tokio::sync::Mutex::new(Server::new(client, name)),
+            handler: Arc::new(self.params.handler(&self.clock)?),
+        })
+    }
+
+    /// The first id that is young enough.
+    fn first(&self) -> Id {
+        let retention = SignedDuration::try_from(self.params.retention.0);
+        let now = self.clock.wall();
+        let first = retention.ok().and_then(|ago| now.checked_sub(ago).ok());
+        Id::at(first.unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// Reads what there is room for.
+    async fn read(&self, reading: &mut Reading) -> Result<(), Trouble> {
+        match (self.params.mode, &self.params.group) {
+            (Mode::Group, Some(group)) => self.read_as_member(reading, group).await,
+            _ => self.read_all(reading).await,
+        }
+    }
+
+    async fn read_all(&self, reading: &mut Reading) -> Result<(), Trouble> {
+        // Nothing but the settled ones of a group is to be told.
+        self.window().take_settled();
+        let (room, position) = {
+            let window = self.window();
+            (window.room(), window.position)
+        };
+        let position = position.unwrap_or_else(|| self.first());
+        let stream = &self.params.stream;
+        let read = match room {
+            0 => return Ok(()),
+            room => reading.server.read(stream, position, room).await?,
+        };
+        let now = self.clock.now();
+        if let Some(last) = read.last().map(|message| message.id) {
+            let mut window = self.window();
+            window.position = Some(last);
+            window.add(read);
+        } else if now >= reading.look_back_at {
+            reading.look_back_at = now + LOOK_BACK_EVERY;
+            let last = reading.server.last_id(stream).await?;
+            let anew = last.is_none_or(|last| last < position);
+            let mut window = self.window();
+            if anew && window.position.is_some() {
+                info!(
+                    job = self.name(),
+                    stream, "the stream has begun anew: it is read from its beginning"
+                );
+            }
+            // What was read before and comes again was done: its record says so.
+            window.position = (!anew).then_some(position);
+        }
+        Ok(())
+    }
+
+    async fn read_as_member(&self, reading: &mut Reading, group: &str) -> Result<(), Trouble> {
+        let (stream, server) = (&self.params.stream, &mut reading.server);
+        let settled = self.window().take_settled();
+        if !settled.is_empty()
+            && let Err(trouble) = server.acknowledge(stream, group, &settled).await
+        {
+            self.window().give_back(settled);
+            return Err(trouble);
+        }
+        let member = (group, self.member.as_str());
+        let now = self.clock.now();
+        let room = self.window().room();
+        if room > 0 && now >= reading.take_over_at {
+            let idle = self.params.take_over_after.0;
+            let from = std::mem::take(&mut reading.take_over_from);
+            let (next, messages) = server.take_over(stream, member, idle, &from, room).await?;
+            if next == START {
+                reading.take_over_at = now + self.params.look_every();
+            }
+            reading.take_over_from = next;
+            if !messages.is_empty() {
+                let count = messages.len();
+                info!(
+                    job = self.name(),
+                    stream, group, count, "messages taken over"
+                );
+            }
+            self.window().add(messages);
+        }
+        let room = self.window().room();
+        if room > 0 {
+            let messages = server.deal(stream, member, room).await?;
+            self.window().add(messages);
+        }
+        Ok(())
+    }
+
+    /// There was no group: the stream is new, or the server has lost it.
+    async fn make_group(&self, reading: &mut Reading) -> Result<(), Trouble> {
+        let Some(group) = &self.params.group else {
+            return Ok(());
+        };
+        let stream = &self.params.stream;
+        let made = reading.server.make_group(stream, group, self.first());
+        made.await?;
+        reading.take_over_from = START.to_owned();
+        info!(
+            job = self.name(),
+            stream, group, "the consumer group was made, for messages that are young enough"
+        );
+        Ok(())
+    }
+
+    /// Puts a message on the list of dead ones. It is done then.
+    async fn bury(&self, message: &Message, why: &str, run: &Run) -> Result<Outcome, JobError> {
+        let fields = serde_json::Value::Object(message.fields.clone());
+        let entries = [
+            ("id", message.id.to_string()),
+            ("stream", self.params.stream.clone()),
+            ("attempts", run.attempt().to_string()),
+            ("reason", why.to_owned()),
+            ("message", fields.to_string()),
+        ];
+        let list = self.params.dead_list();
+        let ends = self.ends().await?;
+        let mut server = ends.burying.lock().await;
+        let buried = server.bury(&list, &entries, MOST_DEAD).await;
+        buried.map_err(JobError::retry)?;
+        let (id, attempt) = (message.id, run.attempt());
+        warn!(job = run.job(), %id, attempt, list, why, "a message is dead");
+        self.count("dead", run);
+        Ok(Outcome::Done)
+    }
+
+    fn count(&self, outcome: &'static str, run: &Run) {
+        run.count_items(outcome, 1);
+        self.events.tell(Event::Items {
+            job: run.job().to_owned(),
+            outcome,
+            count: 1,
+        });
+    }
+
+    fn tell_too_old(&self) {
+        let count = std::mem::take(&mut *self.too_old());
+        if count > 0 {
+            warn!(
+                job = self.name(),
+                stream = self.params.stream,
+                count,
+                "messages were refused: they are older than the retention, or than what the lock nodes remember, and may have been \
+                 handled"
+            );
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.name.get().map_or("stream", String::as_str)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        // Changed by short, complete steps.
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn too_old(&self) -> MutexGuard<'_, u64> {
+        self.too_old.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl BatchJob for Stream {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        self.tell_too_old();
+        let mut reading = self.ends().await?.reading.lock().await;
+        match self.read(&mut reading).await {
+            Ok(()) => {}
+            Err(Trouble::NoGroup) => self
+                .make_group(&mut reading)
+                .await
+                .map_err(JobError::retry)?,
+            Err(trouble) => return Err(JobError::retry(trouble)),
+        }
+        Ok(self.window().ids(limit))
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        // Without a claim every replica would handle every message.
+        if run.token() == Token(0) {
+            return Err(JobError::fatal("streams need coordination = \"batch\""));
+        }
+        let id: Option<Id> = batch.parse().ok();
+        let message = id.and_then(|id| self.window().get(id));
+        let Some(message) = message else {
+            // Not skipped: that would be its end. Another reader knows it, or this one will again.
+            return Ok(Outcome::RetryAfter(UNKNOWN));
+        };
+        let last = run.attempt() >= self.params.attempts;
+        if run.attempt() > self.params.attempts {
+            // Its last attempt has ended without a word about it.
+            return self
+                .bury(&message, "its last attempt did not end well", &run)
+                .await;
+        }
+        run.check()?;
+        let ends = self.ends().await?;
+        match ends.handler.handle(&message, &run).await? {
+            Handled::Done => {
+                self.count("sent", &run);
+                Ok(Outcome::Done)
+            }
+            Handled::Waits(pause) => Ok(Outcome::RetryAfter(pause)),
+            Handled::Failed(why) if last => self.bury(&message, &why, &run).await,
+            Handled::Failed(why) => {
+                self.count("retry", &run);
+                Err(JobError::retry(why))
+            }
+            Handled::Never(why) => self.bury(&message, &why, &run).await,
+        }
+    }
+
+    fn named(&self, job: &str) {
+        let _ = self.name.set(job.to_owned());
+    }
+
+    fn limits(&self) -> BatchLimits {
+        BatchLimits {
+            claim: self.params.claim,
+            concurrency: self.params.concurrency,
+        }
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        Some(self.params.retention.0)
+    }
+
+    fn produced_at(&self, batch: &str) -> Timestamp {
+        let id = batch.parse::<Id>();
+        id.map_or(Timestamp::UNIX_EPOCH, Id::date)
+    }
+
+    fn settled(&self, batch: &str, how: Settled) {
+        if let Ok(id) = batch.parse() {
+            self.window().settle(id);
+        }
+        if how == Settled::TooOld {
+            *self.too_old() += 1;
+        }
+    }
+}

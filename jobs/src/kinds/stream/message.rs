@@ -1,0 +1,119 @@
+//! A message, and those that this replica has read and that are not settled yet.
+//!
+//! # Invariants
+//! - S1 At most so many messages are kept as there is room for.      (no_more_is_read_than_there_is_room_for)
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::id::Id;
+
+/// A message of a stream. What is no UTF-8 in it is replaced.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Message {
+    pub(super) id: Id,
+    pub(super) fields: Map<String, Value>,
+}
+
+/// Messages that were read and are not settled.
+#[derive(Debug)]
+pub(super) struct Window {
+    messages: BTreeMap<Id, Message>,
+    most: usize,
+    /// Settled ones that the group has not been told of.
+    settled: Vec<Id>,
+    /// Every message up to this one was read; nothing was before the first look.
+    pub(super) position: Option<Id>,
+}
+
+// === impl Window ===
+
+impl Window {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            messages: BTreeMap::new(),
+            most,
+            settled: Vec::new(),
+            position: None,
+        }
+    }
+
+    /// How many more may be read.
+    pub(super) fn room(&self) -> usize {
+        self.most.saturating_sub(self.messages.len())
+    }
+
+    pub(super) fn add(&mut self, read: impl IntoIterator<Item = Message>) {
+        let read = read.into_iter().map(|message| (message.id, message));
+        self.messages.extend(read);
+    }
+
+    /// Their ids, the oldest first.
+    pub(super) fn ids(&self, most: usize) -> Vec<String> {
+        let ids = self.messages.keys().take(most);
+        ids.map(Id::to_string).collect()
+    }
+
+    pub(super) fn get(&self, id: Id) -> Option<Message> {
+        self.messages.get(&id).cloned()
+    }
+
+    /// It needs no work any more.
+    pub(super) fn settle(&mut self, id: Id) {
+        if self.messages.remove(&id).is_some() {
+            self.settled.push(id);
+        }
+    }
+
+    /// Settled messages to tell the group of.
+    pub(super) fn take_settled(&mut self) -> Vec<Id> {
+        std::mem::take(&mut self.settled)
+    }
+
+    /// They could not be told: they are told again.
+    pub(super) fn give_back(&mut self, settled: Vec<Id>) {
+        self.settled.extend(settled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str) -> Message {
+        Message {
+            id: id.parse().unwrap(),
+            fields: Map::new(),
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_there_is_room_for() {
+        let mut window = Window::new(3);
+        window.add(["2-0", "10-0"].map(message));
+        assert_eq!(
+            (window.room(), window.ids(9)),
+            (1, vec!["2-0".into(), "10-0".into()])
+        );
+        // One that comes again takes no more room.
+        window.add([message("2-0")]);
+        assert_eq!(window.room(), 1);
+        window.settle("2-0".parse().unwrap());
+        assert_eq!((window.room(), window.ids(1)), (2, vec!["10-0".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_settled_is_told_once_and_again_when_it_could_not_be() {
+        let mut window = Window::new(3);
+        window.add([message("1-0")]);
+        for _ in 0..2 {
+            window.settle("1-0".parse().unwrap());
+        }
+        let settled = window.take_settled();
+        assert_eq!(settled.len(), 1);
+        window.give_back(settled);
+        assert_eq!(window.take_settled().len(), 1);
+        assert_eq!(window.take_settled().len(), 0);
+    }
+}

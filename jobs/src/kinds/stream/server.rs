@@ -1,0 +1,300 @@
+//! What is asked of the server that keeps the stream, and how its answers are read.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
+    aio::MultiplexedConnection, cmd,
+};
+use serde_json::{Map, Value as Json};
+
+use super::{id::Id, message::Message};
+
+/// The server of a stream. Connects with the first question, and anew after a failure.
+pub(super) struct Server {
+    client: Client,
+    /// Its name for people.
+    name: String,
+    connection: Option<MultiplexedConnection>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// There is no such group, or no stream.
+    #[error("the stream has no such consumer group")]
+    NoGroup,
+    /// Anything else, with the server's name and without a secret.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How long connecting may take, and an answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+// === impl Server ===
+
+impl Server {
+    pub(super) fn new(client: Client, name: String) -> Self {
+        Self {
+            client,
+            name,
+            connection: None,
+        }
+    }
+
+    /// Messages of `stream` after `position`.
+    pub(super) async fn read(
+        &mut self,
+        stream: &str,
+        position: Id,
+        most: usize,
+    ) -> Result<Vec<Message>, Trouble> {
+        let mut ask = cmd("XREAD");
+        ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream);
+        ask.arg(position.to_string());
+        self.ask(&ask).await.map(|answer| of_streams(&answer))
+    }
+
+    /// Messages that the group deals out to this member.
+    pub(super) async fn deal(
+        &mut self,
+        stream: &str,
+        (group, member): (&str, &str),
+        most: usize,
+    ) -> Result<Vec<Message>, Trouble> {
+        let mut ask = cmd("XREADGROUP");
+        ask.arg("GROUP").arg(group).arg(member);
+        ask.arg("COUNT")
+            .arg(most)
+            .arg("STREAMS")
+            .arg(stream)
+            .arg(">");
+        self.ask(&ask).await.map(|answer| of_streams(&answer))
+    }
+
+    /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on:
+    /// the next place, and the messages.
+    pub(super) async fn take_over(
+        &mut self,
+        stream: &str,
+        (group, member): (&str, &str),
+        idle: Duration,
+        from: &str,
+        most: usize,
+    ) -> Result<(String, Vec<Message>), Trouble> {
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let mut ask = cmd("XAUTOCLAIM");
+        ask.arg(stream).arg(group).arg(member).arg(idle_ms);
+        ask.arg(from).arg("COUNT").arg(most);
+        let answer = self.ask(&ask).await?;
+        let parts = list(&answer);
+        let next = parts.first().and_then(text);
+        // What was trimmed meanwhile has no content, and is no work.
+        let messages = parts.get(1).map(of_entries).unwrap_or_default();
+        Ok((next.unwrap_or_else(|| START.to_owned()), messages))
+    }
+
+    /// Makes the group, and the stream if need be. It begins with messages after `from`. One that is there stays as it is.
+    pub(super) async fn make_group(
+        &mut self,
+        stream: &str,
+        group: &str,
+        from: Id,
+    ) -> Result<(), Trouble> {
+        let mut ask = cmd("XGROUP");
+        ask.arg("CREATE").arg(stream).arg(group);
+        ask.arg(from.to_string()).arg("MKSTREAM");
+        match self.exchange(&ask).await {
+            Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
+            other => other.map(drop).map_err(|error| self.trouble(&error)),
+        }
+    }
+
+    /// Tells the group that these need no work any more.
+    pub(super) async fn acknowledge(
+        &mut self,
+        stream: &str,
+        group: &str,
+        ids: &[Id],
+    ) -> Result<(), Trouble> {
+        let mut ask = cmd("XACK");
+        ask.arg(stream).arg(group);
+        for id in ids {
+            ask.arg(id.to_string());
+        }
+        self.ask(&ask).await.map(drop)
+    }
+
+    /// Adds a message to a list of dead ones, which keeps about so many.
+    pub(super) async fn bury(
+        &mut self,
+        list: &str,
+        entries: &[(&str, String)],
+        most: usize,
+    ) -> Result<(), Trouble> {
+        let mut ask = cmd("XADD");
+        ask.arg(list).arg("MAXLEN").arg("~").arg(most).arg("*");
+        for (name, value) in entries {
+            ask.arg(name).arg(value);
+        }
+        self.ask(&ask).await.map(drop)
+    }
+
+    /// The largest id that the stream has ever had; `None` where there is no stream.
+    pub(super) async fn last_id(&mut self, stream: &str) -> Result<Option<Id>, Trouble> {
+        let mut ask = cmd("XINFO");
+        ask.arg("STREAM").arg(stream);
+        let answer = match self.exchange(&ask).await {
+            Ok(answer) => answer,
+            Err(error)
+                if error
+                    .detail()
+                    .is_some_and(|why| why.contains("no such key")) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(self.trouble(&error)),
+        };
+        let parts = list(&answer);
+        let at = parts
+            .iter()
+            .position(|part| text(part).as_deref() == Some("last-generated-id"));
+        let id = at.and_then(|at| text(parts.get(at + 1)?)?.parse().ok());
+        Ok(Some(id.unwrap_or_default()))
+    }
+
+    async fn ask(&mut self, ask: &Cmd) -> Result<Value, Trouble> {
+        self.exchange(ask)
+            .await
+            .map_err(|error| self.trouble(&error))
+    }
+
+    async fn exchange(&mut self, ask: &Cmd) -> Result<Value, RedisError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let times = AsyncConnectionConfig::new()
+                    .set_response_timeout(Some(LIMIT))
+                    .set_connection_timeout(Some(LIMIT));
+                let client = &self.client;
+                client
+                    .get_multiplexed_async_connection_with_config(&times)
+                    .await?
+            }
+        };
+        let answer = connection
+            .send_packed_command(ask)
+            .await
+            .and_then(Value::extract_error);
+        let lives = match &answer {
+            Ok(_) => true,
+            Err(error) => error.code().is_some(),
+        };
+        if lives {
+            self.connection = Some(connection);
+        }
+        answer
+    }
+
+    /// What went wrong, with the remedy where there is one.
+    fn trouble(&self, error: &RedisError) -> Trouble {
+        let name = &self.name;
+        let why = match error.code() {
+            Some("NOGROUP") => return Trouble::NoGroup,
+            Some("WRONGTYPE") => {
+                "the key of the stream holds something else; name another key, or remove it"
+                    .to_owned()
+            }
+            Some("NOAUTH" | "WRONGPASS") => {
+                "it wants a user and a password, or other ones; put them into the address"
+                    .to_owned()
+            }
+            Some("NOPERM") => "the user may not do this; it needs +@stream on the keys".to_owned(),
+            Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
+            // The detail of what is no answer may repeat the address.
+            None if error.is_timeout() => "no answer in time".to_owned(),
+            None if matches!(
+                error.kind(),
+                ErrorKind::Server(ServerErrorKind::ResponseError)
+            ) =>
+            {
+                error.detail().unwrap_or("it refuses").to_owned()
+            }
+            None => error.category().to_owned(),
+        };
+        Trouble::Other(format!("the stream's server {name}: {why}"))
+    }
+}
+
+/// Where the list of messages that are dealt out begins.
+pub(super) const START: &str = "0-0";
+
+// === answers ===
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(values) => values,
+        _ => &[],
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The messages of all streams of an answer; there is one stream.
+fn of_streams(value: &Value) -> Vec<Message> {
+    let streams = list(value).iter().filter_map(|stream| list(stream).get(1));
+    streams.flat_map(of_entries).collect()
+}
+
+/// Entries without a content were removed from the stream.
+fn of_entries(value: &Value) -> Vec<Message> {
+    list(value).iter().filter_map(of_entry).collect()
+}
+
+fn of_entry(value: &Value) -> Option<Message> {
+    let [id, Value::Array(fields)] = list(value) else {
+        return None;
+    };
+    let pairs = fields.chunks_exact(2);
+    let pairs = pairs.filter_map(|pair| Some((text(&pair[0])?, Json::from(text(&pair[1])?))));
+    Some(Message {
+        id: text(id)?.parse().ok()?,
+        fields: pairs.collect::<Map<_, _>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_answer_is_read_without_what_was_removed_meanwhile() {
+        let fields = Value::Array(["order", "7", "total", "3.50"].map(bulk).to_vec());
+        let entry = Value::Array(vec![bulk("5-1"), fields]);
+        let removed = Value::Array(vec![bulk("6-0"), Value::Nil]);
+        let entries = Value::Array(vec![entry, removed, Value::Nil]);
+        let answer = Value::Array(vec![Value::Array(vec![bulk("orders"), entries])]);
+        let read = of_streams(&answer);
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].id.to_string(), "5-1");
+        assert_eq!(
+            Json::Object(read[0].fields.clone()),
+            json!({"order": "7", "total": "3.50"})
+        );
+        assert_eq!(of_streams(&Value::Nil), []);
+        assert_eq!(of_streams(&bulk("nonsense")), []);
+    }
+}

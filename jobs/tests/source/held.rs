@@ -1,0 +1,153 @@
+//! Other programs in the same rows: none waits for a sender, and a sender waits for none.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::oneshot;
+use watchkeeper::{batch::BatchJob, clock::Clock, node::Token};
+use watchkeeper_jobs::{notifications::State, receiver::Faults};
+
+use crate::{
+    scene::Scene,
+    sender::{listed, run, send},
+};
+
+const BATCH: &str = "notifications/50/0";
+
+pub(crate) async fn a_row_that_another_program_holds_is_marked_later() {
+    let scene = Scene::with_rows(5).await;
+    let job = scene.job(json!({}));
+    let other = scene.session().await;
+    let hold = "BEGIN; SELECT 1 FROM notifications WHERE id = 3 FOR UPDATE";
+    other.batch_execute(hold).await.unwrap();
+    let letting_go = async {
+        // The others are marked while one is held.
+        while scene.unsent() > 1 {
+            Clock::system().sleep(Duration::from_millis(5)).await;
+        }
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    tokio::join!(send(&job, 1, BATCH), letting_go);
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (0, 0));
+    assert_eq!((scene.tally().accepted, scene.tally().requests), (5, 5));
+    let open = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+    assert_eq!(open, 0);
+}
+
+pub(crate) async fn a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_its_key() {
+    let scene = Scene::with_rows(5).await;
+    let job = scene.job(json!({}));
+    let other = scene.session().await;
+    let hold = "BEGIN; UPDATE notifications SET body = 'mine' WHERE id = 3";
+    other.batch_execute(hold).await.unwrap();
+    send(&job, 1, BATCH).await;
+    let doubt = listed(&job).await;
+    assert_eq!((scene.unsent(), doubt.doubted_ever), (1, 1));
+    assert_eq!(doubt.counts.in_doubt, 1);
+    let reason = &doubt.items[0].exception.reason;
+    assert!(reason.contains("another program holds it"), "{reason}");
+    other.batch_execute("COMMIT").await.unwrap();
+    scene.send_all(&job, 2).await;
+    let tally = scene.tally();
+    assert_eq!(
+        (
+            tally.accepted,
+            tally.repeats_recognised,
+            tally.accepted_twice
+        ),
+        (5, 1, 0)
+    );
+    assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn writers_wait_for_no_sender() {
+    let scene = Scene::with_rows(5).await;
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({}));
+    let run = run();
+    let sending = job.process_under(Token(1), BATCH, &run);
+    let writing = async {
+        let mut tally = scene.receiver.watch();
+        drop(tally.wait_for(|t| t.requests >= 5).await.unwrap());
+        scene.sql(
+            "SET lock_timeout = '200ms'; UPDATE notifications SET body = 'new' WHERE id < 5;
+             DELETE FROM notifications WHERE id = 5; ALTER TABLE notifications ADD COLUMN more text;",
+        );
+        scene.receiver.release();
+    };
+    let (outcome, ()) = tokio::join!(sending, writing);
+    outcome.unwrap();
+    assert_eq!((scene.unsent(), listed(&job).await.items.len()), (0, 0));
+}
+
+/// Claims are to keep two holders apart; what holds when they do not.
+pub(crate) async fn holders_of_one_batch_at_one_time_repeat_only_what_is_listed() {
+    let scene = Scene::with_rows(0).await;
+    let jobs = [0, 1, 2].map(|_| scene.job(json!({})));
+    jobs[0].pending(1).await.unwrap();
+    let mut token = 0;
+    for round in 0..40 {
+        scene.sql("INSERT INTO notifications (recipient, body) SELECT 'a', 'b' FROM generate_series(1, 3)");
+        let batch = format!("notifications/50/{}", (round * 3 + 1) / 50);
+        let works = jobs.iter().map(|job| {
+            token += 1;
+            let (token, batch) = (token, batch.clone());
+            async move {
+                let run = run();
+                job.process_under(Token(token), &batch, &run).await
+            }
+        });
+        for outcome in futures_util::future::join_all(works).await {
+            outcome.unwrap();
+        }
+    }
+    token += 1;
+    scene.send_all(&jobs[0], token).await;
+    let (tally, left) = (scene.tally(), listed(&jobs[0]).await);
+    assert_eq!(
+        (tally.accepted, tally.accepted_twice, scene.unsent()),
+        (120, 0, 0)
+    );
+    assert!(
+        tally.repeats_recognised <= left.doubted_ever,
+        "{} repeats, {} in doubt",
+        tally.repeats_recognised,
+        left.doubted_ever
+    );
+}
+
+pub(crate) async fn ids_committed_late_are_all_sent() {
+    let scene = Scene::with_rows(0).await;
+    let job = scene.job(json!({"batch_size": 20}));
+    let early = scene.session().await;
+    early
+        .batch_execute(
+            "BEGIN; INSERT INTO notifications (recipient, body) SELECT 'early', 'e' FROM generate_series(1, 110)",
+        )
+        .await
+        .unwrap();
+    scene.sql("INSERT INTO notifications (recipient, body) SELECT 'late', 'l' FROM generate_series(1, 390)");
+    let (committed, wait) = oneshot::channel::<()>();
+    let mut tally = scene.receiver.watch();
+    let committing = async {
+        drop(tally.wait_for(|t| t.accepted >= 200).await.unwrap());
+        early.batch_execute("COMMIT").await.unwrap();
+        committed.send(()).unwrap();
+    };
+    let sending = async {
+        let token = scene.send_all(&job, 1).await;
+        wait.await.unwrap();
+        scene.send_all(&job, token).await;
+    };
+    tokio::join!(sending, committing);
+    let tally = scene.tally();
+    assert_eq!(
+        (tally.accepted, tally.requests, scene.unsent()),
+        (500, 500, 0)
+    );
+    assert_eq!(listed(&job).await.ids(State::InDoubt), []);
+}

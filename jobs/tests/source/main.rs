@@ -1,0 +1,151 @@
+//! Notifications from a real PostgreSQL server: what every database must do, written in `../notifications` and run here once
+//! more, and what only a server can show. Costs about half a minute.
+//!
+//! `cargo test -p watchkeeper-jobs --test source [FILTER]`. Without the server's programs every case is ignored and says why;
+//! `WATCHKEEPER_REQUIRE=postgres` makes that a failure. Each case has a database of its own.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod announced;
+mod bodies;
+mod check;
+#[path = "../shared/command.rs"]
+mod command;
+#[path = "../notifications/commands.rs"]
+mod commands;
+#[path = "../notifications/doubt.rs"]
+mod doubt;
+mod exactly_once;
+mod held;
+#[path = "../notifications/import.rs"]
+mod import;
+#[path = "../notifications/mail_server.rs"]
+mod mail_server;
+#[path = "../notifications/rough.rs"]
+mod rough;
+mod scene;
+mod search;
+#[path = "../shared/sender.rs"]
+mod sender;
+#[path = "../notifications/sending.rs"]
+mod sending;
+#[path = "../../../lock/tests/postgres/server.rs"]
+mod server;
+mod servers;
+mod sinks;
+mod table;
+#[path = "../shared/wait.rs"]
+mod wait;
+
+/// Names each case by its path, so that a filter finds it.
+macro_rules! cases {
+    ($server:ident: $($module:ident :: { $($case:ident),+ $(,)? },)+) => {
+        vec![$($(server::trial(
+            concat!(stringify!($module), "::", stringify!($case)),
+            &$server,
+            |server| scene::play(server, $module::$case()),
+        )),+),+]
+    };
+}
+
+fn main() {
+    if exactly_once::is_replica() {
+        return;
+    }
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // Many cases wait.
+    arguments.test_threads.get_or_insert(4);
+    let server = server::Shared::default();
+    let cases = cases![server:
+        sending::{
+            a_table_is_sent_cell_by_cell_and_marked,
+            a_row_committed_late_into_a_finished_cell_is_sent,
+            an_item_refused_for_good_is_dead_with_its_reason,
+            a_refused_item_comes_back_after_its_pause,
+            rows_are_sent_not_before_one_time_and_not_after_another,
+            rows_may_be_sent_to_a_file,
+            items_given_up_after_their_attempts_are_dead,
+            a_table_that_appears_later_is_served,
+            a_run_without_a_claim_is_refused,
+            no_secret_reaches_the_side_table_or_an_error,
+            several_replicas_and_a_writer_share_one_database,
+        },
+        doubt::{
+            items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key,
+            items_in_doubt_are_parked_when_told_so,
+            a_stale_holder_marks_and_removes_nothing,
+            an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
+            a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
+            another_cell_size_waits_for_open_intents,
+        },
+        commands::{
+            dead_items_are_counted_and_listed_with_their_reason,
+            what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew,
+            a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to,
+            a_parked_row_is_not_sent_until_it_is_asked_for,
+            an_item_that_is_being_sent_is_left_alone,
+            looking_creates_nothing,
+            ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named,
+            rows_that_are_gone_are_listed_no_more_once_they_are_asked_for,
+            many_items_go_page_by_page_and_step_by_step,
+            orders_beside_senders_that_are_killed_lose_and_double_nothing,
+        },
+        import::{
+            rows_of_a_file_are_imported_and_known_ids_left_out,
+            a_file_with_a_fault_changes_nothing,
+            a_row_that_is_refused_is_named_and_the_rest_goes_on_behind_it,
+        },
+        table::{
+            every_type_of_id_is_sent_and_marked,
+            every_type_of_time_is_written,
+            a_filter_makes_deliveries_of_one_table,
+            columns_of_the_table_stay_as_they_are,
+            side_tables_lie_where_they_are_wanted_or_are_not_made,
+            what_does_not_fit_is_said_with_key_and_remedy,
+        },
+        bodies::{
+            values_of_every_type_are_sent_without_loss,
+            large_bodies_take_turns_and_too_large_ones_are_dead,
+            rows_without_an_id_are_left_alone,
+        },
+        held::{
+            a_row_that_another_program_holds_is_marked_later,
+            a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_its_key,
+            writers_wait_for_no_sender,
+            holders_of_one_batch_at_one_time_repeat_only_what_is_listed,
+            ids_committed_late_are_all_sent,
+        },
+        search::{
+            a_look_takes_few_steps_past_many_rows_that_are_held_back,
+            buckets_of_texts_are_found_past_rows_that_are_held_back,
+            the_search_for_work_uses_the_partial_index,
+        },
+        servers::{
+            a_server_that_restarts_is_found_again,
+            a_standby_is_refused_by_name_and_the_next_host_is_tried,
+            a_password_and_a_certificate_are_asked_for_and_never_shown,
+        },
+        exactly_once::{
+            a_payment_is_booked_once_whatever_dies,
+        },
+        announced::{
+            an_announcement_begins_a_look,
+        },
+        sinks::{
+            each_row_goes_to_its_address_signed_with_its_secret,
+            a_text_takes_columns_of_every_type,
+            rows_go_as_mails,
+        },
+        check::{
+            check_says_what_differs_in_the_database,
+            a_schema_that_is_printed_can_be_run,
+        },
+    ];
+    let conclusion = libtest_mimic::run(&arguments, cases);
+    // The last handle: leaving the process by `exit` would leave the server behind.
+    drop(server);
+    conclusion.exit();
+}

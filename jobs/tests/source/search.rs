@@ -1,0 +1,107 @@
+//! The search for work in tables that are large, or full of rows that wait for a person.
+
+use serde_json::json;
+use watchkeeper::batch::BatchJob;
+use watchkeeper_jobs::notifications::{ItemId, operator};
+
+use crate::scene::Scene;
+
+/// More rows than one look examines, all of them dead.
+async fn many_dead(table: &str, id: &str) -> Scene {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(&format!(
+        "CREATE TABLE {table} (id {} PRIMARY KEY, sent_at timestamptz);
+         INSERT INTO {table} SELECT {id} FROM generate_series(1, 25000) AS i WHERE i <> 12345;
+         CREATE INDEX ON {table} (id) WHERE sent_at IS NULL; ANALYZE {table};",
+        if id == "i" { "bigint" } else { "text" }
+    ));
+    scene.job(json!({"table": table})).pending(1).await.unwrap();
+    scene.sql(&format!(
+        "INSERT INTO watchkeeper_delivery SELECT '{table}', id::text, {}, 'dead', 1, 0, '', 1, '', now() FROM {table};
+         ANALYZE watchkeeper_delivery;",
+        if id == "i" { "id" } else { "NULL" }
+    ));
+    scene
+}
+
+pub(crate) async fn a_look_takes_few_steps_past_many_rows_that_are_held_back() {
+    let scene = many_dead("held", "i").await;
+    let job = scene.job(json!({"table": "held"}));
+    scene.sql("INSERT INTO held VALUES (30001)");
+    let mut looks = 1;
+    while job.pending(9).await.unwrap().is_empty() {
+        looks += 1;
+        assert!(looks < 20, "no look finds it");
+    }
+    assert!(looks > 5, "{looks} looks: each is bounded");
+    let batch = ["held/50/600".to_owned()];
+    assert_eq!(job.pending(9).await.unwrap(), batch);
+    // Whatever lies before it, what is new is found at once.
+    scene.send_all(&job, 1).await;
+    scene.sql("INSERT INTO held VALUES (40001)");
+    assert_eq!(job.pending(9).await.unwrap(), ["held/50/800"]);
+    scene.send_all(&job, 100).await;
+    // What a person has freed, too.
+    let params = scene.params(json!({"table": "held"}));
+    let mut person = operator(&params, true).await.unwrap();
+    person.retry(&[ItemId::Int(20_000)]).await.unwrap();
+    assert_eq!(job.pending(9).await.unwrap(), ["held/50/400"]);
+    scene.send_all(&job, 200).await;
+    // And what was committed late among them, when its turn comes.
+    scene.sql("INSERT INTO held VALUES (12345)");
+    let mut looks = 1;
+    while job.pending(9).await.unwrap() != ["held/50/246"] {
+        looks += 1;
+        assert!(looks < 30, "the sweep does not come there");
+    }
+    scene.send_all(&job, 300).await;
+    assert_eq!(scene.tally().accepted, 4);
+}
+
+pub(crate) async fn buckets_of_texts_are_found_past_rows_that_are_held_back() {
+    let scene = many_dead("texts", "to_char(i, '00000')").await;
+    let job = scene.job(json!({"table": "texts", "buckets": 8}));
+    scene.sql("INSERT INTO texts VALUES ('zzz')");
+    let mut looks = 1;
+    while job.pending(9).await.unwrap().is_empty() {
+        looks += 1;
+        assert!(looks < 20, "no look finds it");
+    }
+    assert!(looks > 1, "each is bounded");
+    scene.send_all(&job, 1).await;
+    scene.sql("INSERT INTO texts VALUES ('zzzz'), (' 12345')");
+    for token in 2..20 {
+        scene.send_all(&job, token * 10).await;
+    }
+    assert_eq!(scene.tally().accepted, 3);
+}
+
+pub(crate) async fn the_search_for_work_uses_the_partial_index() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE TABLE old (id bigint PRIMARY KEY, channel text, sent_at timestamptz);
+         INSERT INTO old SELECT i, 'mail', now() FROM generate_series(1, 150000) AS i;
+         INSERT INTO old SELECT i, 'mail', NULL FROM generate_series(150001, 150010) AS i; ANALYZE old;",
+    );
+    let params = scene.params(json!({"table": "old", "where": "channel = 'mail'"}));
+    let mut person = operator(&params, false).await.unwrap();
+    let missing = person.look().await.unwrap().expect("it is missing");
+    assert!(
+        missing.starts_with("CREATE INDEX CONCURRENTLY \"old_unsent\""),
+        "{missing}"
+    );
+    scene.sql(&missing);
+    scene.sql("ANALYZE old");
+    let mut person = operator(&params, false).await.unwrap();
+    assert_eq!(person.look().await.unwrap(), None);
+    // Rows that were sent are not read, by any of the statements of a look and a batch.
+    let job = scene.job(json!({"table": "old", "where": "channel = 'mail'"}));
+    job.pending(9).await.unwrap();
+    let read = "SELECT pg_stat_get_tuples_returned('old'::regclass) + pg_stat_get_tuples_fetched('old'::regclass)
+        + (SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE relname = 'old')";
+    let before = scene.number(read);
+    scene.send_all(&job, 1).await;
+    assert_eq!(scene.tally().accepted, 10);
+    let read = scene.number(read) - before;
+    assert!(read < 5_000, "{read} rows were read");
+}

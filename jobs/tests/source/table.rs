@@ -1,0 +1,246 @@
+//! Tables as users have them: ids and times of every type, filters, schemas, rights.
+
+use serde_json::json;
+use watchkeeper::{batch::BatchJob, job::FailureKind};
+
+use crate::scene::Scene;
+
+pub(crate) async fn every_type_of_id_is_sent_and_marked() {
+    let scene = Scene::with_rows(0).await;
+    for (i, (kind, id, layout)) in [
+        ("smallint", "i::smallint", "50"),
+        ("integer", "i * -1", "50"),
+        ("bigint", "i + 9223372036854775707", "50"),
+        ("uuid", "gen_random_uuid()", "p4"),
+        ("text", "'ü/' || i", "p4"),
+        ("varchar(9)", "'x' || i", "p4"),
+        ("text COLLATE \"C\"", "'Ä' || i", "p4"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let table = format!("letters_{i}");
+        scene.sql(&format!(
+            "CREATE TABLE {table} (uid {kind} PRIMARY KEY, body text, sent_at timestamptz);
+             INSERT INTO {table} SELECT {id}, 'b' FROM generate_series(1, 100) AS i;"
+        ));
+        let before = scene.tally().accepted;
+        let params =
+            json!({"table": table, "buckets": 4, "batch_size": 50, "columns": {"id": "uid"}});
+        let job = scene.job(params);
+        let batches = job.pending(256).await.unwrap();
+        let prefix = format!("{table}/{layout}/");
+        assert!(
+            batches.iter().all(|b| b.starts_with(&prefix)),
+            "{batches:?}"
+        );
+        scene.send_all(&job, 1).await;
+        assert_eq!(scene.tally().accepted - before, 100, "{kind}");
+        let left = format!("SELECT count(*) FROM {table} WHERE sent_at IS NULL");
+        assert_eq!((scene.number(&left), job.backlog().await.unwrap()), (0, 0));
+    }
+    assert_eq!(scene.tally().repeats_recognised, 0);
+    assert!(scene.tally().items.contains_key("letters_4/ü/7"));
+}
+
+pub(crate) async fn every_type_of_time_is_written() {
+    let scene = Scene::with_rows(0).await;
+    for (i, (kind, recent)) in [
+        (
+            "timestamptz",
+            "at > now() - interval '1 minute' AND at < now() + interval '1 minute'",
+        ),
+        (
+            "timestamp",
+            "abs(extract(epoch FROM at - now() AT TIME ZONE 'UTC')) < 60",
+        ),
+        ("date", "abs(at - (now() AT TIME ZONE 'UTC')::date) <= 1"),
+        ("bigint", "abs(at - extract(epoch FROM now())) < 60"),
+        ("integer", "abs(at - extract(epoch FROM now())) < 60"),
+        (
+            "text",
+            "abs(extract(epoch FROM at::timestamptz - now())) < 60",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let table = format!("letters_{i}");
+        scene.sql(&format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, at {kind}); INSERT INTO {table} VALUES (1), (2);"
+        ));
+        let job = scene.job(json!({"table": table, "columns": {"sent_at": "at"}}));
+        let batches = job.pending(9).await.unwrap();
+        assert_eq!(batches, [format!("public.{table}.at/50/0")]);
+        scene.send_all(&job, 1).await;
+        let written = format!("SELECT count(*) FROM {table} WHERE {recent}");
+        assert_eq!(scene.number(&written), 2, "{kind}");
+    }
+}
+
+pub(crate) async fn a_filter_makes_deliveries_of_one_table() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE SCHEMA app; CREATE TABLE app.mixed (id int PRIMARY KEY, state text, sent_at timestamptz);
+         INSERT INTO app.mixed SELECT i, CASE i % 2 WHEN 0 THEN 'mail' ELSE 'push' END FROM generate_series(1, 40) AS i;",
+    );
+    // The side table has a column of that name, too.
+    let of = |channel: &str| {
+        let filter = format!("state = '{channel}' -- a remark");
+        scene.job(json!({"table": "app.mixed", "where": filter}))
+    };
+    let (mail, push) = (of("mail"), of("push"));
+    assert_eq!(
+        (mail.backlog().await.unwrap(), push.backlog().await.unwrap()),
+        (20, 20)
+    );
+    let (one, other) = (
+        mail.pending(9).await.unwrap(),
+        push.pending(9).await.unwrap(),
+    );
+    assert!(
+        one[0].starts_with("app.mixed?") && one != other,
+        "{one:?} {other:?}"
+    );
+    scene.send_all(&mail, 1).await;
+    assert_eq!(
+        (scene.tally().accepted, push.backlog().await.unwrap()),
+        (20, 20)
+    );
+    scene.send_all(&push, 1).await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.accepted_twice), (40, 0));
+    let wrong = scene.job(json!({"table": "app.mixed", "where": "channel = 'mail'"}));
+    let error = wrong.pending(1).await.unwrap_err();
+    assert!(error.to_string().contains("`where`"), "{error}");
+}
+
+pub(crate) async fn columns_of_the_table_stay_as_they_are() {
+    let scene = Scene::with_rows(60).await;
+    let columns = || {
+        scene.text(
+            "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) || attnotnull, ',' ORDER BY attnum)
+             FROM pg_attribute WHERE attrelid = 'notifications'::regclass",
+        )
+    };
+    let before = columns();
+    scene.send_all(&scene.job(json!({})), 1).await;
+    assert_eq!((columns(), scene.unsent()), (before, 0));
+    let others = scene.text(
+        "SELECT string_agg(tablename, ',' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'public'",
+    );
+    assert_eq!(
+        others,
+        "notifications,watchkeeper_delivery,watchkeeper_delivery_intent,watchkeeper_delivery_source"
+    );
+    let left = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+    assert_eq!(left, 0);
+}
+
+pub(crate) async fn side_tables_lie_where_they_are_wanted_or_are_not_made() {
+    let scene = Scene::with_rows(3).await;
+    let none = scene.job(json!({"side_tables": {"create": false}}));
+    let error = none.pending(1).await.unwrap_err();
+    assert_eq!(error.kind(), FailureKind::Fatal);
+    for word in [
+        "no side tables in schema `public`",
+        "notify schema",
+        "`side_tables.create`",
+    ] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let missing = scene.job(json!({"side_tables": {"schema": "ops"}}));
+    let error = missing.pending(1).await.unwrap_err();
+    assert!(
+        error.to_string().contains("schema \"ops\" does not exist"),
+        "{error}"
+    );
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'ops'";
+    assert_eq!(scene.number(tables), 0);
+    scene.sql("CREATE SCHEMA ops");
+    scene.send_all(&missing, 1).await;
+    assert_eq!((scene.number(tables), scene.unsent()), (3, 0));
+}
+
+pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
+    let scene = Scene::with_rows(1).await;
+    scene.sql(&format!(
+        "CREATE TABLE money (id numeric PRIMARY KEY, sent_at timestamptz);
+         CREATE TABLE doubled (id int, sent_at timestamptz);
+         CREATE TABLE never (id int PRIMARY KEY, sent_at timestamptz NOT NULL);
+         CREATE TABLE flag (id int PRIMARY KEY, sent_at boolean);
+         CREATE VIEW seen AS SELECT * FROM notifications;
+         CREATE SCHEMA app; CREATE TABLE app.hidden (id int PRIMARY KEY, sent_at timestamptz);
+         DROP ROLE IF EXISTS guest_{0}; CREATE ROLE guest_{0} LOGIN;",
+        scene.database()
+    ));
+    let guest = scene.source().replace(
+        "://watchkeeper@",
+        &format!("://guest_{}@", scene.database()),
+    );
+    for (changes, words) in [
+        (
+            json!({"table": "notification"}),
+            &["no table `notification`", "notifications", "app.hidden"][..],
+        ),
+        (
+            json!({"table": "hidden"}),
+            &["no table `hidden`", "app.hidden"],
+        ),
+        (
+            json!({"columns": {"id": "key"}}),
+            &["no column `key`", "there are: id, recipient"],
+        ),
+        (
+            json!({"table": "money"}),
+            &["`columns.id`", "numeric", "bigint"],
+        ),
+        (
+            json!({"table": "doubled"}),
+            &["neither its primary key nor unique"],
+        ),
+        (
+            json!({"table": "never"}),
+            &["`columns.sent_at`", "must be able to be null"],
+        ),
+        (json!({"table": "flag"}), &["`columns.sent_at`", "bool"]),
+        (json!({"table": "seen"}), &["it is a view"]),
+        (
+            json!({"source": guest}),
+            &[
+                "may not be read",
+                "GRANT SELECT ON \"public\".\"notifications\"",
+            ],
+        ),
+    ] {
+        let error = scene.job(changes).pending(1).await.unwrap_err();
+        assert_eq!(error.kind(), FailureKind::Fatal, "{error}");
+        for word in words {
+            assert!(error.to_string().contains(word), "{word}: {error}");
+        }
+    }
+    scene.sql(&format!(
+        "GRANT SELECT ON notifications TO guest_{}",
+        scene.database()
+    ));
+    let error = scene
+        .job(json!({"source": guest}))
+        .pending(1)
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("GRANT UPDATE (\"sent_at\")"),
+        "{error}"
+    );
+    scene.sql(&format!(
+        "GRANT UPDATE (sent_at) ON notifications TO guest_{}",
+        scene.database()
+    ));
+    let error = scene
+        .job(json!({"source": guest}))
+        .pending(1)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("could not be made"), "{error}");
+    assert_eq!(scene.unsent(), 1);
+}

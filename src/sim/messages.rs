@@ -1,0 +1,146 @@
+//! Batches that are messages: each handled once although every replica reads all of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use super::acts::ms;
+use crate::{
+    batch::{BatchJob, BatchLimits, Settled},
+    clock::Moment,
+    job::{JobError, Outcome, Retry, Run, Spec},
+    testing::cluster::Cluster,
+    worker::ready::Body,
+};
+
+/// What became of a message: which attempt, when, where.
+type Handled = Arc<Mutex<BTreeMap<String, Vec<(u32, Moment, String)>>>>;
+
+/// What one replica has read of the messages, and how many first attempts at each fail.
+struct Reader {
+    unsettled: Mutex<BTreeMap<String, Timestamp>>,
+    too_old: Mutex<Vec<String>>,
+    handled: Handled,
+    failures: u32,
+}
+
+#[async_trait]
+impl BatchJob for Reader {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        let unsettled = self.unsettled.lock().unwrap();
+        Ok(unsettled.keys().take(limit).cloned().collect())
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let clock = run.lease().ok_or("no claim")?.clock().clone();
+        let seen = (run.attempt(), clock.now(), run.facts().replica.clone());
+        let mut handled = self.handled.lock().unwrap();
+        handled.entry(batch.to_owned()).or_default().push(seen);
+        match run.attempt() > self.failures {
+            true => Ok(Outcome::Done),
+            false => Err("not this time".into()),
+        }
+    }
+
+    fn limits(&self) -> BatchLimits {
+        BatchLimits::default()
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        Some(Duration::from_secs(3600))
+    }
+
+    fn produced_at(&self, batch: &str) -> Timestamp {
+        let dates = self.unsettled.lock().unwrap();
+        dates.get(batch).copied().unwrap_or_default()
+    }
+
+    fn settled(&self, batch: &str, how: Settled) {
+        self.unsettled.lock().unwrap().remove(batch);
+        if how == Settled::TooOld {
+            self.too_old.lock().unwrap().push(batch.to_owned());
+        }
+    }
+}
+
+fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u32) -> Arc<Reader> {
+    Arc::new(Reader {
+        unsettled: Mutex::new(messages.clone()),
+        too_old: Mutex::default(),
+        handled: handled.clone(),
+        failures,
+    })
+}
+
+async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
+    for _ in 0..1_000 {
+        fleet.sleep(ms(50)).await;
+        if readers
+            .iter()
+            .all(|r| r.unsettled.lock().unwrap().is_empty())
+        {
+            return;
+        }
+    }
+    panic!("some messages were never settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_handled_once_by_all_replicas() {
+    let fleet = Cluster::new(3);
+    let now = fleet.clock().wall();
+    let mut messages: BTreeMap<_, _> = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
+    messages.insert("old".to_owned(), Timestamp::UNIX_EPOCH);
+    let handled = Handled::default();
+    let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
+    let _members: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(&readers)
+        .map(|(name, reader)| {
+            let body = Body::Batch(reader.clone());
+            fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
+        })
+        .collect();
+    until_all_is_settled(&fleet, &readers).await;
+    let handled = handled.lock().unwrap();
+    assert_eq!(handled.len(), 60);
+    assert!(handled.values().all(|seen| seen.len() == 1), "{handled:?}");
+    for reader in &readers {
+        assert_eq!(*reader.too_old.lock().unwrap(), ["old"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_fails_waits_on_every_replica() {
+    let fleet = Cluster::new(3);
+    let messages = BTreeMap::from([("m".to_owned(), fleet.clock().wall())]);
+    let handled = Handled::default();
+    let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 2));
+    let backoff = Duration::from_secs(4);
+    let spec = Spec::continuous().retry(Retry {
+        backoff,
+        ..Retry::default()
+    });
+    let _members: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(&readers)
+        .map(|(name, reader)| {
+            let body = Body::Batch(reader.clone());
+            fleet.join_with(name, vec![("job", body, spec.clone())], false)
+        })
+        .collect();
+    until_all_is_settled(&fleet, &readers).await;
+    let handled = handled.lock().unwrap();
+    let attempts = &handled["m"];
+    let numbers: Vec<u32> = attempts.iter().map(|(n, ..)| *n).collect();
+    assert_eq!(numbers, [1, 2, 3], "{attempts:?}");
+    for (two, least) in attempts.windows(2).zip([backoff, backoff * 2]) {
+        let pause = two[1].1.since(two[0].1);
+        assert!(pause + ms(50) >= least, "{attempts:?}");
+    }
+}
