@@ -6,7 +6,7 @@
 //! **Work that cannot be stopped ends the process.** A run that goes on when its lease is about to end is told to stop,
 //! then dropped at its next `.await`. Code that blocks a thread can be neither told nor dropped: the process logs it and
 //! calls [`std::process::abort`] shortly before the lease ends, because another replica is about to begin the same work.
-//! [`lock::LocksBuilder::on_unstoppable`] changes that for those who use the locks alone.
+//! [`lock::LocksBuilder::on_unstoppable`] changes that for programs that use the locks alone.
 //!
 //! # Promised
 //! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate. Wall
@@ -101,7 +101,7 @@ mod signals;
 mod sim;
 pub mod telemetry;
 #[cfg(feature = "log")]
-#[doc(hidden)]
+#[doc(hidden)] // for the command and the stock jobs
 pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -143,7 +143,7 @@ pub mod lock {
 #[doc(inline)]
 pub use watchkeeper_lock::fence;
 // Other names of what stands in `lock`, and what the commands and the stock jobs are built on as the worker is.
-#[doc(hidden)]
+#[doc(hidden)] // for the stock jobs and the command
 pub use watchkeeper_lock::{
     backoff, chance, clock, election, files, finding, hash, human, keeper, latest, lease, node,
     owned, secret, sim_clock, spawn, term,

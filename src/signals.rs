@@ -43,10 +43,10 @@ pub(crate) struct Signals {
     _listener: Listener,
 }
 
-/// One that listens.
+/// A receiver of signals.
 struct Listener;
 
-/// Those who listen in this process, and whether the next signal ends it.
+/// The receivers in this process, and whether the next signal ends it.
 struct Listeners {
     many: usize,
     asked: Option<Arc<AtomicBool>>,

@@ -28,11 +28,11 @@
 
 mod command;
 // What the demonstration and the tests send, and to whom.
-#[doc(hidden)]
+#[doc(hidden)] // for the demonstration and the tests
 pub mod demo_table;
 pub mod guard;
 mod kinds;
-#[doc(hidden)]
+#[doc(hidden)] // for the demonstration and the tests
 pub mod receiver;
 mod web;
 

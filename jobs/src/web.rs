@@ -2,15 +2,22 @@
 //!
 //! Nothing here repeats an address: paths and credentials of web services are often the secret itself.
 
-use std::{sync::Once, time::Duration};
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use jiff::{Timestamp, fmt::rfc2822};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use reqwest::{
-    Client, Response, Url,
+    Client, ClientBuilder, Response, Url,
+    dns::Resolve,
     header::{DATE, HeaderMap, HeaderName, RETRY_AFTER},
     redirect,
 };
+use watchkeeper::files;
 
 /// What is written as `%41` in an address and in a key: all that is not unreserved there.
 pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
@@ -50,22 +57,45 @@ pub(crate) struct Beginning {
 
 /// Bytes of an answer that are read so that the connection can be used again.
 const ANSWER_READ: usize = 64 * 1024;
+/// More than any secret needs.
+const MAX_SECRET: u64 = 16 * 1024;
 
 /// A client for `url`: each request within `timeout`, answer included, none of them redirected or repeated.
 pub(crate) fn client(url: &Url, timeout: Duration) -> Result<Client, NoClient> {
+    let mut client = builder(timeout);
+    if is_local(url) {
+        client = client.no_proxy();
+    }
+    client.build().map_err(|e| NoClient(plain(e)))
+}
+
+/// The same for addresses that come with the work. Names are looked up by `resolver` alone, if there is one: by no proxy
+/// either.
+pub(crate) fn client_to_anybody(
+    timeout: Duration,
+    resolver: Option<Arc<dyn Resolve>>,
+) -> Result<Client, NoClient> {
+    let mut client = builder(timeout)
+        .no_proxy()
+        // Of many hosts most are called once in a while.
+        .pool_max_idle_per_host(4)
+        .pool_idle_timeout(Duration::from_secs(30));
+    if let Some(resolver) = resolver {
+        client = client.dns_resolver(resolver);
+    }
+    client.build().map_err(|e| NoClient(plain(e)))
+}
+
+fn builder(timeout: Duration) -> ClientBuilder {
     install_crypto();
-    let mut client = Client::builder()
+    Client::builder()
         .timeout(timeout)
         // Shorter than the whole, so that "could not connect" is told from "no answer".
         .connect_timeout(timeout / 2)
         // A redirected POST could arrive twice.
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .user_agent(concat!("watchkeeper/", env!("CARGO_PKG_VERSION")));
-    if is_local(url) {
-        client = client.no_proxy();
-    }
-    client.build().map_err(|e| NoClient(plain(e)))
+        .user_agent(concat!("watchkeeper/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The meaning that a status has for all services alike.
@@ -108,6 +138,31 @@ pub(crate) async fn read(mut response: Response, keep: usize) -> Beginning {
     beginning
 }
 
+/// The text of a file that holds a secret. The error names the file and never what it holds.
+pub(crate) fn read_secret(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let cannot = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            format!("{shown} is not a file; name one that holds the value")
+        }
+        _ => format!("cannot read {shown}: {error}"),
+    };
+    let mut text = Vec::new();
+    let file = files::open(path).map_err(cannot)?;
+    file.take(MAX_SECRET + 1)
+        .read_to_end(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > MAX_SECRET {
+        return Err(format!("{shown} is longer than a secret can be"));
+    }
+    let text = String::from_utf8(text).unwrap_or_default();
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(format!("{shown} holds no text; write the value into it"));
+    }
+    Ok(text.to_owned())
+}
+
 /// The error and its causes, without the address.
 pub(crate) fn plain(error: reqwest::Error) -> String {
     let error = error.without_url();
@@ -147,7 +202,7 @@ fn is_local(url: &Url) -> bool {
 }
 
 /// The first client of the process brings the cryptography, unless the program has chosen.
-fn install_crypto() {
+pub(crate) fn install_crypto() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // An error says that there is a provider, which is all we want.

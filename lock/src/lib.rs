@@ -33,7 +33,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
-#[doc(hidden)]
+#[doc(hidden)] // for the commands and the tests
 pub mod admission;
 mod base;
 pub mod election;
@@ -44,7 +44,7 @@ pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod node;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker and the commands
 pub mod open;
 mod quorum;
 pub mod settings;
@@ -52,7 +52,7 @@ pub mod settings;
 pub use acquire::Locks;
 pub use base::{clock, human::DurationExt, spawn};
 // The worker is built on these as well.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use base::{
     backoff, chance, files, finding, hash, human, latest, owned, panics, secret, seldom, sim_clock,
 };

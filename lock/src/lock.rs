@@ -56,19 +56,19 @@
 //! ```
 
 pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
-#[doc(hidden)]
+#[doc(hidden)] // for the commands and the tests
 pub use crate::admission;
 pub use crate::admission::{AdmissionReport, AdmissionState};
 pub use crate::expiry::LockState;
 pub use crate::keeper::NodeReport;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use crate::keeper::{Lives, Watching};
 #[cfg(doc)]
 use crate::node::Expiry;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use crate::node::MOST_NAMES;
 #[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 pub use crate::quorum::mutant;
 pub use crate::quorum::{
     BreakReport, BreakVote, Broken, Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles,

@@ -157,7 +157,7 @@ impl Connections {
     fn welcome(&self, most: usize) -> (u64, CancellationToken) {
         let away = CancellationToken::new();
         self.list(|list| {
-            // The oldest and not the newest: who comes now may be a probe, who has been here longest is stuck.
+            // The oldest and not the newest: a new client may be a probe, the oldest one is stuck.
             while list.present.len() >= most {
                 let Some((_, oldest)) = list.present.pop_first() else {
                     break;

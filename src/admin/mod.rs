@@ -10,7 +10,7 @@
 //! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::fleet::history`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
 //! | `/api/v1/triggers` | the triggers that are not done with, and what they wait for; `?job=NAME` for one job |
 //! | `/` | the status page |
-//! | `/login` | back to the page, for those who say the token |
+//! | `/login` | back to the page, for a browser that sends the token |
 //! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
 //!   and no replica has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
 //! | `POST /api/v1/triggers/ID/withdraw` | as the command; 409 when its run has started |

@@ -25,7 +25,7 @@ use crate::fleet::intent::TriggerParams;
 /// When to ask again after trouble of the store, in seconds.
 pub(super) const SOON: &str = "2";
 
-/// How long an order waits for its turn: what is asked in time can be answered in time.
+/// How long a command waits for its turn: what is asked in time can be answered in time.
 const TURN: Duration = Duration::from_secs(1);
 
 /// What a request may say in its body.
@@ -34,7 +34,7 @@ const TURN: Duration = Duration::from_secs(1);
 struct Words {
     /// Why a job is paused.
     reason: String,
-    /// Who is to lead next.
+    /// The replica that is to lead next.
     to: Option<String>,
     /// What a run is given besides the configuration.
     params: Map<String, Value>,

@@ -96,7 +96,7 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
-        .route("/api/v1/jobs/{job}/{order}", post(orders::order))
+        .route("/api/v1/jobs/{job}/{command}", post(orders::order))
         .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
         .route("/api/v1/triggers", get(triggers))
         .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))
@@ -161,7 +161,7 @@ fn refused(refusal: Refusal, looking: bool) -> Response {
     answer
 }
 
-/// Where the page sends those who have the token: a browser keeps what it was given for this address.
+/// Where the page sends clients that have the token: a browser keeps what it was given for this address.
 async fn login() -> Redirect {
     Redirect::to("/")
 }

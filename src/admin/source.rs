@@ -50,7 +50,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Whether this replica is able to do its part: not draining, fit, and a store was reached once. Must not wait.
     ///
     /// # Errors
-    /// What is in the way: `NAME: WHY`, of which the name is shown to everybody, or a sentence for everybody.
+    /// What is in the way: `NAME: WHY`, of which the name is shown to every client, or a sentence for every client.
     fn ready(&self) -> Result<(), String>;
 
     /// Whether this replica leads `job` now; `None` when it does not know the job. Must not wait.
@@ -71,7 +71,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Why they cannot be read now.
     async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String>;
 
-    /// Wishes that a trigger does not start.
+    /// Asks that a trigger does not start.
     ///
     /// # Errors
     /// [`OrderError`]; [`OrderError::NotPossible`] when it has started.
@@ -111,7 +111,7 @@ pub(crate) enum Order {
 pub(crate) struct Done {
     /// What is known of it, as the commands print it with `--json`.
     pub answer: serde_json::Value,
-    /// Whether those whom it concerns have heard of it.
+    /// Whether the replicas that it concerns have heard of it.
     pub heard: bool,
 }
 

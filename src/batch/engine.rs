@@ -40,6 +40,8 @@ const MOST_TROUBLE: usize = 300;
 const NO_PROGRESS: &str = "the batch makes no progress";
 /// Pauses between looks when there is nothing to do.
 const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The least pause between looks when the job says that there is work.
+const WOKEN: Duration = Duration::from_millis(10);
 
 /// One batch job of this replica.
 pub(crate) struct BatchEngine {
@@ -124,6 +126,7 @@ impl BatchEngine {
             let full = batches.in_flight.len() >= batches.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
+            let may_be_woken = !full && look != Look::Claimed;
             let pause = match look {
                 Look::Claimed => {
                     idle.reset();
@@ -136,7 +139,18 @@ impl BatchEngine {
                 () = pass.over() => return,
                 (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
+                () = self.woken(), if may_be_woken => idle.reset(),
             }
+        }
+    }
+
+    /// Returns when the job knows of work, and no sooner than a moment after the last look: who is told of each row does
+    /// not look for each.
+    async fn woken(&self) {
+        self.ctx.clock.sleep(WOKEN).await;
+        if caught_later(|| self.job.woken()).await.is_err() {
+            // Looks find its work.
+            std::future::pending::<()>().await;
         }
     }
 

@@ -50,6 +50,12 @@ pub trait BatchJob: Send + Sync + 'static {
     /// Any; the batch is released and comes back through `pending`.
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError>;
 
+    /// Returns when there may be new work: the next look begins then, and not after its pause. May be dropped and called
+    /// again at any time; what comes meanwhile is to end the next call. Without it looks alone find work.
+    async fn woken(&self) {
+        std::future::pending().await
+    }
+
     /// Told once, before anything else, under which name this replica has the job.
     fn named(&self, _job: &str) {}
 

@@ -21,6 +21,9 @@ pub enum Command {
         /// What to check besides the file and the environment.
         #[command(flatten)]
         overrides: Overrides,
+        /// Ask no database whether it is there and fits
+        #[arg(long)]
+        offline: bool,
         /// Print the problems as JSON
         #[arg(long)]
         json: bool,
@@ -87,7 +90,7 @@ pub enum Command {
         /// The job
         #[arg(value_name = "JOB")]
         job: String,
-        /// Why, for whoever looks at the status
+        /// The reason that the status shows
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
         /// Print JSON
@@ -105,8 +108,8 @@ pub enum Command {
     },
     /// Run a job once, now: as soon as nothing else of it runs, also when it is paused
     ///
-    /// Exits with 0 when the job's leader has accepted it, with 1 when nobody has yet: it stays asked for, for a day. With
-    /// --wait 0 means that it was done.
+    /// Exits with 0 when the job's leader has accepted it, with 1 when no leader has yet: it stays asked for, for a day.
+    /// With --wait 0 means that it was done.
     Trigger {
         /// The job
         #[arg(value_name = "JOB")]
@@ -129,8 +132,8 @@ pub enum Command {
     Triggers(TriggersArgs),
     /// Have the leader of a job hand it over, after its run
     ///
-    /// The leader finishes its run as at a drain, then another replica leads. Exits with 1 when nobody leads in a later
-    /// term after 40 s.
+    /// The leader finishes its run as at a drain, then another replica leads. Exits with 1 when no replica leads in a
+    /// later term after 40 s.
     Resign {
         /// The job
         #[arg(value_name = "JOB")]
@@ -144,7 +147,7 @@ pub enum Command {
     },
     /// Have a replica end its work, hand over what it leads, and go: as with SIGTERM
     ///
-    /// Names one process: another one that starts later under its name is not concerned. Exits with 0 when the replica says
+    /// Names one process: a process that starts later under the same name is not concerned. Exits with 0 when the replica says
     /// that it drains; with --wait, when it has gone.
     Drain {
         /// The replica, by name or id

@@ -14,7 +14,7 @@ use crate::{
     worker::connect::unreachable,
 };
 
-/// A view of the store takes at most this long, and a command waits so long for those whom it concerns.
+/// A view of the store takes at most this long, and a command waits so long for the replicas that it concerns.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a question may take.
@@ -129,7 +129,7 @@ pub(super) fn nobody_was_here(config: &Config) -> bool {
     unreachable(config).is_some()
 }
 
-/// Where nobody was, a view is empty in JSON, and fails with the reason.
+/// Where no process has been, a view is empty in JSON, and fails with the reason.
 pub(super) fn refuse_nowhere(
     config: &Config,
     json: bool,

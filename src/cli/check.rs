@@ -18,8 +18,12 @@ use crate::{
     error::Error,
 };
 
-pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
-    let (problems, loaded) = match worker.load_to_check() {
+pub(super) fn check(worker: &Worker, offline: bool, json: bool) -> ExitCode {
+    let read = match offline {
+        true => worker.load(),
+        false => worker.load_to_check(),
+    };
+    let (problems, loaded) = match read {
         Ok(loaded) => (loaded.problems.clone(), Some(loaded)),
         Err(Error::Config(problems)) => (problems, None),
         Err(error) => return Failure::from(error).tell(),

@@ -25,7 +25,7 @@ pub(super) fn explain(
     let answer = if nobody_was_here(&config) {
         let Some(spec) = spec_of(&config.jobs, job) else {
             return Err(Failure::Failed(format!(
-                "there is no job {job:?} in the configuration, and nobody runs it in {}",
+                "there is no job {job:?} in the configuration, and no replica runs it in {}",
                 place(&config)
             )));
         };

@@ -61,7 +61,7 @@ use output::print;
 
 pub use self::args::{Command, Global};
 // A program takes a `Command` as a whole, and says nothing of the options of each. `watchkeeper` has tables and stores as well.
-#[doc(hidden)]
+#[doc(hidden)] // a program takes a `Command` as a whole
 pub use self::{
     args::Overrides,
     doctor::DoctorArgs,
@@ -141,7 +141,7 @@ impl Command {
         }
         let done = match self {
             Self::Run(_) => run::run(worker),
-            Self::Check { json, .. } => return check::check(&worker, json),
+            Self::Check { offline, json, .. } => return check::check(&worker, offline, json),
             Self::Config { origin, .. } => match worker.load() {
                 Ok(loaded) => {
                     print(&loaded.render(origin));

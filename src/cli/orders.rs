@@ -195,7 +195,7 @@ pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Resu
     };
     match found.state {
         TriggerState::Asked => Err(format!(
-            "nobody has accepted {job} {id} yet: it runs once when somebody leads {job}, within {} h",
+            "no replica has accepted {job} {id} yet: it runs once a replica leads {job}, within {} h",
             TRIGGER_LIFETIME.as_secs() / 3600
         )),
         TriggerState::Withdrawing => Err(format!(
@@ -233,7 +233,7 @@ pub(super) fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
             "{leader} leads {job} after {from}, under token {token}"
         )),
         _ => Err(format!(
-            "{from} was asked to give {job} up, and nobody leads it in a later term yet: see `status`"
+            "{from} was asked to give {job} up, and no replica leads it in a later term yet: see `status`"
         )),
     }
 }

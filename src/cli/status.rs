@@ -189,7 +189,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
             )
         }
         (None, _) if !job.leader_known => "unknown".to_owned(),
-        (None, _) if job.wants_leader() => "nobody".to_owned(),
+        (None, _) if job.wants_leader() => "none".to_owned(),
         (None, _) => String::new(),
     };
     let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
@@ -245,7 +245,7 @@ mod tests {
             ..JobStatus::default()
         };
         let row = |job: &JobStatus| job_row(job, now);
-        assert_eq!(row(&job)[2], "nobody");
+        assert_eq!(row(&job)[2], "none");
         assert_eq!(row(&job)[6], "done 10m ago");
         job.running.push(RunStatus {
             started: at("2026-05-04T08:09:30Z").unwrap(),

@@ -1,4 +1,4 @@
-//! Columns of text, as wide as their widest cell. What stands in a cell may be anybody's: it is shown on one line, and cut.
+//! Columns of text, as wide as their widest cell. Any program may have written what stands in a cell: it is shown on one line, and cut.
 
 use std::fmt;
 

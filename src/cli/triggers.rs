@@ -154,7 +154,7 @@ fn told(trigger: &Trigger) -> String {
             trigger.run_id
         ),
         _ => format!(
-            "{job} {id} is withdrawn, and no leader has said so yet: whoever leads {job} drops it, unless its start \
+            "{job} {id} is withdrawn, and no leader has said so yet: the next leader of {job} drops it, unless its start \
              stands in the ledger already"
         ),
     }

@@ -100,7 +100,7 @@ impl AdminSettings {
         if self.trusted_proxies.iter().any(Network::is_everything) {
             found.warn(
                 &["trusted_proxies"],
-                "everybody is believed to be a proxy, and so whatever he says of where he comes from",
+                "every client counts as a proxy, so the address that it claims to come from is believed",
                 "name the addresses of the proxies",
             );
         }

@@ -48,7 +48,7 @@ mod tests {
     fn a_program_gets_none_of_our_secrets_and_all_else() {
         let passed = [
             ("HOME", "/root"),
-            ("PASSWORD", "of somebody else's"),
+            ("PASSWORD", "of another program"),
             ("WATCHKEEPER_CONFIG", "/etc/w.toml"),
             ("WATCHKEEPER_TOKEN", "41"),
             ("WATCHKEEPER_KEY", "k"),

@@ -26,8 +26,8 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
     assemble(options, Jobs::Run)
 }
 
-/// As [`load`], but does not ask whether the parameters of jobs fit: for commands that ask or order something of a fleet,
-/// whose jobs run elsewhere. A folder or program that is missing on this machine keeps no one from them.
+/// As [`load`], but does not ask whether the parameters of jobs fit: for commands that ask something of a fleet,
+/// whose jobs run elsewhere. A folder or program that is missing on this machine stops none of these commands.
 ///
 /// # Errors
 /// As [`load`].

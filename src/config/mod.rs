@@ -64,7 +64,7 @@ pub(crate) use store_file::shown as shown_store_file;
 pub use worker::{Mode, WorkerSettings};
 
 // What the worker and the commands fill in, or read of what was loaded.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker and the commands
 pub use self::{
     child_env::secret_variables,
     code::CodeSettings,

@@ -15,7 +15,7 @@ pub struct LoadOptions {
     /// The usual places: the first of these files that exists is read.
     pub places: Vec<PathBuf>,
     /// Settings that code says; the file overrides them key by key. [`Worker::builder`](crate::Worker::builder) fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub code: CodeSettings,
     /// The environment.
     pub env: Vec<(String, String)>,
@@ -27,19 +27,19 @@ pub struct LoadOptions {
     /// The directory that paths are relative to.
     pub root: PathBuf,
     /// The kinds of jobs this program knows. The worker fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub kinds: Vec<String>,
     /// Calls about kinds that the program did not know when it made them. The worker fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub kindless: Vec<KindlessCall>,
     /// Jobs that code registers; the file overrides them key by key. The worker fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub specs: BTreeMap<String, Spec>,
     /// Checks the parameters of a job of a known kind. The worker fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub check_params: Option<ParamCheck>,
     /// Knows the work of jobs: what does not fit it is told. The worker fills it in.
-    #[doc(hidden)]
+    #[doc(hidden)] // the worker fills it in
     pub work_of: Option<WorkOf>,
     /// Tells the time: jobs that have no tick ahead are told. Without it none is known.
     pub clock: Option<Clock>,

@@ -74,7 +74,9 @@ fn mask(value: &mut Value) {
                     mask_arguments(inner);
                 } else if key == "env" && inner.is_object() {
                     mask_all(inner);
-                } else if (key == "body" || key != "key" && tells(key)) && inner.is_string() {
+                } else if (key == "body" || key != "key" && tells(key))
+                    && (inner.is_string() || inner.is_array())
+                {
                     *inner = Value::String("***".to_owned());
                 } else {
                     mask(inner);

@@ -1,7 +1,7 @@
 //! Asks a fleet, for the commands, the status page and programs of users alike.
 //!
 //! # Invariants
-//! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! - An intent is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
 //! - What is written is never said to have failed, whatever happens to the store after it.
 //!   (what_is_written_is_never_said_to_have_failed)
 //! - A store that is busy, or out of reach, for a moment costs no answer.    (a_wish_waits_for_a_store_that_is_busy)
@@ -56,7 +56,7 @@ const PASSING: Duration = Duration::from_millis(1_500);
 ///
 /// # Cancellation
 /// Every method may be dropped at any point. What it had begun to write may be asked for then, as after a
-/// [`FleetError::Doubtful`]; nothing is taken back. Waiting for those whom it concerns is for the caller alone.
+/// [`FleetError::Doubtful`]; nothing is taken back. Waiting for the replicas that it concerns is for the caller alone.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     locks: Locks,
@@ -238,7 +238,7 @@ impl Fleet {
         clock.now() < until
     }
 
-    /// Until when replicas are waited for whom something concerns.
+    /// Until when the call waits for the replicas that something concerns.
     fn patience(&self, limit: Duration) -> Moment {
         (self.locks.clock().now() + limit).min(self.enough)
     }

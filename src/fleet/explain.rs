@@ -262,7 +262,7 @@ impl Facts<'_> {
         let late = started.map_or(0, |at| at.duration_since(due).as_secs());
         if late > 1 {
             answer.say(format!(
-                "It started {late} s late: until then nobody led, or another run of the job was open."
+                "It started {late} s late: until then no replica led, or another run of the job was open."
             ));
         }
         for run in runs {
@@ -317,10 +317,10 @@ impl Facts<'_> {
                 (_, Some(_)) => "the job is paused, and it will not run".to_owned(),
                 (Some(leader), None) => format!("{leader} leads and is about to"),
                 (None, None) if self.coordination == "tick" => {
-                    "whichever replica comes first decides".to_owned()
+                    "the first replica that takes its lock decides".to_owned()
                 }
                 (None, None) => format!(
-                    "nobody leads {}. Whoever leads next decides by the misfire rule",
+                    "no replica leads {}. Its next leader decides by the misfire rule",
                     self.job
                 ),
             };
@@ -346,7 +346,7 @@ impl Facts<'_> {
         let blank = blanks.last().map(|before| (*before).min(self.now));
         if let Some(before) = blank.filter(|before| tick <= *before) {
             answer.say(format!(
-                "Lock nodes were new at {}, or had lost their memory: whether it had run before then nobody knows.",
+                "Lock nodes were new at {}, or had lost their memory: whether it had run before then is unknown.",
                 At(before)
             ));
         }

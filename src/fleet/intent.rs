@@ -7,14 +7,14 @@
 //! # Invariants
 //! - I1 What is said later wins, whatever the clocks say: its revision is larger than any that was read before.
 //!   (what_is_said_later_wins)
-//! - I2 Of two things said at one time one wins, the same for everybody.    (one_of_two_said_at_a_time_wins)
+//! - I2 Of two things said at one time one wins, the same on every replica. (one_of_two_said_at_a_time_wins)
 //! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
-//! - I4 Outstanding triggers are bounded, per job and per fleet, for who asks and for who reads.
+//! - I4 Outstanding triggers are bounded, per job and per fleet, for the client that asks and the replica that reads.
 //!   (triggers_are_refused_from_the_limit_on, a_replica_reads_of_too_many_triggers_the_first_of_each_job)
 //! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
 //!   (what_is_said_to_be_withdrawn_never_runs, a_withdrawn_trigger_that_comes_back_does_not_run)
 //! # When things fail
-//! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
+//! An intent carries a command: the job's leader decides what the job does, and writes it into its ledger. A trigger is started once
 //! because the ledger knows its id, whatever becomes of its document.
 
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// How long it can be read what became of a trigger, and how long a resignation or a drain is asked for.
 pub(crate) const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Triggers of one job that may be asked for and not ended: who asks for more is refused.
+/// Triggers of one job that may be asked for and not ended: a request for more is refused.
 pub(crate) const MOST_TRIGGERS_OF_JOB: usize = 100;
 /// The same for all jobs of a fleet.
 pub(crate) const MOST_TRIGGERS: usize = 1_000;
@@ -51,7 +51,7 @@ pub(crate) const MOST_TRIGGERS: usize = 1_000;
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
 
-/// Bits of a revision that chance decides, so that two people who read the same do not write the same.
+/// Bits of a revision that chance decides, so that two clients that read the same do not write the same.
 const CHANCE_BITS: u32 = 16;
 
 /// Whether a job is paused.
@@ -62,7 +62,7 @@ pub(crate) struct Pause {
     pub job: String,
     /// Nothing of it starts.
     pub paused: bool,
-    /// Why, in the words of who asked for it; empty when nothing was said.
+    /// Why, in the words of the operator; empty when nothing was said.
     pub reason: String,
     /// Who asked for it.
     pub by: String,
@@ -70,7 +70,7 @@ pub(crate) struct Pause {
     pub at: Timestamp,
 }
 
-/// A wish for one run of a job, and what became of it.
+/// An intent for one run of a job, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trigger {
@@ -85,7 +85,7 @@ pub struct Trigger {
     pub given: TriggerParams,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
-    /// Who wishes that it does not start; empty where it is still wished for.
+    /// Who asks that it does not start; empty where it is still to start.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub withdrawn_by: String,
     /// What became of it. News: whether it was started the ledger knows.
@@ -120,7 +120,7 @@ pub enum TriggerState {
     Ended = 5,
 }
 
-/// A wish that a job's leader gives up its term.
+/// An intent that a job's leader gives up its term.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resign {
@@ -138,7 +138,7 @@ pub(crate) struct Resign {
     pub between_runs: bool,
 }
 
-/// A wish that a replica ends its work, hands over what it leads, and goes. It names one process: a replica that has its name later
+/// An intent that a replica ends its work, hands over what it leads, and goes. It names one process: a replica that has its name later
 /// is another one.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -164,8 +164,8 @@ pub(crate) enum Intent {
     Drain(Drain),
 }
 
-/// The next revision of a document: larger than `read`, the largest that was read, and not the one that anybody else makes of
-/// the same, but for a chance of one in 65,536.
+/// The next revision of a document: larger than `read`, the largest that was read, and different from the one that another
+/// replica makes of the same `read`, but for a chance of one in 65,536.
 #[must_use]
 pub(crate) fn next_revision(read: Option<u64>, chance: u16) -> u64 {
     let change = read.unwrap_or(0) >> CHANCE_BITS;
@@ -225,7 +225,7 @@ impl Intent {
     pub(crate) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         let (since, lifetime) = match self {
             Self::Pause(_) => return Some(LIFETIME),
-            // A copy of the wish may outlive this news, and come back: the ledger knows its id, also where it was
+            // A copy of the intent may outlive this news, and come back: the ledger knows its id, also where it was
             // withdrawn.
             Self::Trigger(trigger) => match trigger.ended {
                 Some(ended) => (ended, NEWS_LIFETIME),

@@ -5,7 +5,7 @@
 //!   every other replica looks at it again and again, and at rest that look costs a number for the whole directory.
 //! - `detail/ID/…` are pages: of what it is to its jobs where that is no candidate at rest (`standings`), of their definitions
 //!   (`facts`), of ticks and runs (`runs`), and its summary uncut (`head`). Each is written when it changes. Replicas read the
-//!   standings that moved; only who shows a fleet reads the others.
+//!   standings that moved; only a program that shows a fleet reads the others.
 //!
 //! [`teller::Teller`] decides what is written, [`roster::Roster`] what is read.
 
@@ -91,7 +91,7 @@ pub(crate) struct Presence {
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeWatch {
-    /// The nomination on the node: the same for everybody, whatever they call the node.
+    /// The nomination on the node: the same for every replica, whatever name it has for the node.
     pub nomination: String,
     /// Until when, by the fleet's time.
     pub until: Timestamp,

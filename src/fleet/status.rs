@@ -6,9 +6,9 @@
 //!
 //! # Invariants
 //! - S1 Of two documents of one replica the newest revision counts.       (the_newest_revision_of_a_replica_counts)
-//! - S2 The leader of a job is the one whom its lock names, whatever documents say.
+//! - S2 The leader of a job is the replica that its lock names, whatever documents say.
 //!   (the_leader_is_whom_the_lock_names_whatever_documents_say)
-//! - S3 Documents alone tell who was last seen to lead, never who does.   (documents_alone_tell_who_was_last_seen)
+//! - S3 Documents alone tell which replica was last seen to lead, never which does.   (documents_alone_tell_who_was_last_seen)
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
 //! What became of a job's runs is told by documents of its own: [`RunRecord`].
@@ -17,6 +17,20 @@
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says, and a lock may change hands while this is read.
 //! Who may act is decided by leases alone.
+//!
+//! # Example
+//! ```
+//! use watchkeeper::fleet::status::FleetStatus;
+//!
+//! /// Jobs without a leader; a job whose leader is not known is not one of them.
+//! fn leaderless(fleet: &FleetStatus) -> Vec<&str> {
+//!     let led = fleet.jobs.iter().filter(|job| job.coordination == "leader");
+//!     let without = led.filter(|job| job.leader_known && job.leader.is_none());
+//!     without.map(|job| job.name.as_str()).collect()
+//! }
+//! // In production `Fleet::connect(&config).await?.status().await?`.
+//! assert!(leaderless(&FleetStatus::default()).is_empty());
+//! ```
 
 use std::fmt;
 
@@ -136,11 +150,11 @@ pub struct JobStatus {
     pub last_ended: Option<Timestamp>,
     /// Nothing of it starts until it is resumed.
     pub paused: bool,
-    /// Why, in the words of who paused it; `null` when it is not paused.
+    /// Why, in the words of the operator who paused it; `null` when it is not paused.
     pub paused_why: Option<String>,
     /// Who paused it; `null` when it is not paused.
     pub paused_by: Option<String>,
-    /// Since when, by the clock of who paused it; `null` when it is not paused.
+    /// Since when, by the clock of the command that paused it; `null` when it is not paused.
     pub paused_since: Option<Timestamp>,
     /// Items still to be done, as last seen.
     pub backlog: Option<u64>,
@@ -208,7 +222,7 @@ pub struct LeaderStatus {
     pub margin: Option<i64>,
 }
 
-/// Who was last seen to lead a job of which the leader is not known.
+/// The replica that was last seen to lead a job whose leader is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastSeen {

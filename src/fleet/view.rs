@@ -85,7 +85,7 @@ async fn holders(locks: &Locks) -> Holders {
 /// Every lock as the nodes show it, with who holds it.
 pub(crate) async fn locks(locks: &Locks, prefix: &str) -> Result<Vec<LockStatus>, LockError> {
     let views = locks.list(prefix).await?;
-    // After the locks: who has just taken one tells it with the lock, or soon.
+    // After the locks: a process that has just taken one tells it with the lock, or soon.
     let holders = holders(locks).await;
     let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
     Ok(rows
@@ -224,7 +224,7 @@ impl Told {
         })
     }
 
-    /// Looks once more at what replicas tell when a lock names one of whom nothing was read: it may have been too busy a moment.
+    /// Looks once more at what replicas tell when a lock names a replica of which nothing was read: it may have been too busy a moment.
     async fn introduce(
         &mut self,
         locks: &Locks,

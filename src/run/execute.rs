@@ -90,7 +90,7 @@ impl Ended {
         }
     }
 
-    /// The same where no attempt may follow: a wish for another one is a failure then.
+    /// The same where no attempt may follow: asking for another attempt is a failure then.
     pub(crate) fn of_last_attempt(self, is_last: bool) -> Self {
         match self {
             Self::RetryAfter(pause) if is_last => Self::Failed {

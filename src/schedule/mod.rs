@@ -97,7 +97,7 @@ pub use dialect::Dialect;
 pub use error::{Field, ScheduleError};
 pub use expressions::Expressions;
 pub(crate) use instant::before;
-#[doc(hidden)]
+#[doc(hidden)] // for the commands
 pub use oddity::Oddity;
 
 use bounds::Bounds;

@@ -542,7 +542,7 @@ mod tests {
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let mut taken = Taken::new(Duration::from_secs(100));
         taken.see(Token(4), at(1000));
-        assert!(taken.stale_at() <= at(1000), "nobody knows how old it is");
+        assert!(taken.stale_at() <= at(1000), "it is unknown how old it is");
         taken.see(Token(4), at(1010));
         assert!(taken.stale_at() <= at(1010));
         taken.see(Token(5), at(1050));

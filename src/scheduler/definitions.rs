@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! - With `newest` a replica may always lead: the replica that loaded its definition last.   (somebody_always_counts)
-//! - Who starts first among equals is the same on every replica.   (everybody_finds_the_same_one_newest)
+//! - Every replica finds the same one first among equals.   (everybody_finds_the_same_one_newest)
 //! - Replicas with one definition agree on whether it is the newest.   (with_newest_what_was_loaded_again_counts_for_all_that_have_it)
 //! # When things fail
 //! A replica that hears of no peer follows its own definition. News is as old as the last look at the others, so an older

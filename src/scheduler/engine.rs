@@ -51,7 +51,7 @@ impl Engine {
         format!("job/{}", self.name)
     }
 
-    /// This replica's part in watching the job's lock. In failover mode whoever is to be the active one needs them all.
+    /// This replica's part in watching the job's lock. In failover mode the replica that is to be active needs them all.
     pub(super) fn watcher(&self) -> Watcher<'_> {
         Watcher {
             ctx: &self.ctx,

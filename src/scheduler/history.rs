@@ -39,7 +39,7 @@ const MAX_DETAIL: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct History(Arc<Inner>);
 
-/// Who writes.
+/// The replica that writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     /// The replica's id.

@@ -141,7 +141,7 @@ impl Intents {
             .collect()
     }
 
-    /// The last wish that the job's leader resigns.
+    /// The last intent that the job's leader resigns.
     pub(crate) fn resign(&self, job: &str) -> Option<Resign> {
         match self.get(&intent::resign_document(job))?.intent {
             Intent::Resign(resign) => Some(resign),

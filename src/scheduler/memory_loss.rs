@@ -59,7 +59,7 @@ impl TermLoop<'_> {
             job = self.engine.name, %upto,
             decided_upto = was.decided_upto().map(tracing::field::display),
             "the lock nodes had lost the job's ledger, or a part of it: what was due before then and is not known to be \
-             decided counts as decided, although nobody knows how"
+             decided counts as decided, although it is unknown how"
         );
         *ledger = next;
         for decision in decisions {
@@ -86,7 +86,7 @@ impl TermLoop<'_> {
             // A new fleet looks the same.
             tracing::info!(
                 job = self.engine.name, before = %upto,
-                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no \
+                "no ledger of this job from before then is known: the lock nodes were new or had lost their memory, and no \
                  replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
             );
         }

@@ -15,7 +15,7 @@
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # Map
 //! An `engine` is one job of this replica. It is run `led`, `by_tick` or `everywhere`; each holds a `term`, in which the
-//! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), wishes
+//! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), intents
 //! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
 //! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
 //! `intents`, `history`, `recall`; what they ask of the nodes again and again leaves at each `beat`. Of ten thousand jobs nearly all

@@ -620,7 +620,7 @@ mod tests {
         // The documents cannot be read: for a while what is known counts.
         assert!(!place.saw_nothing(true, at(106)));
         assert!(!watches(110));
-        assert!(watches(111), "also where nobody has said so");
+        assert!(watches(111), "also where no replica has said so");
         assert!(place.saw_nothing(true, at(111)));
         assert!(!place.saw_nothing(true, at(113)));
         saw(&fleet, 114);

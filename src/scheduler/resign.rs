@@ -1,4 +1,4 @@
-//! What a leader does about the wish that it gives up its term.
+//! What a leader does about the intent that it gives up its term.
 //!
 //! # Invariants
 //! - A job that is to go to a replica which does not take it goes to another one a ttl later.
@@ -15,18 +15,18 @@ const HEARD_BY_ALL: Duration = intents::INTERVAL.saturating_mul(2);
 /// How long a leader waits for the end of a run before it keeps a job that it was to give away between two runs.
 const RUNS_ON: Duration = Duration::from_secs(30);
 
-/// A wish that this term is given up, and from when on it is done.
+/// An intent that this term is given up, and from when on it is done.
 #[derive(Debug, Default)]
 pub(super) struct Notice(Option<(Resign, Moment)>);
 
-/// What a leader does about such a wish.
+/// What a leader does about such an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
     /// It resigns.
     Now,
     /// Not yet.
     Wait,
-    /// It stays, and says so: those who stand back need not any more.
+    /// It stays, and says so: replicas that stand back need not any more.
     Stay,
 }
 
@@ -45,7 +45,7 @@ fn leave(asked: &Resign, since_due: Option<Duration>, busy: bool, taker: bool) -
 }
 
 impl TermLoop<'_> {
-    /// Whether this term is to be given up now, as an operator or a peer wishes. `busy`: a run is in flight.
+    /// Whether this term is to be given up now, as an operator or a peer asks. `busy`: a run is in flight.
     pub(super) fn leaves(&self, notice: &mut Notice, busy: bool) -> bool {
         let Some(asked) = self.asked_to_resign() else {
             *notice = Notice::default();
@@ -77,7 +77,7 @@ impl TermLoop<'_> {
         }
     }
 
-    /// The wish that this term is given up, unless this replica is the one that shall lead.
+    /// The intent that this term is given up, unless this replica is the one that shall lead.
     pub(super) fn asked_to_resign(&self) -> Option<Resign> {
         let ctx = &self.engine.ctx;
         // In failover mode every job is where the replica lock is.
@@ -92,7 +92,7 @@ impl TermLoop<'_> {
 }
 
 impl Notice {
-    /// When there is something to decide again that no change of a run or of a wish tells of.
+    /// When there is something to decide again that no change of a run or of an intent tells of.
     pub(super) fn wake(&self, now: Moment) -> Moment {
         match &self.0 {
             Some((_, due)) if now < *due => *due,

@@ -11,7 +11,7 @@
 //! - Z2 A wall clock that was set is noticed within [`LOOK_AGAIN`], for all jobs at once.   (a_clock_that_was_set_wakes_all)
 //! - Z3 No news is slept through: what is asked of the fleet, or told of definitions, wakes all, also where it came just before
 //!   they began to rest.   (news_wakes_what_rests)
-//! - Z4 A lease that is extended keeps its job at rest; one that is not wakes it.   (an_extended_lease_lets_its_job_rest)
+//! - Z4 A lease that is extended keeps its job at rest; a lease that is not wakes it.   (an_extended_lease_lets_its_job_rest)
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -74,7 +74,7 @@ struct Sleeper {
     woken: bool,
 }
 
-/// One that rests, until this is dropped.
+/// A job at rest, until this is dropped.
 struct Rest<'a> {
     resting: &'a Resting,
     id: u64,

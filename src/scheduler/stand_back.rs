@@ -1,5 +1,5 @@
 //! When a candidate stands back for another replica, and a leader leaves its term to one: because another definition of the
-//! job counts, or because an operator or the fleet wishes it.
+//! job counts, or because an operator or the fleet's own balance asks for it.
 //!
 //! # When things fail
 //! A replica that was to lead and does not take the job keeps it from the others for one ttl.
@@ -156,7 +156,7 @@ impl Engine {
                 () = pass.over() => {}
                 () = self.successor.there() => {}
                 () = ctx.place.definitions.changed(seen) => {}
-                // Who was led last is asked of the nodes.
+                // The nodes say under which definition the job was led last.
                 () = ctx.clock.sleep(INTERVAL) => {}
             }
         }
@@ -166,7 +166,7 @@ impl Engine {
         said.is_some()
     }
 
-    /// Completes with a wish that another replica than this one leads next, unless it is `done` with already.
+    /// Completes with an intent that another replica than this one leads next, unless it is `done` with already.
     pub(super) async fn stands_back(&self, done: Option<&Resign>) -> Resign {
         let intents = &self.ctx.intents;
         let mut seen = intents.seen();
@@ -189,7 +189,7 @@ impl Engine {
         let mut free = None;
         while !pass.is_over() {
             if self.ctx.intents.resign(&self.name).as_ref() != Some(asked) {
-                // The wish was taken back, or is another one.
+                // The intent was taken back, or is another one.
                 return;
             }
             let place = &self.ctx.place;

@@ -44,7 +44,7 @@ struct Line {
     arrivals: u64,
 }
 
-/// Who goes first: the smallest.
+/// The smallest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     priority: Reverse<i32>,

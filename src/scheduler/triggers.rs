@@ -85,7 +85,7 @@ impl TermLoop<'_> {
     }
 
     /// Writes which triggers never start, then says so: what is said of them is forgotten long before the last copy that some
-    /// node or replica may have of the wish.
+    /// node or replica may have of the intent.
     pub(super) async fn note_withdrawn(&self, ledger: &mut Ledger) -> Result<(), Over> {
         if self.lease.is_none() {
             return Ok(());

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -192,6 +192,55 @@ async fn a_job_that_cannot_look_for_work_says_so_until_it_can() {
     );
     blind.store(false, Ordering::SeqCst);
     assert_eq!(trouble().await, None);
+}
+
+/// A job that is told of work, and counts how often it is asked for it.
+#[derive(Default)]
+struct Told {
+    bell: tokio::sync::Notify,
+    always: AtomicBool,
+    looks: AtomicUsize,
+}
+
+#[async_trait]
+impl BatchJob for Told {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Ok(Vec::new())
+    }
+
+    async fn process(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        Ok(Outcome::Done)
+    }
+
+    async fn woken(&self) {
+        if !self.always.load(Ordering::SeqCst) {
+            self.bell.notified().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_told_of_work_looks_at_once_and_not_without_a_pause() {
+    let fleet = Cluster::new(3);
+    let told = Arc::new(Told::default());
+    let body = Body::Batch(told.clone());
+    let _a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let looks = || told.looks.load(Ordering::SeqCst);
+    fleet.sleep(ms(5000)).await;
+    let before = looks();
+    fleet.sleep(ms(1000)).await;
+    assert!(looks() - before <= 4, "it is at rest");
+    let before = looks();
+    for _ in 0..20 {
+        told.bell.notify_one();
+        fleet.sleep(ms(20)).await;
+    }
+    assert!(looks() - before >= 20, "{} looks", looks() - before);
+    told.always.store(true, Ordering::SeqCst);
+    let before = looks();
+    fleet.sleep(ms(1000)).await;
+    assert!(looks() - before <= 101, "{} looks", looks() - before);
 }
 
 #[tokio::test(start_paused = true)]

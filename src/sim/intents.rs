@@ -166,7 +166,7 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
     }
 }
 
-/// The store goes away as soon as an order stands on all of its nodes.
+/// The store goes away as soon as an intent stands on all of its nodes.
 #[tokio::test(start_paused = true)]
 async fn what_is_written_is_never_said_to_have_failed() {
     for order in ["pause", "trigger", "resign", "drain"] {
@@ -222,7 +222,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
     }
 }
 
-/// An order that must be answered in time writes nothing once that is over.
+/// A command that must be answered in time writes nothing once that is over.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_time_of_an_order() {
     let fleet = Cluster::new(3);
@@ -503,7 +503,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
     }
 }
 
-/// A node or a replica that was away for longer than the withdrawal is told has the wish still.
+/// A node or a replica that was away for longer than the withdrawal is told still has the intent.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
     let fleet = Cluster::new(3);

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use crate::event::{Event, Events};
 
 // For the command, whose programs write the log of workers without being any.
-#[doc(hidden)]
+#[doc(hidden)] // for the command, whose programs write the log of workers
 pub mod event_log;
 #[cfg(feature = "log")]
-#[doc(hidden)]
+#[doc(hidden)] // for the command, whose programs write the log of workers
 pub mod log;
 pub(crate) mod metrics;
 mod settings;

@@ -9,7 +9,7 @@ use crate::{
     job::shard::is_of,
 };
 
-/// How long an answer waits for those whom it concerns.
+/// How long an answer waits for the replicas that it concerns.
 const HEARD: Duration = Duration::from_secs(10);
 /// How often replicas look for what was asked while the test waits for them.
 const LOOK: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ impl Fleet {
             .await;
     }
 
-    /// Asks the leader of the job to hand over, to this replica or to anyone, and waits for its successor, for ten seconds
+    /// Asks the leader of the job to hand over, to this replica or to any, and waits for its successor, for ten seconds
     /// at most.
     ///
     /// # Panics

@@ -27,10 +27,10 @@ use crate::{
     worker::{given, token},
 };
 
-/// How long an answer waits for those whom it concerns.
+/// How long an answer waits for the replicas that it concerns.
 const HEARD: Duration = Duration::from_millis(2_500);
-/// Nothing is written later than this after an order came: the server gives up an answer after 5 s, and what is written is
-/// answered as that. With what an order waits for its turn, and for those whom it concerns.
+/// Nothing is written later than this after a command came: the server gives up an answer after 5 s, and what is written is
+/// answered as that. With the time that a command waits for its turn, and for the replicas that it concerns.
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
@@ -199,7 +199,7 @@ fn refused(error: FleetError) -> OrderError {
 }
 
 impl Source {
-    /// For an order that has just come: it is answered in time.
+    /// For a command that has just come: it is answered in time.
     fn client(&self) -> Fleet {
         let now = self.ctx.clock.now();
         self.seen
@@ -234,7 +234,7 @@ impl Source {
     }
 }
 
-/// What must be said to the page. A worker works without one, but takes no orders there.
+/// What must be said to the page. A worker works without one, but takes no commands there.
 fn said(config: &Config, ctx: &Context) -> Option<Secret> {
     if let Some(token) = &config.admin.token {
         return Some(token.clone());

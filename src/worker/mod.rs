@@ -55,7 +55,7 @@ pub(crate) mod replica;
 mod run;
 pub(crate) mod start;
 // For the command, whose programs open the store of a worker without being any.
-#[doc(hidden)]
+#[doc(hidden)] // for the command, whose programs open the store of a worker
 pub mod store;
 pub(crate) mod supervisor;
 #[cfg(any(feature = "cli", feature = "admin"))]
@@ -339,12 +339,12 @@ impl Worker {
         })
     }
 
-    /// The same for a command that asks or orders something of a fleet: whether the parameters of jobs fit this machine is not
+    /// The same for a command that asks something of a fleet: whether the parameters of jobs fit this machine is not
     /// looked at.
     ///
     /// # Errors
     /// As [`Worker::load`].
-    #[doc(hidden)]
+    #[doc(hidden)] // for the commands
     pub fn load_to_ask(&self) -> Result<Loaded> {
         load_to_ask(&self.load_options()).map_err(Error::Config)
     }

@@ -66,7 +66,7 @@ fn store(locks: &LockSettings) -> String {
     }
 }
 
-/// Who has started, and what it runs.
+/// The replica that has started, and what it runs.
 pub(super) fn show_replica(replica: &Replica) {
     let Replica { ctx, me, jobs, .. } = replica;
     tracing::info!(

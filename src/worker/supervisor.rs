@@ -52,7 +52,7 @@ pub(crate) struct Supervisor {
     pauses: FuturesUnordered<BoxFuture<'static, (String, u32)>>,
     /// Looks at the others and hands terms over.
     looks: JoinHandle<()>,
-    /// What it has handed over. A reload changes who looks, and not what is known.
+    /// What it has handed over. A reload changes which engine looks, and not what is known.
     given: HandoverLog,
 }
 

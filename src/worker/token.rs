@@ -110,7 +110,7 @@ fn write(path: &Path, token: &str) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     writeln!(file, "{token}")?;
-    // A file that was cut short by a failure of power would keep everybody out.
+    // A file that was cut short by a failure of power would lock all users out.
     file.sync_all()
 }
 

@@ -9,7 +9,7 @@ pub enum Licences {
     One(String),
     /// All of them apply.
     All(Vec<Licences>),
-    /// Whoever uses it chooses.
+    /// The user of the crate chooses.
     Any(Vec<Licences>),
 }
 

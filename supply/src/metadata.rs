@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-/// One crate that somebody else wrote.
+/// One crate from a registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Krate {
     /// Its name.

@@ -75,21 +75,40 @@ fn every_licence_that_is_allowed_is_used() {
     }
 }
 
-/// Against cargo's own tree of the program, which is another way to the same list.
+/// A program that takes the locks alone is spared what a worker needs.
 #[test]
-fn the_notices_name_every_crate_of_the_command_with_its_licence() {
-    let tree = [
-        "tree",
-        "--package",
-        "watchkeeper-jobs",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-    ];
+fn the_lock_needs_nothing_of_what_the_worker_needs() {
+    let features = ["redis", "sqlite", "redis,sqlite", "redis-tls"];
+    for features in features {
+        let alone = ["--no-default-features", "--features", features];
+        let needs = tree("watchkeeper-lock", &alone);
+        assert!(needs.len() > 30, "{needs:?}");
+        for of_the_worker in [
+            "axum",
+            "clap",
+            "cron",
+            "figment",
+            "prometheus-client",
+            "toml",
+            "tracing-subscriber",
+        ] {
+            let found = needs.iter().find(|krate| {
+                let name = krate.split(' ').next();
+                name == Some(of_the_worker)
+            });
+            assert_eq!(found, None, "with {features}");
+        }
+    }
+}
+
+/// What goes into a program of the member, as cargo's own tree has it: a line `NAME VERSION` for each crate of a registry.
+fn tree(member: &str, features: &[&str]) -> BTreeSet<String> {
+    let asked = ["tree", "--edges", "normal", "--prefix", "none"];
     let output = Command::new(env!("CARGO"))
-        .args(tree)
+        .args(asked)
+        .args(["--package", member])
         .args(["--format", "{p}", "--locked", "--offline"])
+        .args(features)
         .current_dir(root())
         .output()
         .unwrap();
@@ -99,8 +118,7 @@ fn the_notices_name_every_crate_of_the_command_with_its_licence() {
         String::from_utf8_lossy(&output.stderr)
     );
     let tree = String::from_utf8(output.stdout).unwrap();
-    let named: BTreeSet<String> = tree
-        .lines()
+    tree.lines()
         .filter(|line| !line.contains(&*root().canonicalize().unwrap().to_string_lossy()))
         .filter_map(|line| {
             let mut words = line.split_whitespace();
@@ -110,8 +128,14 @@ fn the_notices_name_every_crate_of_the_command_with_its_licence() {
                 words.next()?.strip_prefix('v')?
             ))
         })
-        .collect();
-    assert!(named.len() > 100, "{tree}");
+        .collect()
+}
+
+/// Against cargo's own tree of the program, which is another way to the same list.
+#[test]
+fn the_notices_name_every_crate_of_the_command_with_its_licence() {
+    let named = tree("watchkeeper-jobs", &[]);
+    assert!(named.len() > 100, "{named:?}");
 
     let found = metadata();
     let crates = found.shipped_with("watchkeeper-jobs");

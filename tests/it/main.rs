@@ -6,6 +6,7 @@
 )]
 
 mod book;
+mod examples;
 mod layers;
 mod page;
 mod reference;

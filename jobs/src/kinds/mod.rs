@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod http;
 mod kind;
 pub mod notifications;
+mod template;
 
 use watchkeeper::Worker;
 
@@ -70,6 +71,78 @@ mod tests {
         let told = found("notifications", &json!({"table": "t", "sink": "ftp://x"}));
         let keys: Vec<&str> = told.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["source", "sink"]);
+    }
+
+    #[test]
+    fn what_a_sink_lacks_is_told_by_its_key() {
+        let web = "https://h.example/hook";
+        for (more, key, says) in [
+            (
+                json!({"sink": web, "body": "{\"a\": \"${b\"}"}),
+                "body",
+                "there is no placeholder",
+            ),
+            (
+                json!({"sink": web, "body": "{\"a\": ${b}"}),
+                "body",
+                "not valid JSON",
+            ),
+            (
+                json!({"sink": web, "secrets": ["s3cret"]}),
+                "secrets",
+                "openssl rand",
+            ),
+            (
+                json!({"sink": web, "secrets": "s3cret"}),
+                "secrets",
+                "openssl rand",
+            ),
+            (
+                json!({"sink": web, "secret_files": ["/nowhere/s"]}),
+                "secret_files",
+                "/nowhere/s",
+            ),
+            (
+                json!({"sink": web, "mail": {"from": "a@h"}}),
+                "mail",
+                "smtp://",
+            ),
+            (
+                json!({"sink": "file:///x", "columns": {"url": "u"}}),
+                "columns.url",
+                "webhooks",
+            ),
+            (
+                json!({"sink": "file:///x", "body": "x"}),
+                "body",
+                "webhooks",
+            ),
+            (
+                json!({"columns": {"url": "u"}, "secrets": [format!("whsec_{}", "a".repeat(32))]}),
+                "secrets",
+                "every receiver",
+            ),
+        ] {
+            let mut params = json!({"source": "sqlite:///x.db", "table": "t"});
+            let more = more.as_object().unwrap().clone();
+            params.as_object_mut().unwrap().extend(more);
+            let told = found("notifications", &params);
+            assert_eq!(told.len(), 1, "{params}: {told:?}");
+            assert_eq!(told[0].0, key, "{params}");
+            assert!(told[0].1.contains(says), "{told:?}");
+            assert!(!told[0].1.contains("s3cret"), "{told:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "smtp")]
+    fn mails_need_a_choice_and_their_texts() {
+        let params = json!({"source": "sqlite:///x.db", "table": "t", "sink": "smtp://h.example"});
+        let keys: Vec<String> = found("notifications", &params)
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(keys, ["in_doubt", "mail"]);
     }
 
     #[test]

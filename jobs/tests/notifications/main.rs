@@ -12,10 +12,16 @@ mod command;
 mod commands;
 mod doubt;
 mod import;
+#[cfg(feature = "smtp")]
+mod mail_server;
+#[cfg(feature = "smtp")]
+mod mails;
+mod rough;
 mod scene;
 #[path = "../shared/sender.rs"]
 mod sender;
 mod sending;
+mod sinks;
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};

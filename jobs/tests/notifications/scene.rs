@@ -1,4 +1,4 @@
-//! What the tests stand on: a table in a file, a receiver, a calendar that can be moved on, a sender that can be killed.
+//! What the tests stand on: a table in a file, a receiver, a clock that can be moved on, a sender that can be killed.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,7 +14,7 @@ use watchkeeper_jobs::{
 
 use crate::sender::{self, Calendar};
 
-/// A table of `n` rows, a receiver, and a clock whose calendar can be moved on.
+/// A table of `n` rows, a receiver, and a clock that can be moved on.
 pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) receiver: Receiver,
@@ -85,6 +85,7 @@ impl Scene {
             "table": "notifications",
             "sink": self.receiver.url(),
             "backoff": "10s",
+            "in_doubt": "repeat",
         });
         let changes = changes.as_object().unwrap().clone();
         params.as_object_mut().unwrap().extend(changes);

@@ -105,7 +105,7 @@ pub(crate) fn a_fleet_under_other_addresses_votes_and_is_moved_to_them(store: St
         &moved,
         &[
             "has other addresses for the nodes",
-            "they vote for nobody now",
+            "they vote for no program now",
         ],
     );
     takes_a_lock(&scene, &renamed).with(0);

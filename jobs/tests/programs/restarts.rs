@@ -65,7 +65,7 @@ pub(crate) fn a_restart_of_a_single_server_costs_the_longest_lease_and_says_so(s
         let done = run_true(&scene, &server.url(), &words).with(0);
         let took = clock.now().since(start);
         assert!(took >= MAX_TTL && took < MAX_TTL * 4, "{took:?}");
-        let done = done.says(&["lost its memory", "until then nobody gets a lock"]);
+        let done = done.says(&["lost its memory", "until then no lock is granted"]);
         scene.measured("first lock", &took);
         drop(done);
         let start = clock.now();
@@ -110,7 +110,7 @@ pub(crate) fn only_new_nodes_are_let_in_at_once(store: Store) {
     let again = run(&scene, &nodes, &["doctor", "--bootstrap"]).with(1);
     assert!(again.err.contains("it votes already"), "{again:?}");
     let told = run(&scene, &nodes, &["doctor"]).with(0);
-    assert!(told.out.contains("nobody watches it"), "{told:?}");
+    assert!(told.out.contains("no program watches it"), "{told:?}");
 }
 
 pub(crate) fn another_configuration_is_refused_until_the_fleet_is_changed(store: Store) {
@@ -146,7 +146,7 @@ pub(crate) fn another_configuration_is_refused_until_the_fleet_is_changed(store:
     holder.done();
     let changed = other(&["doctor", "--reconfigure"], &[]).with(0);
     assert!(
-        changed.out.contains("they vote for nobody now"),
+        changed.out.contains("they vote for no program now"),
         "{changed:?}"
     );
     other(&["lock", "k"], &["--", "true"]).with(0);

@@ -1,4 +1,4 @@
-//! Senders of notifications within a test: a calendar that can be moved on, runs, a sender that is killed.
+//! Senders of notifications within a test: a clock that can be moved on, runs, a sender that is killed.
 #![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
@@ -19,7 +19,7 @@ use watchkeeper::{
 };
 use watchkeeper_jobs::{Notifications, notifications::Exceptions, receiver::Receiver};
 
-/// A clock whose calendar can be moved on.
+/// A clock that can be moved on.
 #[derive(Clone, Default)]
 pub(crate) struct Calendar(Arc<AtomicI64>);
 
@@ -30,14 +30,21 @@ struct Shifted {
 
 impl TimeSource for Shifted {
     fn now(&self) -> Moment {
-        self.real.now()
+        self.real.now() + self.later()
     }
     fn wall(&self) -> Timestamp {
         self.real.wall() + SignedDuration::from_millis(self.later_ms.load(Ordering::SeqCst))
     }
     fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        let real = self.real.clone();
+        let (real, deadline) = (self.real.clone(), deadline.back(self.later()));
         Box::pin(async move { real.sleep_until(deadline).await })
+    }
+}
+
+impl Shifted {
+    fn later(&self) -> Duration {
+        let ms = self.later_ms.load(Ordering::SeqCst);
+        Duration::from_millis(u64::try_from(ms).unwrap())
     }
 }
 

@@ -53,6 +53,16 @@ pub(crate) async fn check_says_what_differs_in_the_database() {
             "no column `key`",
         ),
         (
+            "table = \"notifications\"\nbody = '{\"to\": \"${greeting}\"}'",
+            "body",
+            "no column `greeting`",
+        ),
+        (
+            "table = \"notifications\"\ncolumns = { url = \"hook\" }\nallow_private = true",
+            "columns",
+            "no column `hook`",
+        ),
+        (
             "table = \"notifications\"\nwhere = \"channel = 1\"",
             "where",
             "\"channel\" does not exist",
@@ -74,18 +84,24 @@ pub(crate) async fn check_says_what_differs_in_the_database() {
         );
         assert!(message.contains(words), "{message}");
     }
-    // Where a configuration is checked the database need not be there.
+    // Where no database can be reached the configuration alone is checked.
     configure(
         &scene,
         "postgres://me:hunter2@127.0.0.1:9/app",
         "table = \"t\"\n",
     );
-    let away = found(&scene, 0);
+    let away = found(&scene, 2);
     assert_eq!(
         (away[0].0.as_str(), away[0].1.as_str()),
-        ("warning", "jobs.mail.params.source")
+        ("error", "jobs.mail.params.source")
     );
+    assert!(
+        away[0].2.contains("postgres://127.0.0.1:9/app: "),
+        "{away:?}"
+    );
+    assert!(away[0].2.contains("`--offline`"), "{away:?}");
     assert!(!away[0].2.contains("hunter2"), "{away:?}");
+    ran(&scene, &["check", "--offline"]).ok();
     let shown = ran(&scene, &["config"]).ok().out;
     assert!(
         shown.contains("postgres://me") && !shown.contains("hunter2"),

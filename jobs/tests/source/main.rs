@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod announced;
 mod bodies;
 mod check;
 #[path = "../shared/command.rs"]
@@ -20,6 +21,10 @@ mod doubt;
 mod held;
 #[path = "../notifications/import.rs"]
 mod import;
+#[path = "../notifications/mail_server.rs"]
+mod mail_server;
+#[path = "../notifications/rough.rs"]
+mod rough;
 mod scene;
 mod search;
 #[path = "../shared/sender.rs"]
@@ -29,6 +34,7 @@ mod sending;
 #[path = "../../../lock/tests/postgres/server.rs"]
 mod server;
 mod servers;
+mod sinks;
 mod table;
 
 /// Names each case by its path, so that a filter finds it.
@@ -114,6 +120,14 @@ fn main() {
             a_server_that_restarts_is_found_again,
             a_standby_is_refused_by_name_and_the_next_host_is_tried,
             a_password_and_a_certificate_are_asked_for_and_never_shown,
+        },
+        announced::{
+            an_announcement_begins_a_look,
+        },
+        sinks::{
+            each_row_goes_to_its_address_signed_with_its_secret,
+            a_text_takes_columns_of_every_type,
+            rows_go_as_mails,
         },
         check::{
             check_says_what_differs_in_the_database,

@@ -1,4 +1,4 @@
-//! What the tests stand on: a table in a database of its own, a receiver, a calendar that can be moved on, a sender that can be
+//! What the tests stand on: a table in a database of its own, a receiver, a clock that can be moved on, a sender that can be
 //! killed.
 
 use std::{
@@ -41,7 +41,7 @@ CREATE TABLE notifications (
 CREATE INDEX notifications_unsent ON notifications (id) WHERE sent_at IS NULL;
 ";
 
-/// A table of `n` rows, a receiver, and a clock whose calendar can be moved on.
+/// A table of `n` rows, a receiver, and a clock that can be moved on.
 pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) receiver: Receiver,
@@ -187,6 +187,7 @@ impl Scene {
             "table": "notifications",
             "sink": self.receiver.url(),
             "backoff": "10s",
+            "in_doubt": "repeat",
         });
         let changes = changes.as_object().unwrap().clone();
         params.as_object_mut().unwrap().extend(changes);

@@ -239,7 +239,7 @@ impl LockBuilder {
     }
 }
 
-/// How long a waiter sleeps who hears of no release: to the end of the holder's life as far as it is seen, to its next
+/// How long a waiter sleeps that hears of no release: to the end of the holder's life as far as it is seen, to its next
 /// sign of life, or to the slow poll. `slow` is the node timeout.
 pub(super) fn while_held(seen: &LockState, slow: Duration) -> Duration {
     let poll = (slow * 40).min(POLL);

@@ -242,7 +242,7 @@ impl Locks {
 
     /// Watches a lock that may be wanted later, as long as the answer lives. When its holder has died meanwhile, an
     /// attempt may take over at once instead of watching it for a ttl first. `ttl` is that of our own lease.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the programs of the command
     pub fn keep_watching(&self, key: &str, ttl: Option<Duration>) -> Watching {
         let handle = &self.0;
         let ttl = ttl.unwrap_or(handle.timing.ttl);
@@ -250,7 +250,7 @@ impl Locks {
     }
 
     /// What is watched at a pace of its own may have another one now.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn watch_anew(&self) {
         self.0.watchlist.anew(self.0.clock.now());
     }
@@ -330,7 +330,7 @@ impl Locks {
     }
 
     /// As [`Locks::put_doc`], and says how many nodes answered.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn spread_doc(
         &self,
         name: &str,
@@ -409,13 +409,13 @@ impl Locks {
 
     /// Names and revisions alone, and on how many nodes each was found: of each node
     /// [`MOST_NAMES`](crate::node::MOST_NAMES) at most, the first in the order of their names.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {
         self.read_docs(Which::Names(dir.to_owned())).await
     }
 
     /// As [`Locks::doc`], and says how many nodes answered.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn read_doc(&self, name: &str) -> Result<DocsRead, LockError> {
         self.read_docs(Which::One(name.to_owned())).await
     }
@@ -425,7 +425,7 @@ impl Locks {
     }
 
     /// The documents of these names, as far as they live: some at a time, so that no answer is as large as all of them.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, LockError> {
         let mut found = Vec::new();
         for some in names.chunks(DOCS_AT_ONCE) {
@@ -473,14 +473,14 @@ impl Locks {
     }
 
     /// Whether the nodes can lose their memory, and are guarded against it.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn is_guarded(&self) -> bool {
         self.0.guarded
     }
 
     /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
     /// connections are its own.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the tests
     pub async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
         self.ask(|reply| Command::Identities { reply }).await
     }

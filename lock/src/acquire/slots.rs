@@ -288,7 +288,7 @@ fn none_free(seen: &[LockState], names: &[String]) -> LockError {
 
 /// Completes when the release of a slot is announced: by the holder that was seen, or by any owner where no holder
 /// was seen. A closed or lagging stream never completes early. Lost bids are undone, which is announced as well: if
-/// that counted, it would wake all waiters, who would bid and undo in turn.
+/// that counted, it would wake all waiters, which would bid and undo in turn.
 async fn any_released(releases: &mut Releases, seen: &[LockState]) {
     let holders: BTreeMap<&str, Option<String>> =
         seen.iter().map(|s| (s.key.as_str(), s.holder())).collect();

@@ -139,14 +139,14 @@ impl LocksBuilder {
     /// How often the keeper looks at its leases at least: for simulations, in which a day of looks costs. A freeze that is
     /// shorter may go unnoticed.
     #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
+    #[doc(hidden)] // for the tests
     pub fn look_every(mut self, pause: Option<Duration>) -> Self {
         self.look_every = pause;
         self
     }
 
     #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
+    #[doc(hidden)] // for the tests
     pub fn mutant(mut self, mutant: mutant::Mutant) -> Self {
         self.mutant = mutant;
         self

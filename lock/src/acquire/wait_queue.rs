@@ -1,7 +1,7 @@
 //! The queue for one lock: its waiters are woken in order.
 //!
 //! The queue lies on the lock's primary and is a courtesy. A waiter that is called comes at once, and the others
-//! stay. One that does not come is passed by after a while, and its place ends by itself. Safety does not depend on
+//! stay. A waiter that does not come is passed by after a while, and its place ends by itself. Safety does not depend on
 //! the queue.
 //!
 //! A node announces a release only where a client waits for it. So every attempt of a waiter says that it waits, for as long as

@@ -131,7 +131,7 @@ impl Candidate {
             };
             return Next::Rest;
         }
-        // The fleet is configured anew, by a person: who was here before knows no better.
+        // The fleet is configured anew, by a person: a program that was here before knows no better.
         let ours_anew = closed_by(theirs).is_some();
         self.voted &= !closed || ours_anew;
         if let Some(theirs) = ours.rival(shown) {

@@ -5,7 +5,7 @@
 //! is told what the others know, and admitted (`node::guard` has the node's side). Every process does this
 //! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
 //!
-//! What to do next is decided in `candidate`, who the nodes of the fleet are in `roster`, what a node must be told in
+//! What to do next is decided in `candidate`, which nodes the fleet has in `roster`, what a node must be told in
 //! `knowledge`. Here the calls are made.
 //!
 //! # When things fail    A node that does not answer is asked again, as long as the process lives. Nothing here votes.
@@ -37,7 +37,7 @@ use futures_util::{
 
 #[doc(hidden)] // for the command `doctor` and tests
 pub use at_once::{NotAdmitted, Place, admit_at_once, places};
-#[doc(hidden)]
+#[doc(hidden)] // for the commands
 pub use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 
@@ -683,7 +683,7 @@ impl OneNode<'_> {
                 needed = knowledge::enough(nodes),
                 tokens_from = merged.counter.0,
                 "too few other nodes remember: tokens go on from there, and what was due before counts as decided, \
-                 although nobody knows how"
+                 although it is unknown how"
             );
         }
         done

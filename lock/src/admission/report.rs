@@ -94,7 +94,7 @@ impl fmt::Display for AdmissionState {
                 "votes, for a fleet that was given its nodes by other addresses: lost memory does not come back",
             ),
             Self::Watched { left: None } => {
-                f.write_str("has lost its memory or is new, and nobody watches it yet")
+                f.write_str("has lost its memory or is new, and no program watches it yet")
             }
             Self::Watched { left: Some(left) } => {
                 let left = Span(whole_seconds(*left));
@@ -116,7 +116,7 @@ impl fmt::Display for AdmissionState {
 }
 
 /// Rounded up: what is said must have come true.
-#[doc(hidden)]
+#[doc(hidden)] // for the commands
 pub fn whole_seconds(left: Duration) -> Duration {
     Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
 }

@@ -1,4 +1,4 @@
-//! Who the nodes of a fleet are: what is written on them, and what a program makes of it. Pure.
+//! Which nodes a fleet has: what is written on them, and what a program makes of it. Pure.
 //!
 //! Programs that are told different nodes, or whose addresses lead to different ones, must not both find a majority. So each
 //! node keeps an *identity*, which is lost with its memory, and the *roster*: the identities of all nodes of its fleet. Votes count
@@ -593,7 +593,7 @@ impl Picture {
 
     /// The nodes that a founding waits for: they do not answer, or are of another fleet. None where there is something to go on.
     pub(crate) fn waits_for(&self) -> Vec<usize> {
-        // Where whoever answers has its memory, or none does, nothing speaks for a founding: the others are out of reach.
+        // Where every node that answers has its memory, or none answers, nothing speaks for a founding: the others are out of reach.
         let lost = |s: &Shown| s.kind != Kind::Silent && !s.is_member();
         if self.present.is_some() || self.target.is_some() || !self.seen.iter().any(lost) {
             return Vec::new();

@@ -89,7 +89,7 @@ impl Node {
                     "it was started again, or its data was replaced"
                 };
                 let alone = match nodes {
-                    1 => "; until then nobody gets a lock",
+                    1 => "; until then no lock is granted",
                     _ => "",
                 };
                 let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));

@@ -4,7 +4,7 @@
 //! with which the same seed would not play the same simulation twice.
 //!
 //! # Invariants
-//! - Whoever waits is woken in turn.                     (those_that_wait_are_woken_in_turn)
+//! - Receivers that wait are woken in turn.              (those_that_wait_are_woken_in_turn)
 //! - No value is missed for good: the last one is seen.  (the_last_value_is_seen)
 //! - Without a sender nothing is waited for.             (without_a_sender_nothing_is_waited_for)
 
@@ -87,7 +87,7 @@ impl<T> Sender<T> {
     /// Changes the value where `change` says that it has. Whether it has.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         {
-            // What is half changed is told to nobody: a panic leaves the version as it was.
+            // What is half changed reaches no receiver: a panic leaves the version as it was.
             let value = self.0.value.write();
             let mut value = value.unwrap_or_else(PoisonError::into_inner);
             if !change(&mut value) {

@@ -69,7 +69,7 @@ struct Facts {
     folder: bool,
 }
 
-/// Who we are.
+/// The user of this process.
 #[derive(Clone, Copy, Debug)]
 struct Us {
     user: u32,

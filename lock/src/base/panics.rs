@@ -27,7 +27,7 @@ where
 /// Drops a value of a user's type. A panic of its drop is told, and over.
 pub fn bury<T>(what: T) {
     if let Err(panic) = caught(move || drop(what)) {
-        tracing::warn!(panic, "what a job has left panicked when it was dropped");
+        tracing::warn!(panic, "a value panicked when it was dropped");
     }
 }
 

@@ -9,7 +9,7 @@
 //!   that for a silent node.                                            (candidates_of_one_process_bid_in_turn)
 //! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
 //!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
-//! - One that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
+//! - A candidate that waits in silence tells nothing, and looks on.   (a_silent_standby_tells_the_nodes_nothing)
 //! - E5 While too few nodes vote a candidate asks them once in a ttl, and goes on as soon as enough do.
 //!   (while_too_few_nodes_vote_candidates_ask_once_in_a_ttl)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
@@ -75,7 +75,7 @@ struct Shows(Arc<dyn Fn(&LockState) + Send + Sync>);
 /// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
 /// vacancy.
 #[derive(Clone)]
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 /// A term, and for how long there was no leader before it.
@@ -127,28 +127,28 @@ impl Elector {
     }
 
     /// Lets others go first.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn hesitating(mut self, hesitation: Hesitation) -> Self {
         self.hesitation = Some(hesitation);
         self
     }
 
     /// Tells `to` of all that the nodes show of the lock.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn showing(mut self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         self.shows = Some(Shows(Arc::new(to)));
         self
     }
 
     /// The nodes are told that this candidate waits only while `tells` says so: others wait that are to be woken.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn telling(mut self, tells: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.tells = Some(Tells(Arc::new(tells)));
         self
     }
 
     /// Looks before the first bid: another candidate leads, most likely.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn looking_first(mut self, looks: bool) -> Self {
         self.looks_first = looks;
         self
@@ -232,7 +232,7 @@ impl Elector {
     }
 
     /// What the nodes show of the lock.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn look(&self) -> Result<LockState, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
@@ -247,7 +247,7 @@ impl Elector {
 
     /// One bid; nothing when another candidate holds the lock, or when bids have stood in each other's way. With `one_first`
     /// one node is asked before the others, so that candidates that bid together split no votes.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the programs of the command
     pub async fn bid(&self, one_first: bool) -> Result<Option<Term>, LockError> {
         let mode = AttemptMode {
             one_first,
@@ -291,7 +291,7 @@ impl Elector {
     /// Waits until it makes sense to look again at a lock that another candidate holds, or to bid: whether its holder has
     /// released it. That is announced where a candidate has said that it waits; unless enough nodes know, this says it first,
     /// with a bid that is refused while the lock is held.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the programs of the command
     pub async fn watch(&self, seen: &LockState, releases: &mut Releases) -> bool {
         let (clock, chance) = (self.locks.clock(), self.locks.chance());
         let Next::Watch { pause, exact } = self.next(seen) else {
@@ -337,7 +337,7 @@ impl Elector {
 // === impl Hesitation ===
 
 impl Hesitation {
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn new(pause: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self(Arc::new(pause))
     }

@@ -1,4 +1,21 @@
 //! A leadership: this replica may act, until its lease ends.
+//!
+//! # Example
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Elector, Locks, clock::Clock, node::memory::MemoryNode};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! let term = Elector::new(&locks, "reconciler").campaign().await?;
+//! // A term answers by the clock: ask it before each step.
+//! assert!(term.is_leading() && term.remaining() <= term.ttl());
+//! // Another candidate leads at once, under a larger token.
+//! term.resign().await;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{fmt, ops::Deref};
 

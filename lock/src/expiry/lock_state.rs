@@ -215,7 +215,7 @@ impl LockState {
         self.newest().cloned().unwrap_or_default()
     }
 
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn newest(&self) -> Option<&Record> {
         self.views().map(|v| &v.record).max_by_key(|r| r.version)
     }

@@ -26,18 +26,18 @@
 //!
 //! # What is the resource
 //! Tokens can be compared within one lock only. So a resource belongs to one lock, all that write to it hold that
-//! lock, and the name of the lock is a good name for the resource. A job has one lock, the same in both modes of the
-//! worker. A lock with another name or on another store is a new lock, and its tokens begin anew. When you change
-//! either, stop all writers and remove the resource's row or key (or set its column to 0) before they start again.
+//! lock, and the name of the lock is a good name for the resource. A lock with another name or on another store is a
+//! new lock, and its tokens begin anew. When you change either, stop all writers and remove the resource's row or key
+//! (or set its column to 0) before they start again.
 //!
 //! # When it is refused
 //! [`Stale`] means: a later holder has written. Roll back and stop. The same token is refused every time, so a retry
-//! is of no use, and the lease is not ours any more. In a job that is `JobError::fatal(stale)`.
+//! is of no use, and the lease is not ours any more.
 //!
 //! ```
 //! use watchkeeper_lock::{fence::{self, Fence}, node::Token};
 //! # fn main() -> Result<(), fence::FenceError> {
-//! let fence = Fence::new("account:7", Token(34))?; // run.token(), lease.token()
+//! let fence = Fence::new("account:7", Token(34))?; // lease.token()
 //! assert_eq!((fence.resource(), fence.token()), ("account:7", 34));
 //! // let rows = tx.execute(fence::postgres::CHECK, &[&fence.resource(), &fence.token()]).await?;
 //! fence.accepted(1)?;
@@ -88,10 +88,10 @@ pub enum FenceError {
     /// The resource has seen a later holder.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// Token 0: a job that runs without a lock, and a fence without a token guards nothing.
+    /// Token 0: the work has no lock, and a fence without a token guards nothing.
     #[error(
-        "no token to write {resource} with: the job runs without a lock; give it one \
-         (coordination = \"leader\" or \"batch\") or write without a fence"
+        "no token to write {resource} with: this work runs without a lock; give it one, \
+         or write without a fence"
     )]
     NoToken {
         /// What was to be written.

@@ -6,13 +6,17 @@
 //! # Table form
 //! [`CREATE_TABLE`] once, [`CHECK`] as the first statement of every transaction that writes to the resource:
 //!
-//! ```ignore
-//! let fence = Fence::new("account:7", run.token())?;
+//! ```no_run
+//! # use watchkeeper_lock::{fence::{self, Fence}, lease::Lease};
+//! # async fn withdraw(client: &mut tokio_postgres::Client, lease: &Lease) -> Result<(), Box<dyn std::error::Error>> {
+//! let fence = Fence::new("account:7", lease.token())?;
 //! let tx = client.transaction().await?;
 //! let rows = tx.execute(fence::postgres::CHECK, &[&fence.resource(), &fence.token()]).await?;
-//! fence.accepted(rows).map_err(JobError::fatal)?; // dropping `tx` rolls back
+//! fence.accepted(rows)?; // an early return drops `tx`, which rolls back
 //! tx.execute("UPDATE account SET balance = balance - 10 WHERE id = 7", &[]).await?;
 //! tx.commit().await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! First, because it locks the resource's row to the end of the transaction: until then no other writer of the
@@ -50,7 +54,7 @@
 /// Creates the side table where it is missing. Belongs into a migration: `IF NOT EXISTS` alone does not order two
 /// sessions that create it at the same time.
 ///
-/// The constraint refuses token 0, of jobs without a lock, also from programs that do not use [`Fence`](super::Fence).
+/// The constraint refuses token 0, of work without a lock, also from programs that do not use [`Fence`](super::Fence).
 pub const CREATE_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_fence (
     resource TEXT PRIMARY KEY,

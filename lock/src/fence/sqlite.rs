@@ -44,7 +44,7 @@
 
 /// Creates the side table where it is missing.
 ///
-/// The constraint refuses token 0, of jobs without a lock, also from programs that do not use [`Fence`](super::Fence).
+/// The constraint refuses token 0, of work without a lock, also from programs that do not use [`Fence`](super::Fence).
 pub const CREATE_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_fence (
     resource TEXT NOT NULL PRIMARY KEY,

@@ -89,7 +89,7 @@ pub(crate) enum Which {
 }
 
 /// Documents as the nodes that answered show them.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 #[derive(Clone, Debug, Default)]
 pub struct DocsRead {
     /// The newest revision of each, and how many nodes show that one.
@@ -99,7 +99,7 @@ pub struct DocsRead {
 }
 
 /// Which documents of a directory live, as each node has told last: what has not changed is not told again.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
     /// By node; `None` where it has not answered.

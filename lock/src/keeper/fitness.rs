@@ -125,7 +125,7 @@ impl Fitness {
         (beat != 0).then(|| Duration::from_nanos(now.saturating_sub(beat)))
     }
 
-    /// The process was frozen until `now`: that its runtime, checks and jobs stood still meanwhile is no illness.
+    /// The process was frozen until `now`: that its runtime, checks and work stood still meanwhile is no illness.
     pub(crate) fn thaw(&self, now: Moment) {
         let at = nanos(now.since_boot());
         self.0.thawed.store(at, Ordering::SeqCst);
@@ -139,7 +139,7 @@ impl Fitness {
     }
 
     /// When the last freeze of this process was noticed to be over; the start of the clock when there was none.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn thawed(&self) -> Moment {
         Moment::from_boot(Duration::from_nanos(self.0.thawed.load(Ordering::SeqCst)))
     }

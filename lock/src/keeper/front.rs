@@ -253,7 +253,7 @@ impl Front {
             .table()
             .adopt(view.clone(), win.record.clone(), renew_at);
         let Some(wakes) = adopted else {
-            // Nobody would extend it. Its nodes forget it by themselves.
+            // The keeper would not extend it. Its nodes forget it by themselves.
             view.end(Loss::Released);
             let ended = || NodeError::Unreachable("the lock keeper has panicked".to_owned());
             let nodes = cluster.links.iter();

@@ -18,7 +18,7 @@ use crate::{clock::Moment, lease::Unstoppable};
 /// What the ladder judges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// Since when the replica or the job is unfit.
+    /// Since when the process or the work is unfit.
     pub(crate) unfit_since: Option<Moment>,
     /// Whether work is in flight under the lease.
     pub(crate) working: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) grace: Duration,
     /// How long before the deadline a process that still works is ended.
     pub(crate) abort_margin: Duration,
-    /// What the job wants done about work that does not end.
+    /// What is to be done about work that does not end.
     pub(crate) unstoppable: Unstoppable,
 }
 

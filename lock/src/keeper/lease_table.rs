@@ -321,7 +321,7 @@ impl LeaseTable {
         let step = held.judge(now, unfit, timing);
         match step {
             Step::Abort => plan.abort.push(held.view.clone()),
-            // Who waits for the report is known from the note alone, which a note of another thread may still hold up.
+            // Which caller waits for the report is known from the note alone, which a note of another thread may still hold up.
             Step::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
             Step::LetGo | Step::Abandon => {
                 if step == Step::Abandon {

@@ -58,12 +58,12 @@ use tokio::sync::mpsc;
 
 pub use command::NodeReport;
 pub(crate) use command::{Command, Which};
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use command::{DocsRead, Lives};
 pub use fitness::Fitness;
 pub(crate) use front::Front;
 pub(crate) use releases::ReleaseListeners;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use releases::Releases;
 pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
@@ -145,7 +145,7 @@ static LAST_WORDS: OnceLock<fn()> = OnceLock::new();
 
 /// Has `last` called before this process is aborted, so that a log which is written behind can be written out: the line
 /// that says why must not die with the process. The first caller's stays.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub fn before_abort(last: fn()) {
     let _ = LAST_WORDS.set(last);
 }
@@ -169,7 +169,7 @@ fn died(table: &Mutex<LeaseTable>) {
         tracing::error!(
             key = lease.key(),
             leases,
-            "the lock keeper has panicked and its leases are in nobody's care: aborting the process, so that no two run"
+            "the lock keeper has panicked and its leases are no longer renewed: aborting the process, so that no two run"
         );
         abort()
     }

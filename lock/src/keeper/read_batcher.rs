@@ -1,6 +1,6 @@
 //! Looking at locks: requests that come together are one call per node.
 //!
-//! Every candidate and every waiter of a process looks by itself. A standby of a hundred jobs would ask each node a
+//! Every candidate and every waiter of a process looks by itself. A standby for a hundred locks would ask each node a
 //! hundred times where once is enough. Locks on the `watchlist` go along when they are due.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Announced releases, for those of a process who wait for that lock.
+//! Announced releases, for the waiters of a process for that lock.
 //!
 //! A thousand candidates of one process wait for a thousand locks, and each of them is woken by the release of its own alone: what
 //! a release costs does not grow with the locks that are waited for.
@@ -21,7 +21,7 @@ use crate::node::Announcement;
 /// What is kept of a listener that is busy: an announcement promises nothing, polling is the truth.
 const MOST_KEPT: usize = 64;
 
-/// Who listens to which locks. Cheap to clone.
+/// Which waiters listen to which locks. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct ReleaseListeners(Arc<Mutex<HashMap<String, Vec<Arc<Mailbox>>>>>);
 
@@ -56,7 +56,7 @@ impl ReleaseListeners {
         }
     }
 
-    /// Tells those who listen to its key.
+    /// Tells the waiters that listen to its key.
     pub(crate) fn tell(&self, news: &Announcement) {
         let all = self.all();
         for mailbox in all.get(&news.key).into_iter().flatten() {
@@ -64,7 +64,7 @@ impl ReleaseListeners {
         }
     }
 
-    /// Whether anybody listens to the key.
+    /// Whether any waiter listens to the key.
     pub(crate) fn any(&self, key: &str) -> bool {
         self.all().contains_key(key)
     }

@@ -62,7 +62,7 @@ impl Shared {
         self.bell.notify_one();
     }
 
-    /// Tells those who listen and watch in this process that a lease has ended.
+    /// Tells the listeners and watchers in this process that a lease has ended.
     pub(super) fn has_ended(&self, view: &LeaseView) {
         let now = self.cluster.clock.now();
         if self.cluster.events.are_heard() {

@@ -51,7 +51,7 @@ type Shows = Arc<dyn Fn(&LockState) + Send + Sync>;
 type Pace = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// Keeps a lock on the list as long as it lives.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub struct Watching {
     list: Arc<Watchlist>,
     key: Arc<str>,
@@ -186,7 +186,7 @@ impl Watchlist {
 impl Watching {
     /// Tells `to` of all that the nodes show of the lock, whichever part of the process has looked, as long as it is
     /// listed.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn showing(self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
             entry.shows = Some(Arc::new(to));
@@ -196,7 +196,7 @@ impl Watching {
 
     /// Looks at the lock as rarely as `pace` says while it is free, or shows a living holder. Asked with every look, and when
     /// the list is told that it may have changed.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn at_pace(self, pace: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
         if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
             entry.pace = Some(Arc::new(pace));
@@ -587,7 +587,7 @@ mod tests {
         list.saw(&[held("b", "x", 300)], at(1_001));
         assert_eq!(next(), at(2_200));
 
-        // Its holder is gone, most likely: that is looked at whoever watches it.
+        // Its holder is gone, most likely: that is looked at whatever watches it.
         others.store(true, Ordering::SeqCst);
         list.saw(&[run_out("a", "x")], at(4_000));
         assert!(next() < at(6_500));

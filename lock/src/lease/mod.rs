@@ -56,7 +56,7 @@ use std::{
 
 pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse, TakesBack};
 pub use shared::{LetGo, SharedLease};
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub use stop_policy::StopPolicy;
 pub use stop_policy::Unstoppable;
 pub use verify::VerifyError;
@@ -289,7 +289,7 @@ impl LeaseView {
     }
 
     /// Waits until anything about the lease changes: work ended, cordon, loss.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub async fn work_changed(&self) {
         let mut news = self.news();
         if self.work_in_flight() > 0 {
@@ -316,7 +316,7 @@ impl LeaseView {
         self.0.work.load(Ordering::SeqCst)
     }
 
-    /// Why nothing new may start under this lease, although it is still held and renewed: the replica or the job is
+    /// Why nothing new may start under this lease, although it is still held and renewed: the process or the work is
     /// unfit, and the work under way is to stop. Final for this lease.
     #[doc(hidden)] // for the worker
     #[must_use]
@@ -393,7 +393,7 @@ impl LeaseView {
         }
     }
 
-    /// As [`LeaseView::closing`], by what is told alone: for whoever looks at the deadline by itself. Cancel-safe.
+    /// As [`LeaseView::closing`], by what is told alone: for a caller that checks the deadline itself. Cancel-safe.
     #[doc(hidden)] // for the worker
     pub async fn told_to_close(&self) {
         let mut news = self.news();
@@ -448,7 +448,7 @@ impl LeaseView {
         self.span(|s| s.stop_policy)
     }
 
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn set_stop_policy(&self, stop_policy: StopPolicy) {
         self.span(|s| s.stop_policy = stop_policy);
         self.tell_keeper();
@@ -469,7 +469,7 @@ impl LeaseView {
     }
 
     /// The last deadline, also when the lease is over.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn deadline(&self) -> Moment {
         self.span(|s| s.valid_until)
     }
@@ -504,7 +504,7 @@ impl LeaseView {
     }
 
     /// Carries out a successful extension. A lost lease stays lost, and a deadline that has passed is not moved.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker and the tests
     pub fn extended(&self, now: Moment, valid_until: Moment, margin: isize) -> bool {
         self.span(|s| {
             if s.loss.is_some() || now >= s.valid_until {
@@ -625,7 +625,7 @@ impl Lease {
 
     fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
         if !std::mem::replace(&mut self.handed_back, true) {
-            // The return first: a keeper that saw the lease ended before would release it without knowing who waits for
+            // The return first: a keeper that saw the lease ended before would release it without knowing which caller waits for
             // the report. Belief ends before anything is released, here or where the keeper reads this.
             // A keeper that is gone has nothing left to release with; the lease expires by itself.
             self.view.0.keeper.send(Note::Back(Returned {

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// What happens when work that was told to stop does not end: `unstoppable` of a job.
+/// What happens when work that was told to stop does not end.
 ///
 /// Withholding renewals from work that cannot be stopped would make a second runner, so first it is told to stop, while
 /// its lease is renewed, for as long as its grace. This says what comes then.
@@ -34,7 +34,7 @@ impl fmt::Display for Unstoppable {
 
 /// What the keeper has to know of the work under a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub struct StopPolicy {
     /// How long cancelled work may take; that of the lock service unless set.
     pub grace: Option<Duration>,

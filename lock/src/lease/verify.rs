@@ -22,8 +22,8 @@ pub enum VerifyError {
         /// Nodes that gave no answer, and why.
         failed: Vec<(String, NodeError)>,
     },
-    /// The run has no lock that could be verified: its job runs everywhere.
-    #[error("this run has no lock that could be verified")]
+    /// The work has no lock that could be verified.
+    #[error("this work has no lock that could be verified")]
     NoLock,
     /// The lock service of this process has ended.
     #[error("the lock service of this process has ended")]

@@ -21,7 +21,7 @@ pub enum Expiry {
 
 impl Expiry {
     /// What suits all of these nodes: one whose clock may jump is enough to believe none.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the tests of the worker
     pub fn over(nodes: &[Arc<dyn Node>]) -> Self {
         if nodes.iter().any(|node| node.expiry() == Self::Observed) {
             Self::Observed

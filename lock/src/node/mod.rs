@@ -56,18 +56,34 @@
 //! - N8 `seq` must grow. Where a plain key stands, nothing is taken, kept or broken but what its value is the owner of.
 //! - N9 A row names its owner only in the incarnation (`inc`) it was written under. Its counter and its body count on.
 //! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back: also where others watch it,
-//!   for those who try once and leave while a holder is shown. A foreign key is never touched.
+//!   for clients that try once and leave while a holder is shown. A foreign key is never touched.
 //! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`, `Break`, `Forget`) only while the marker names its
 //!   present incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
 //!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no
 //!   client an owner.
 //! - S0 A release is kept for as long as its sender says.
-//! - S1 `Sweep` judges in the step that deletes, and by the clock deletes releases, what names nobody, and claims alone.
+//! - S1 `Sweep` judges in the step that deletes, and by the clock deletes only releases, rows without an owner, and claims.
 //! - S2 `Forget` compares what was watched.
 //! - W1 Whatever takes the place of a record keeps it told that clients wait.
 //! - W3 A refusal tells it so in the same step.
 //! - W4 `Forget`, and `Break` with `now`, are announced where a client waits.
 //! - W6 So is a release, and only there.
+//!
+//! # Example
+//! ```
+//! use std::sync::Arc;
+//! use watchkeeper_lock::{Locks, clock::Clock, node::{Node, memory::MemoryNode}};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Three nodes are one lock service: a lease needs two of them.
+//! let node = |name| Arc::new(MemoryNode::new(name, Clock::system())) as Arc<dyn Node>;
+//! let locks = Locks::over(["a", "b", "c"].map(node).to_vec()).start()?;
+//! let lease = locks.lock("report").acquire().await?;
+//! assert!(lease.is_held());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -86,14 +102,14 @@ mod op;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker and the tests
 pub mod rules;
 #[doc(hidden)] // for the worker
 pub mod scoped;
 mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub mod tag;
 
 pub use error::NodeError;
@@ -109,16 +125,16 @@ pub use refusal::Refusal;
 pub use servers::Servers;
 
 /// Documents of one directory that are known of one node at most: the first in the order of their names.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub const MOST_NAMES: usize = 64_000;
 
 /// Documents that [`Op::Living`] tells of at most.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub const MOST_LIVING: usize = 10_000;
 
 /// Stands for documents of these revisions, whichever comes first. Revisions of different documents begin at different times:
 /// one that takes the place of another changes the sum.
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 #[must_use]
 pub fn sum_of(revisions: impl IntoIterator<Item = u64>) -> u64 {
     // Half of what Lua counts exactly, so that no addition is beyond that.
@@ -363,7 +379,7 @@ impl View {
     }
 
     /// The holder it shows: by the node's clock; observed, also a record's owner whose time is up by that clock.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {
         let recorded = self
             .owner

@@ -99,7 +99,7 @@ impl Refusal {
                  stop-writes-on-bgsave-error no"
             }
             Self::Busy => {
-                "somebody's script keeps it busy: look for it there (SCRIPT KILL ends one that has written nothing)"
+                "a client's script keeps it busy: look for it there (SCRIPT KILL ends one that has written nothing)"
             }
             Self::NoReplicas => {
                 "it wants replicas that it does not have: a lock server needs none, so set min-replicas-to-write 0"

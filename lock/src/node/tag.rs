@@ -18,7 +18,7 @@ pub(crate) fn tagged(random: String, tag: Option<&str>) -> String {
 }
 
 /// The tag in an owner value; `None` without one, as in those of other Redlock clients.
-#[doc(hidden)]
+#[doc(hidden)] // for the worker
 pub fn tag_of(owner: &str) -> Option<&str> {
     let (random, tag) = owner.split_once(TAGGED)?;
     let random = random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit());

@@ -105,7 +105,7 @@ impl Asked {
                 false => Poll::Pending,
             };
         }
-        // Who looks for answers itself is woken by each of them anyway.
+        // A caller that looks for answers itself is woken by each of them anyway.
         let wanted = if self.here.is_empty() { self.wanted } else { 1 };
         let next = self.board.poll(wanted.clamp(1, self.posted), cx);
         if next.is_ready() {

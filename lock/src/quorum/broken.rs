@@ -9,7 +9,7 @@
 //! ends after the holder's own deadline (R3, R8), so at most one believes, as without the break.
 //!
 //! With `now` it is also released in the holder's name, when nothing of the lease can act any more: a ttl after the nodes were
-//! told (B6). By then the holder believes no more. A client that comes then need not watch the lease first, and one that waits is
+//! told (B6). By then the holder believes no more. A client that comes then need not watch the lease first, and a waiter is
 //! told.
 //!
 //! With observed expiry a lease may be believed in although its keys have gone, because a clock jumped: there the record
@@ -51,7 +51,7 @@ pub struct BreakReport {
 pub enum BreakVote {
     /// The lease is over there; what stood there before.
     Over(View),
-    /// Another value stands in the key, or one that is none of ours; nothing was changed.
+    /// Another value stands in the key, or a value of a foreign client; nothing was changed.
     Refused(View),
     /// No answer: it may be over there or not.
     Failed(NodeError),
@@ -78,7 +78,7 @@ impl BreakReport {
         matches!(self.outcome(), Broken::Final | Broken::Gone)
     }
 
-    /// Whether a majority has released it in the holder's name, or has a new holder, who had watched it by then.
+    /// Whether a majority has released it in the holder's name, or has a new holder, which had watched it by then.
     #[must_use]
     pub fn is_released(&self) -> bool {
         let votes = self.released.iter().flatten();

@@ -74,7 +74,7 @@ pub(crate) struct QueuePosition {
     pub(crate) ahead: Option<u32>,
     /// The place went with the grant of the node that keeps the queue.
     pub(crate) left: bool,
-    /// W2: N - q + 1 nodes with a vote have refused the attempt. So whoever holds the lock next has been granted by one of them:
+    /// W2: N - q + 1 nodes with a vote have refused the attempt. So the next holder of the lock has been granted by one of them:
     /// the end of its lease is announced there, if the attempt said that it waits.
     pub(crate) told: bool,
     /// The attempt: when it is undone, that is announced, too.

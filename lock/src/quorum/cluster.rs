@@ -402,7 +402,7 @@ impl Cluster {
         }
     }
 
-    /// Who does not answer, of those that are told once.
+    /// The nodes that do not answer, of those that are told once.
     async fn hear(
         &self,
         mut sent: FuturesUnordered<Sent>,

@@ -79,7 +79,7 @@ pub enum WriteError {
 
 impl LockError {
     /// Whether it is trouble of the nodes, which may be over a moment later.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the worker
     pub fn passes(&self) -> bool {
         matches!(self, Self::NoQuorum(_) | Self::TooSlow)
     }

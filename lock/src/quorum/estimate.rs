@@ -3,7 +3,7 @@
 //! - A reading is taken for the middle of the way there and back, and may be off by half of it.
 //! - A more exact one is kept for a while, unless both cannot be true: the clock was set.
 //!   (a_more_exact_reading_is_kept_unless_the_clock_was_set)
-//! - One over which this process was frozen says little, and is not taken for an older one that has strayed by less since.
+//! - A reading over which this process was frozen says little, and does not replace an older reading that has strayed by less.
 //!   (a_reading_over_a_freeze_is_worth_less_than_an_old_one)
 
 use std::time::Duration;

@@ -1,17 +1,17 @@
 //! One connection to a node: a queue that is sent as whole calls. What they tell of the node is in [`super::known`].
 //!
 //! The keeper has a link to each node, and callers have another: what they ask at one time leaves in one call, without a
-//! timer. Who asks alone carries the call alone; what is asked while calls are under way goes out with the next one.
+//! timer. A caller that asks alone carries its call alone; what is asked while calls are under way goes out with the next one.
 //!
 //! - Everything queued goes out as one atomic call of at most 250 operations (R1); up to [`IN_FLIGHT`] calls are under
 //!   way, in the order in which they were queued. Extensions go first: what is held comes before what is wanted.
 //! - On a link of callers a call is under way alone, unless the node is far or much is waiting: what joins a call costs
 //!   less than a call. What several senders are answered is awaited by all before the next leaves.
 //!   (what_is_asked_while_a_call_is_under_way_leaves_in_one)
-//! - No call of several callers grows so large that a near node and those who ask it wait for each other.
+//! - No call of several callers grows so large that a near node and its callers wait for each other.
 //!   (what_many_ask_of_a_near_node_leaves_in_calls_of_some)
 //! - A call that its sender carries is carried on by the pump as soon as others wait behind it, its time is up or its sender
-//!   has gone: nobody who forgets a future holds up the others. (a_call_whose_sender_does_not_look_holds_up_nobody)
+//!   has gone: a caller that forgets a future holds up no other. (a_call_whose_sender_does_not_look_holds_up_nobody)
 //! - Each link has one timer, for the call that is under way longest.
 //! - A link of callers lives on the runtime of one of them, which may end or stand still. On which nothing is answered it is
 //!   no longer *sound*, and callers go over the keeper's until it has an answer again.
@@ -447,7 +447,7 @@ impl Link {
         let Some(callers) = &self.0.callers else {
             return lane.calls < IN_FLIGHT;
         };
-        // Who is answered just now may have more to ask.
+        // A caller that is answered just now may have more to ask.
         !callers.crowd.gathers_now()
             && match lane.calls {
                 0 => true,

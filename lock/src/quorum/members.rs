@@ -178,7 +178,7 @@ mod tests {
             (false, true)
         );
         assert_eq!(members(&[own.clone(), None, None], false), (false, true));
-        // A fleet that is at work waits for nobody, and a new one not for long: a node that is down costs no locks.
+        // A fleet that is at work waits for no node, and a new one not for long: a node that is down costs no locks.
         assert_eq!(members(&[own.clone(), own, None], false), (true, false));
         assert_eq!(members(&[new.clone(), new, None], true), (true, false));
     }

@@ -16,7 +16,7 @@ mod known;
 pub(crate) mod link;
 pub(crate) mod members;
 #[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 pub mod mutant;
 mod round;
 #[doc(hidden)] // for the worker and the tests

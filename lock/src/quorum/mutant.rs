@@ -28,7 +28,7 @@ pub struct Mutant {
     /// G4: without the guard, ask the nodes that another fleet may have lost.
     pub never_bar: bool,
     /// What it remembers of its last attempts.
-    #[doc(hidden)]
+    #[doc(hidden)] // for the tests
     pub memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,
 }
 

@@ -133,7 +133,7 @@ impl<'a> Round<'a> {
         self.first.is_some_and(refused)
     }
 
-    /// Won: nobody asks what the nodes have shown.
+    /// Won: what the nodes have shown is not needed.
     pub(super) fn won(&self, claim: usize, win: Win) -> Tried {
         let key = &self.claims[claim].key;
         let votes = self.tallies[claim].votes();

@@ -90,7 +90,7 @@ impl FleetConfig {
     }
 
     /// The configuration of the other fleet that this node keeps locks for, if there is one. A marker of a life that is lost names
-    /// none any more, unless one of both has no guard: then nobody waits for what was forgotten.
+    /// none any more, unless one of both has no guard: then no program waits for what was forgotten.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn stranger<'a>(&self, shown: &'a Admission) -> Option<&'a str> {

@@ -1,4 +1,15 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
+//!
+//! # Example
+//! ```
+//! use watchkeeper_lock::{DurationExt, settings::{Backend, LockSettings}};
+//!
+//! let nodes = ["redis://lock-a:6379", "redis://lock-b:6379", "redis://lock-c:6379"];
+//! // What has no method here is a field.
+//! let settings = LockSettings { skew: 1.secs(), ..LockSettings::redis(nodes).ttl(5.secs()) };
+//! assert_eq!(settings.backend, Backend::Redis);
+//! // `Locks::open(&settings, "shop")?.start()?` opens the store.
+//! ```
 
 mod constructors;
 mod fleet;
@@ -46,12 +57,11 @@ pub struct LockSettings {
     /// How far a node's civil time may be off before it is reported.
     #[serde(with = "crate::human::duration")]
     pub skew: Duration,
-    /// Who ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
+    /// What ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
     pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
-    /// How long a released lock remembers what was settled. That of a job remembers its ticks for 400
-    /// days at least.
+    /// How long a released lock keeps what its holders left for their successors.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,
     /// How often a Redis server is asked whether it still remembers what it has voted.
@@ -143,7 +153,7 @@ impl LockSettings {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
-    /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
+    /// What ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
     /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
     #[doc(hidden)] // for the worker
@@ -194,8 +204,8 @@ impl LockSettings {
         self.check_backend(found);
     }
 
-    /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
-    /// their own.
+    /// The rules between a ttl and the other times, each with its sentence. `key` is the name of the setting, because a
+    /// caller may have a ttl of its own.
     #[doc(hidden)] // for the worker
     pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
         if ttl.is_zero() {
@@ -282,7 +292,7 @@ impl LockSettings {
         }
     }
 
-    /// The key to change: a min_validity that is not set follows the ttl, and a job has to fit the one that is set.
+    /// The setting to change: a min_validity that is not set follows the ttl, and another ttl has to fit a set one.
     fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
         if self.min_validity.is_some() && ttl == "ttl" {
             "min_validity"

@@ -23,7 +23,7 @@ pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
         found.push(Finding::error(
             "nodes",
             format!(
-                "{voters} of {} vote, {needed} needed: nobody gets a lock before more do",
+                "{voters} of {} vote, {needed} needed: no lock is granted before more do",
                 nodes.len()
             ),
             "wait for them (doctor --wait-admitted); servers that never kept a lock may be let in at once (doctor --bootstrap)",

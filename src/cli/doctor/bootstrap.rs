@@ -51,7 +51,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         refuse(&before)?;
         let quiet = quiet(&config.locks);
         print(&format!(
-            "nothing of ours there; looking for {} whether anybody comes",
+            "nothing of ours there; watching for {} whether a program comes",
             Span(Duration::from_millis(
                 u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX)
             ))

@@ -22,7 +22,7 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
         )),
         1 => found.push(Finding::warning(
             "fleet",
-            "one replica runs: nobody takes over from it",
+            "one replica runs: no other takes over from it",
             "start a second one with the same configuration",
         )),
         n => found.push(Finding::ok("fleet", format!("{n} replicas run"))),
@@ -114,7 +114,7 @@ fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
         } else if job.shards_led < all && candidates {
             found.push(Finding::error(
                 &job.name,
-                format!("nobody leads {} of its {all} shards", all - job.shards_led),
+                format!("no replica leads {} of its {all} shards", all - job.shards_led),
                 "look again in one ttl, which a takeover needs; then see which (watchkeeper status --shards) and the \
                  replicas' logs",
             ));
@@ -130,7 +130,7 @@ fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
         } else if job.leader.is_none() && candidates {
             found.push(Finding::error(
                 &job.name,
-                "nobody leads it",
+                "no replica leads it",
                 "look again in one ttl, which a takeover needs; then see the lock (watchkeeper locks show job/NAME) and \
                  the replicas' logs",
             ));
@@ -327,13 +327,13 @@ mod tests {
             (
                 |f| (f.jobs[0].shards, f.jobs[0].shards_led) = (Some(64), 61),
                 Severity::Error,
-                "nobody leads 3 of its 64 shards",
+                "no replica leads 3 of its 64 shards",
                 "status --shards",
             ),
             (
                 |f| f.jobs[0].leader = None,
                 Severity::Error,
-                "nobody leads",
+                "no replica leads",
                 "locks show",
             ),
         ];

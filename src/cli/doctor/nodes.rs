@@ -185,7 +185,7 @@ fn room(node: &NodeState) -> Vec<Finding> {
         found.push(Finding::warning(
             &node.name,
             format!(
-                "{} MiB are free on its file system: when it is full nobody leads",
+                "{} MiB are free on its file system: when it is full no replica leads",
                 free >> 20
             ),
             "make room",
@@ -206,7 +206,7 @@ fn stopped(node: &NodeState) -> Option<Finding> {
     Some(Finding::error(
         &node.name,
         format!(
-            "process {pid} is stopped in the middle of a write and keeps the file locked: nobody leads"
+            "process {pid} is stopped in the middle of a write and keeps the file locked: no replica leads"
         ),
         format!("let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})"),
     ))
@@ -329,7 +329,7 @@ fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
     if up < needed {
         found.push(Finding::error(
             "nodes",
-            format!("{up} of {all} nodes answer, {needed} are needed: nobody can hold a lock"),
+            format!("{up} of {all} nodes answer, {needed} are needed: no lock can be held"),
             "see the nodes' own findings",
         ));
     } else if up == needed && all > 1 {

@@ -64,7 +64,7 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
         }
         let watch = Timing::default().watch_time(longest);
         print(&format!(
-            "they vote for nobody now; start the programs with the new configuration: they get locks after {}",
+            "they vote for no program now; start the programs with the new configuration: they get locks after {}",
             Span(whole_seconds(watch))
         ));
         Ok(())

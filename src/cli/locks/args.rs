@@ -15,7 +15,7 @@ pub struct LocksArgs {
     /// What to do with one lock.
     #[command(subcommand)]
     pub command: Option<LocksCommand>,
-    /// Only what nobody will release, or may not; takes a few seconds
+    /// Only locks that no process will release, or perhaps none; takes a few seconds
     #[arg(long)]
     pub leaked: bool,
     /// Print JSON
@@ -44,11 +44,11 @@ pub enum LocksCommand {
         #[command(flatten)]
         at: At,
     },
-    /// End a lease by force, whoever holds it
+    /// End a lease by force, whichever process holds it
     ///
     /// The holder cannot extend its lease any more: it is told at its next renewal, within a third of its ttl, and
-    /// stops. Until it has released the lock, or its time is up, nobody else gets it, so that no two act. The next
-    /// holder's token is larger. Exits with 1 when the lock was not held, or has changed hands meanwhile.
+    /// stops. Until it has released the lock, or its time is up, no other process gets it, so that no two act. The
+    /// next holder's token is larger. Exits with 1 when the lock was not held, or has changed hands meanwhile.
     Break(BreakArgs),
 }
 
@@ -58,10 +58,10 @@ pub struct BreakArgs {
     /// The lock, as `locks` lists it: job/NAME, lock/NAME
     #[arg(value_name = "KEY")]
     pub key: String,
-    /// Only this owner's lease, as `locks show` tells it [default: whoever stands on most nodes]
+    /// Only this owner's lease, as `locks show` tells it [default: the owner on most nodes]
     #[arg(long, value_name = "OWNER")]
     pub owner: Option<String>,
-    /// Wait until nothing of the lease can act any more, its ttl, and release it then: who comes later need not watch it
+    /// Wait until nothing of the lease can act any more, its ttl, and release it then: later candidates need not watch it
     #[arg(long)]
     pub now: bool,
     /// Do not ask

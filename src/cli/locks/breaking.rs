@@ -94,7 +94,7 @@ fn warning(now: bool, life: &str) -> String {
     };
     format!(
         "Its holder is told at its next renewal, within a third of its ttl, and stops its work. It may go on until \
-         then, and {life} at most when it cannot be told; nobody else gets the lock before.{then}"
+         then, and {life} at most when it cannot be told; no other process gets the lock before.{then}"
     )
 }
 

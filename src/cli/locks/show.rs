@@ -47,7 +47,7 @@ pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
         let found = ask(config, Limits::nodes(PATIENCE), |fleet| async move {
             fleet.details(keys.into()).await
         });
-        // Only a hint: who is not told one has lost nothing.
+        // Only a hint: a command that is not told one has lost nothing.
         meant = found.unwrap_or_default();
         meant.retain(|other| other.state != LockState::Unknown);
     }
@@ -98,7 +98,7 @@ pub(super) fn state(lock: &LockDetail) -> String {
             format!("broken on {on}: it cannot be extended, and its key runs out")
         }
         LockState::Orphaned => format!(
-            "orphaned on {on}: its keys have gone, and its holder may live; whoever wants it watches it for its ttl"
+            "orphaned on {on}: its keys have gone, and its holder may live; the next candidate watches it for its ttl"
         ),
         LockState::Foreign => format!(
             "foreign on {on}: written by another Redlock client, waited for, and never taken or broken"

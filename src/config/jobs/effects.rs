@@ -117,9 +117,9 @@ impl Effects<'_> {
         }
         let why = match spec.coordination {
             Coordination::Tick => {
-                "it has no effect: with coordination = \"tick\" nobody leads for longer than a tick's work takes"
+                "it has no effect: with coordination = \"tick\" no replica leads for longer than a tick's work takes"
             }
-            _ => "it has no effect: nobody leads this job alone whom another replica could follow",
+            _ => "it has no effect: this job has no sole leader that another replica could follow",
         };
         let set = [
             ("min_term", spec.min_term != default.min_term),

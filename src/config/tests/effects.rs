@@ -126,11 +126,11 @@ fn a_term_is_nothing_to_a_job_that_nobody_leads_for_long() {
             ),
             (
                 "schedule = \"@daily\"\ncoordination = \"everywhere\"",
-                "nobody leads this job alone",
+                "this job has no sole leader",
             ),
             (
                 "schedule = \"continuous\"\ncoordination = \"batch\"",
-                "nobody leads this job alone",
+                "this job has no sole leader",
             ),
         ] {
             let line = warned(&job(&format!("{lines}\n{key} = \"2s\"")));
@@ -187,7 +187,7 @@ fn a_deadline_for_progress_wants_a_job_that_tells_some() {
         );
     }
     assert_eq!(setup().work(WorkFacts::default()).lines(), [""; 0]);
-    assert_eq!(setup().lines(), [""; 0], "nobody knows");
+    assert_eq!(setup().lines(), [""; 0], "it is unknown");
     let line = warned(&job(
         "schedule = \"@daily\"\nprogress_deadline = \"5m\"\ntimeout = \"5m\"",
     ));
@@ -270,7 +270,7 @@ fn work_that_does_not_fit_its_coordination_is_an_error() {
         "{line}"
     );
     assert_eq!(claimed().work(batches(true)).lines(), [""; 0]);
-    assert_eq!(claimed().lines(), [""; 0], "nobody knows");
+    assert_eq!(claimed().lines(), [""; 0], "it is unknown");
 }
 
 #[test]

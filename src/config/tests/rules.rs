@@ -502,7 +502,7 @@ fn every_address_that_others_reach_is_told() {
         assert_eq!(open, told && cfg!(feature = "admin"), "{listen}: {lines:?}");
     }
     let line = problem("admin.trusted_proxies = [\"0.0.0.0/0\"]");
-    assert!(line.contains("everybody is believed"), "{line}");
+    assert!(line.contains("every client counts as a proxy"), "{line}");
     let line = problem("admin.hosts = [\"ok.example\", \"http://x/\"]");
     assert!(
         line.contains("admin.hosts[1]: \"http://x/\" is not the name"),
@@ -540,11 +540,12 @@ fn headers_with_credentials_are_masked_and_names_of_files_are_not() {
         url = \"https://u:hunter2@h/x?api_key=hunter2\"\n\
         headers = { Authorization = \"hunter2\", proxy-authorization = \"hunter2\", Cookie = \"s=hunter2\", \
         X-Api-Key = \"hunter2\", X-Other = \"Bearer hunter2\", Idempotency-Key = \"${tick}\" }\n\
-        header_files = { X-Vault-Token = \"/run/secrets/vault\" }";
+        header_files = { X-Vault-Token = \"/run/secrets/vault\" }\n\
+        secrets = [\"hunter2\", \"hunter2\"]";
     let loaded = Setup::file(file).loaded();
     for shown in [loaded.render(false), loaded.render(true)] {
         assert!(!shown.contains("hunter2"), "{shown}");
-        assert_eq!(shown.matches("\"***\"").count(), 5, "{shown}");
+        assert_eq!(shown.matches("\"***\"").count(), 6, "{shown}");
         for kept in [
             "${tick}",
             "/run/secrets/vault",

@@ -192,7 +192,7 @@ fn successor(
     let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
         let known = fleet.job(job).is_none_or(|job| job.leader_known);
         return Err(match known {
-            true => format!("nobody leads {job}: there is nobody to resign"),
+            true => format!("no replica leads {job}: there is no leader to resign"),
             false => format!("it is not known who leads {job}: too few lock nodes answer"),
         });
     };

@@ -110,7 +110,7 @@ impl Fleet {
     }
 }
 
-/// Whose lease of this lock can be ended by force: that of `owner`, or by default of the one who stands on most nodes. Pure.
+/// Whose lease of this lock can be ended by force: that of `owner`, or by default of the owner on most nodes. Pure.
 ///
 /// # Errors
 /// Why that cannot be: it is not held, has changed hands, a foreign client holds it, or too few nodes answer.

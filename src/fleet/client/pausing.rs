@@ -126,7 +126,7 @@ impl Fleet {
                 let said = told.filter(|(_, j)| is_of(&j.name, job) && (j.paused == paused) == of);
                 said.map(|(p, _)| p.name.clone()).collect::<BTreeSet<_>>()
             };
-            // Who has heard of it for one shard alone has not.
+            // A replica that has heard of it for one shard alone has not.
             let (heard, unheard) = (names(true), names(false));
             answer.heard_by = heard.difference(&unheard).cloned().collect();
             answer.unheard_by = unheard.into_iter().collect();

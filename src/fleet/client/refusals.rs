@@ -55,7 +55,7 @@ pub(super) fn refuse_disabled(
 pub(super) fn refuse_unled(job: &str, coordination: &str) -> Result<(), FleetError> {
     let why = match coordination {
         "batch" => "works in batches on every replica: what is pending is done without being asked",
-        "everywhere" => "runs on every replica: nobody leads it",
+        "everywhere" => "runs on every replica: it has no leader",
         _ => return Ok(()),
     };
     Err(FleetError::NotPossible(format!("{job} {why}")))

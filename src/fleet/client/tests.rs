@@ -124,7 +124,7 @@ async fn a_trigger_is_listed_followed_and_withdrawn() {
         (shown.by.as_str(), shown.params.as_slice()),
         ("ann", &["day".to_owned()][..])
     );
-    assert_eq!(shown.why, "nobody leads the job");
+    assert_eq!(shown.why, "no replica leads the job");
 
     let mut ended = first.clone();
     ended.state = TriggerState::Ended;
@@ -166,7 +166,7 @@ async fn a_leader_is_asked_to_resign_in_the_term_that_it_has() {
     store.tell(&replica()).await;
     let refused = store.hasty().resign("report", None, at_once).await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("nobody leads report"), "{refused}");
+    assert!(refused.contains("no replica leads report"), "{refused}");
     let lease = store.0.lock_key("job/report").acquire().await.unwrap();
     let client = store.client();
     let answer = client.resign("report", None, at_once).await.unwrap();
@@ -280,7 +280,9 @@ async fn a_lock_is_listed_with_its_holder_and_can_be_ended_by_force() {
     let client = store.client();
     assert_eq!(client.leaks("").await.unwrap().found, []);
     store.tell(&replica()).await;
-    let lease = store.0.lock_key("job/report").acquire().await.unwrap();
+    // Breaking it waits for its end.
+    let short = store.0.lock_key("job/report").ttl(Duration::from_secs(1));
+    let lease = short.acquire().await.unwrap();
     let rows = client.locks("job/").await.unwrap();
     assert_eq!(rows.len(), 1);
     assert!(rows[0].held);

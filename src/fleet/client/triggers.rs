@@ -217,7 +217,7 @@ impl Fleet {
         Ok(found)
     }
 
-    /// Wishes that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
+    /// Asks that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
     /// most; answers with what is known then. Whether it has started the ledger of its job knows: a leader that has written
     /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
     /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them.
@@ -375,11 +375,11 @@ fn why(trigger: &Trigger, fleet: &FleetStatus, enabled: Option<bool>) -> String 
             format!("runs on {}", replica.unwrap_or(&trigger.replica))
         }
         _ if state == TriggerState::Withdrawing => {
-            format!("withdrawn by {by}: whoever leads the job next drops it")
+            format!("withdrawn by {by}: the next leader of the job drops it")
         }
         (None, Some(false)) => "the job is disabled, and no replica runs it".to_owned(),
         (None, _) => "no replica runs the job".to_owned(),
-        _ if unled => "nobody leads the job".to_owned(),
+        _ if unled => "no replica leads the job".to_owned(),
         _ if state == TriggerState::Accepted => {
             "waits until nothing else of the job runs".to_owned()
         }
@@ -414,7 +414,7 @@ mod tests {
         let (nobody, asked) = (FleetStatus::default(), trigger(TriggerState::Asked));
         assert!(why(&asked, &nobody, Some(false)).contains("disabled"));
         assert_eq!(why(&asked, &nobody, None), "no replica runs the job");
-        assert_eq!(why(&asked, &of("leader"), None), "nobody leads the job");
+        assert_eq!(why(&asked, &of("leader"), None), "no replica leads the job");
         assert_eq!(why(&asked, &of("tick"), None), "not heard of yet");
         let accepted = trigger(TriggerState::Accepted);
         assert!(why(&accepted, &of("tick"), None).contains("nothing else of the job runs"));

@@ -142,7 +142,7 @@ fn a_skipped_tick_says_by_which_rule() {
         );
     }
     case.leader = None;
-    assert!(case.ask("11:00").sentences[0].contains("nobody leads report"));
+    assert!(case.ask("11:00").sentences[0].contains("no replica leads report"));
     case.pause = Some(Pause {
         paused: true,
         reason: "migration".to_owned(),
@@ -231,7 +231,7 @@ fn a_tick_from_before_the_nodes_knew_anything_is_nobodys_to_tell() {
     assert_eq!(before.verdict, "forgotten");
     let text = before.sentences.join(" ");
     assert!(text.contains("Lock nodes were new at"), "{text}");
-    assert!(text.contains("nobody knows"), "{text}");
+    assert!(text.contains("is unknown"), "{text}");
     case.skip("07:00", "09:00", 3, "paused");
     assert!(!said(&case, "08:00").contains("memory"), "that is known");
     assert!(!said(&case, "10:00").contains("memory"), "after it");

@@ -1,6 +1,6 @@
 //! How many triggers there are, by the names and revisions of their documents alone.
 //!
-//! Who asks for a trigger counts first, and is refused from the limit on. Several who ask at one time may each find the last
+//! A client that asks for a trigger counts first, and is refused from the limit on. Several that ask at one time may each find the last
 //! place free, and programs of another version may not count at all: so a reader has limits of its own, twice as large,
 //! and takes the first of each job. Those behind them are read when others have ended: nothing is lost.
 

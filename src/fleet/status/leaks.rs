@@ -115,7 +115,8 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
                 "its holder, under token {}, shows no life on a majority, and never released it",
                 lock.token
             ),
-            "nothing to do: whoever wants it watches for the holder's ttl, and takes it over if that was dead".to_owned(),
+            "nothing to do: the next candidate watches for the holder's ttl, and takes the lock over if the holder is dead"
+                .to_owned(),
         ));
         return found;
     }
@@ -131,7 +132,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
                 owner,
                 lock.showing(|n| n.owner.as_deref() == Some(owner)),
                 None,
-                format!("its last holder, under token {}, went without releasing it; nobody holds it", lock.token),
+                format!("its last holder, under token {}, went without releasing it; no process holds it", lock.token),
                 "nothing to do: the next holder takes it over; the record stays, so that tokens go on growing"
                     .to_owned(),
             ));
@@ -146,7 +147,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         LockState::Minority if stays => (
             LeakKind::Minority,
             format!(
-                "it stands on {} of {} nodes only: what an attempt or a dead holder left, and it keeps nobody out",
+                "it stands on {} of {} nodes only: an attempt or a dead holder left it, and it excludes no candidate",
                 lock.nodes, lock.configured
             ),
             ends,
@@ -154,12 +155,12 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         LockState::Held if lock.holder.is_some() || !stays => return found,
         LockState::Held if lock.key.starts_with("job/") => (
             LeakKind::NoReplica,
-            "no living replica says that it holds it, and nobody extends it: its holder is dead or frozen".to_owned(),
+            "no running replica says that it holds it, and it is not extended: its holder is dead or frozen".to_owned(),
             force,
         ),
         LockState::Held => (
             LeakKind::UnknownHolder,
-            "unknown holder: no program says that it holds it, and nobody extended it while it was watched".to_owned(),
+            "unknown holder: no program says that it holds it, and it was not extended while it was watched".to_owned(),
             force,
         ),
         _ => return found,
@@ -168,7 +169,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
     found
 }
 
-/// As one word of a shell: the remedies are there to be copied, and names may be anybody's.
+/// As one word of a shell: the remedies are there to be copied, and any program may have chosen the names.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

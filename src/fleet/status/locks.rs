@@ -237,7 +237,7 @@ impl LockDetail {
 }
 
 impl NodeLock {
-    /// The owner that may believe to hold it, as far as this node shows: the value in the key, or the record's owner who is watched.
+    /// The owner that may believe to hold it, as far as this node shows: the value in the key, or the record's owner that is watched.
     #[must_use]
     pub(crate) fn stands(&self) -> Option<&str> {
         let recorded = self.owner.as_deref().filter(|_| self.watched_ms.is_some());
@@ -465,7 +465,7 @@ pub(super) mod tests {
         let broken = observed([broken(), broken(), free()]);
         assert_eq!(broken.state, LockState::Broken);
 
-        // Over for everybody, or never had by a majority, or its keys decide.
+        // Over on every node, or never had by a majority, or its keys decide.
         let released = observed([living(), record("o", true), living()]);
         assert_eq!((released.state, released.nodes), (LockState::Released, 0));
         let left = observed([living(), free(), free()]);

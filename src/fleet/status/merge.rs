@@ -29,7 +29,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) records: BTreeMap<String, Reading>,
     /// The id of the replica that asks: of its own terms it knows by its own leases.
     pub(crate) me: Option<&'a str>,
-    /// Who was seen to lead, as far as the asker remembers.
+    /// The replica that was seen to lead, as far as the asker remembers.
     pub(crate) remembered: BTreeMap<String, LastSeen>,
 }
 
@@ -350,7 +350,7 @@ fn job<'a>(
         Led::Nobody => (None, None, true),
         Led::Unknown => (None, None, false),
     };
-    // Settings come from the leader, who acts by them; else from the replica that spoke last.
+    // Settings come from the leader, which acts by them; else from the replica that spoke last.
     let speaker = word.or(latest);
     let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
 
@@ -359,7 +359,7 @@ fn job<'a>(
         .filter(|(_, j)| j.last_tick.is_some())
         .max_by_key(|(p, j)| (j.last_tick, j.last_outcome.is_some(), p.written_at, &p.id));
     let last = last.or(speaker);
-    // The latest end that anybody tells of; without times, what is told with the latest tick.
+    // The latest end that any replica tells of; without times, what is told with the latest tick.
     let ended = reports.iter().filter(|(_, j)| j.last_ended.is_some());
     let ended = ended.max_by_key(|(p, j)| (j.last_ended, p.written_at, &p.id));
     let next = word.and_then(|(_, j)| j.next_tick).or_else(|| {
@@ -458,7 +458,7 @@ fn led<'a>(
             Led::By(leader, word)
         }
         Reading::Nobody { forgotten } => {
-            // Nodes that have forgotten a leader cannot say that there is none, while he may believe in his lease.
+            // Nodes that have forgotten a leader cannot say that there is none, while that leader may believe in its lease.
             match *forgotten && reports.iter().any(|word| leads_still(word, now)) {
                 true => Led::Unknown,
                 false => Led::Nobody,
@@ -502,7 +502,7 @@ fn own_term((p, j): &Report<'_>, now: Timestamp) -> LeaderStatus {
     }
 }
 
-/// Who said last that it leads: the largest token counts, of what is told and what is remembered.
+/// The replica that said last that it leads: the largest token counts, of what is told and what is remembered.
 fn last_seen(
     reports: &[Report<'_>],
     remembered: Option<&LastSeen>,

@@ -25,16 +25,16 @@ use crate::{
     lock::{LockError, Locks},
 };
 
-/// Up to so many jobs are read anew for everybody who asks: one call per node.
+/// Up to so many jobs are read anew for each request: one call per node.
 const FEW: usize = PAGE;
 
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// What all who look at one replica's page share.
+/// What all clients of one replica's page share.
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
-    /// What was read of documents, also by those who ask for something by the page.
+    /// What was read of documents, also for commands that come by the page.
     roster: Arc<tokio::sync::Mutex<Roster>>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,

@@ -207,7 +207,7 @@ impl Intents {
 // === impl Known ===
 
 impl Known {
-    /// Whether it is written again where it is missing. What became of a trigger is told by who knows it first hand, for as long
+    /// Whether it is written again where it is missing. What became of a trigger is told by the replica that knows it first hand, for as long
     /// as that is worth telling.
     fn is_to_be_kept(&self) -> bool {
         let ended = matches!(&self.intent, Intent::Trigger(trigger) if trigger.state == TriggerState::Ended);

@@ -12,12 +12,18 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// What a candidate does so many seconds after it has heard of the others.
 fn attention(job: &str, (id, priority): (&str, i32), others: &[Peer], after: u64) -> Attention {
+    let now = Moment::ZERO + Duration::from_secs(after);
+    let ranks = ranks_among((id, priority), others);
+    ranks.attention(job, None, Some(Moment::ZERO), now).0
+}
+
+/// Where a candidate stands who has just heard of the others.
+fn ranks_among((id, priority): (&str, i32), others: &[Peer]) -> Ranks {
     let (mut ranks, me) = (Ranks::default(), Me { id, priority });
     for other in others {
         ranks.change(None, Some(other), me, Moment::ZERO);
     }
-    let now = Moment::ZERO + Duration::from_secs(after);
-    ranks.attention(job, None, Some(Moment::ZERO), now).0
+    ranks
 }
 
 fn peer(id: &str, priority: i32, leads: &[&str], stands_by: &[&str]) -> Peer {
@@ -174,8 +180,11 @@ fn a_fleets_candidates_share_what_is_to_be_watched() {
     let mut counts = Vec::new();
     for n in 0..fleet.len() {
         let me = fleet.remove(n);
-        let watches =
-            |job: &&&str| attention(job, (&me.id, me.priority), &fleet, 0) == Attention::Watches;
+        let ranks = ranks_among((&me.id, me.priority), &fleet);
+        let at_once = Moment::ZERO;
+        let watches = |job: &&&str| {
+            ranks.attention(job, None, Some(at_once), at_once).0 == Attention::Watches
+        };
         counts.push(names.iter().filter(watches).count());
         fleet.insert(n, me);
     }

@@ -132,7 +132,7 @@ impl Families {
                 "watchkeeper_leaderless",
                 ["job"],
                 long,
-                "How long nobody led, since the release or the death of the last leader, \
+                "How long no replica led, since the release or the death of the last leader, \
                  as seen by the replica that took over",
             ),
             lease_remaining: r.seconds(

@@ -296,7 +296,7 @@ impl Story {
             .filter(|_| self.plot.pending.is_none())
         {
             Some(leader) => self.strike(verb, leader),
-            None => self.stage.say("nobody leads just now"),
+            None => self.stage.say("no replica leads just now"),
         }
     }
 
@@ -337,7 +337,7 @@ impl Story {
         {
             pending.seen.entry(token).or_insert(now);
         }
-        // A lock may be won and given back at once; a leader is who says so.
+        // A lock may be won and given back at once; a leader is the replica that says so.
         let leader = status.job(BEAT).and_then(|job| job.leader.as_ref());
         let Some(leader) = leader.filter(|l| l.token.0 > pending.token && l.pid != pending.pid)
         else {

@@ -45,7 +45,7 @@ impl Summary {
     pub(crate) fn problems(&self) -> Vec<String> {
         let limit = self.ttl_ms + SLACK_MS;
         let takeover = match self.takeover_ms {
-            None => Some("nobody was seen to take over".to_owned()),
+            None => Some("no replica was seen to take over".to_owned()),
             Some(took) if took <= limit => None,
             Some(took) => Some(format!("the takeover took {took} ms, {limit} are promised")),
         };

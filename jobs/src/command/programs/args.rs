@@ -61,7 +61,7 @@ pub(super) struct Common {
     /// How long the lease lasts without renewal; a dead holder is replaced after about this (locks.ttl)
     #[arg(long, value_name = "DURATION")]
     pub(super) ttl: Option<String>,
-    /// How long to wait for the lock at most, 0s to try once and wait for nobody who lives [default: as long as it takes]
+    /// How long to wait for the lock at most, 0s to try once and wait for no live holder [default: as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) wait: Option<Duration>,
     /// From SIGTERM to SIGKILL when the command is told to stop

@@ -47,7 +47,7 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
     let key = open.key("elect", &common.key);
     let what = format!("lead of {}", common.key);
     let elector = Elector::for_key(locks, key.clone());
-    // Also in the pauses: who leads by then may have died when they are over.
+    // Also in the pauses: the leader of that time may have died when they are over.
     let _watching = elector.keep_watching();
     let mut pauses = Pauses::default();
     // A limited wait is for the first term: after it there is no "never held" to be told.

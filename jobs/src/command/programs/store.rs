@@ -109,7 +109,7 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
         Backend::Redis => Ok(()),
         Backend::Embedded if said("locks.backend") || said("locks.embedded.path") => Ok(()),
         Backend::Memory if said("locks.backend") => Err(
-            "the backend \"memory\" belongs to each process alone, so a lock in it excludes nobody; \
+            "the backend \"memory\" belongs to each process alone, so a lock in it excludes no other process; \
              use --nodes or --embedded"
                 .to_owned(),
         ),

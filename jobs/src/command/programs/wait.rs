@@ -34,7 +34,7 @@ const SLACK: Duration = Duration::from_secs(3);
 /// whole ttl of it.
 pub(super) const BRIEFLY: Duration = Duration::from_millis(1);
 
-/// Until nodes that have not told for whom they keep locks are asked again.
+/// Until nodes that have not told for which fleet they keep locks are asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Pauses between attempts that met no holder.
@@ -60,7 +60,7 @@ pub(super) enum NotHeld {
 enum Verdict {
     /// A majority shows one holder.
     Held,
-    /// A majority answers, and it is free there: those who tried stood in each other's way.
+    /// A majority answers, and it is free there: programs that tried stood in each other's way.
     Split,
     /// No majority answers.
     Silence,
@@ -157,13 +157,16 @@ async fn patiently(
     let clock = locks.clock();
     let start = clock.now();
     let given = start + limit.unwrap_or(Duration::MAX);
-    let least = given.max(start + LEAST_PATIENCE);
     let mut until = given;
-    // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
-    // A caller with a limit is told instead.
     let timing = locks.timing();
     let watched = start + timing.watch_time(timing.max_ttl) + SLACK;
     let sits_out = limit.is_some_and(|limit| limit.is_zero());
+    let mut ends = Ends {
+        given,
+        least: given.max(start + LEAST_PATIENCE),
+        watched: sits_out.then_some(watched),
+        forgotten: false,
+    };
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
@@ -177,11 +180,7 @@ async fn patiently(
             Err(error) => error,
         };
         let patience;
-        (until, patience) = if sits_out && forgetful(&error) {
-            (watched, watched)
-        } else {
-            (given, least)
-        };
+        (until, patience) = ends.after(&error);
         if clock.now() < until {
             if !spoken {
                 voice.mention(&format_args!("waiting for the {what}: {error}"));
@@ -221,6 +220,31 @@ async fn patiently(
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
+    }
+}
+
+/// When a wait ends.
+struct Ends {
+    /// As the caller has said.
+    given: Moment,
+    /// So long nodes get to answer.
+    least: Moment,
+    /// Of a try. It waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
+    /// A caller with a limit is told instead.
+    watched: Option<Moment>,
+    /// Whether nodes were ever seen to have lost their memory.
+    forgotten: bool,
+}
+
+impl Ends {
+    /// When to try no more after this failure, and when to give up where it is not clear who holds the lock. An answer that comes late
+    /// on a busy machine does not undo what an earlier one has told of lost memory.
+    fn after(&mut self, error: &LockError) -> (Moment, Moment) {
+        self.forgotten |= forgetful(error);
+        match self.watched.filter(|_| self.forgotten) {
+            Some(watched) => (watched, watched),
+            None => (self.given, self.least),
+        }
     }
 }
 
@@ -292,11 +316,11 @@ async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
     )
 }
 
-/// Who the lock is held by, in a sentence.
+/// Which process holds the lock, in a sentence.
 fn taken(what: &str, who: Option<&HolderStatus>) -> String {
     // What others wrote stays within it.
     let who = who.map(|who| terminal::cell(&who.to_string()));
-    let who = who.as_deref().unwrap_or("somebody else");
+    let who = who.as_deref().unwrap_or("another process");
     format!("the {what} is held by {who}; nothing was run")
 }
 
@@ -314,8 +338,8 @@ impl NotHeld {
             Self::Orphaned(rest) => {
                 let seconds = rest.as_secs() + 1;
                 voice.mention(&format_args!(
-                    "the {what} was not released by its last holder, who has gone: it is free for whoever watches it for \
-                     another {seconds}s (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
+                    "the {what} was not released by its last holder, who has gone: a process that watches it for another \
+                     {seconds}s gets it (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
                 ));
                 not_held
             }
@@ -412,6 +436,33 @@ mod tests {
     }
 
     #[test]
+    fn a_late_answer_does_not_end_a_try_that_sits_out_lost_memory() {
+        use watchkeeper::lock::NodeTroubles;
+        let failed = |why: NodeError| {
+            LockError::NoQuorum(NodeTroubles {
+                nodes: vec![("n".to_owned(), why)],
+                configured: 1,
+                needed: 1,
+            })
+        };
+        let at = |secs| Moment::ZERO + Duration::from_secs(secs);
+        let mut ends = Ends {
+            given: at(0),
+            least: at(1),
+            watched: Some(at(2)),
+            forgotten: false,
+        };
+        let late = failed(NodeError::Unreachable("no answer in time".to_owned()));
+        assert_eq!(ends.after(&late), (at(0), at(1)));
+        let lost = failed(NodeError::Unadmitted { left: None });
+        assert_eq!(ends.after(&lost), (at(2), at(2)));
+        assert_eq!(ends.after(&late), (at(2), at(2)));
+        // A caller with a limit is told.
+        ends.watched = None;
+        assert_eq!(ends.after(&lost), (at(0), at(1)));
+    }
+
+    #[test]
     fn the_holder_of_a_lock_commands_no_terminal() {
         let own = |text: &str| text.to_owned();
         for hostile in [
@@ -435,7 +486,7 @@ mod tests {
         }
         assert_eq!(
             taken("lock x", None),
-            "the lock x is held by somebody else; nothing was run"
+            "the lock x is held by another process; nothing was run"
         );
     }
 }

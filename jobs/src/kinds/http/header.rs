@@ -1,14 +1,11 @@
 //! Names and values of headers, from the configuration or from files.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-};
+use std::path::Path;
 
 use reqwest::header::{HeaderName, HeaderValue};
-use watchkeeper::files;
 
 use super::template::{Facts, Place, Template};
+use crate::web::read_secret;
 
 /// Headers that belong to the connection: a wrong one would garble the request.
 const OF_THE_CONNECTION: [&str; 8] = [
@@ -21,8 +18,6 @@ const OF_THE_CONNECTION: [&str; 8] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// More than any header needs; a service would refuse it anyway.
-const MAX_SECRET: u64 = 16 * 1024;
 
 /// A header of this name, unless it cannot be sent or is `taken`.
 pub(super) fn header_name(
@@ -55,29 +50,9 @@ pub(super) fn header_value(text: &str) -> Option<HeaderValue> {
 
 /// The value of a header that stands in a file. The error names the file and never what it holds.
 pub(super) fn read_header(path: &Path) -> Result<HeaderValue, String> {
-    let shown = path.display();
-    let cannot = |error: io::Error| match error.kind() {
-        io::ErrorKind::InvalidInput => {
-            format!("{shown} is not a file; name one that holds the value")
-        }
-        _ => format!("cannot read {shown}: {error}"),
-    };
-    let mut text = Vec::new();
-    let file = files::open(path).map_err(cannot)?;
-    file.take(MAX_SECRET + 1)
-        .read_to_end(&mut text)
-        .map_err(cannot)?;
-    if text.len() as u64 > MAX_SECRET {
-        return Err(format!("{shown} is longer than a header can be"));
-    }
-    let text = String::from_utf8(text).unwrap_or_default();
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(format!(
-            "{shown} holds no text; write the value of the header into it"
-        ));
-    }
-    let mut value = header_value(text).ok_or_else(|| {
+    let text = read_secret(path)?;
+    let mut value = header_value(&text).ok_or_else(|| {
+        let shown = path.display();
         format!("{shown} holds what a header cannot carry; one line of ASCII is wanted")
     })?;
     value.set_sensitive(true);

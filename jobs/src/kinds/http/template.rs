@@ -3,11 +3,14 @@
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use watchkeeper::job::Run;
 
-use crate::web::RESERVED;
+use crate::{
+    kinds::template::{self, Part},
+    web::RESERVED,
+};
 
 /// A text with places for facts.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct Template(template::Template<Fact>);
 
 /// What a place is filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +50,6 @@ pub(super) enum Place {
     Text,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    Fact(Fact),
-}
-
 /// Each fact, the name of its place, and the header it is sent as.
 pub(super) const FACTS: [(Fact, &str, &str); 8] = [
     (Fact::Job, "job", "watchkeeper-job"),
@@ -73,48 +70,22 @@ impl Template {
     /// # Errors
     /// A sentence for the reader of the configuration, about a place that is unknown or not closed.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find("${") {
-            let (before, place) = (&rest[..at], &rest[at + 2..]);
-            if let Some(before) = before.strip_suffix('$') {
-                parts.push(Part::Text(format!("{before}${{")));
-                rest = place;
-                continue;
-            }
-            let Some((name, after)) = place.split_once('}') else {
-                return Err(format!(
-                    "a placeholder is not closed; there are {}; `$${{` stands for a plain `${{`",
-                    known()
-                ));
-            };
-            let Some((fact, ..)) = FACTS.into_iter().find(|(_, known, _)| *known == name) else {
-                // Not more of it than a name is long: who knows what stands there.
-                let name: String = name.chars().take(20).collect();
-                return Err(format!(
-                    "there is no placeholder `${{{name}}}`; there are {}; `$${{` stands for a plain `${{`",
-                    known()
-                ));
-            };
-            parts.extend([Part::Text(before.to_owned()), Part::Fact(fact)]);
-            rest = after;
-        }
-        parts.push(Part::Text(rest.to_owned()));
-        Ok(Self(parts))
+        let fact = |name: &str, _: &str| {
+            let found = FACTS.into_iter().find(|(_, known, _)| *known == name);
+            found.map(|(fact, ..)| fact)
+        };
+        let known = FACTS.map(|(_, name, _)| format!("${{{name}}}")).join(", ");
+        template::Template::parse(text, &format!("there are {known}"), fact).map(Self)
     }
 
     /// The text with the facts in their places.
     pub(super) fn fill(&self, facts: &Facts, place: Place) -> String {
-        let texts = self.0.iter().map(|part| match part {
+        let texts = self.0.parts().iter().map(|part| match part {
             Part::Text(text) => text.clone(),
-            Part::Fact(fact) => escaped(facts.get(*fact), place),
+            Part::Placeholder(fact) => escaped(facts.get(*fact), place),
         });
         texts.collect()
     }
-}
-
-fn known() -> String {
-    FACTS.map(|(_, name, _)| format!("${{{name}}}")).join(", ")
 }
 
 /// A fact as it may stand in this place.

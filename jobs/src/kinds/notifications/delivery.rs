@@ -6,6 +6,7 @@
 //! - D2 A doubt stays listed until the item is sent or dead.                (a_doubt_outlives_a_refusal)
 //! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
 //!   (a_dead_sender_costs_no_attempt)
+//! - D4 Waiting for a receiver uses up no attempt.                          (waiting_costs_no_attempt)
 
 use std::time::Duration;
 
@@ -24,6 +25,13 @@ pub enum Answer {
         why: String,
         /// A pause asked for.
         after: Option<Duration>,
+    },
+    /// It was not asked: it wants to be left alone for now, or we could not ask. Costs the item no attempt.
+    Waits {
+        /// Without secrets.
+        why: String,
+        /// For how long.
+        after: Duration,
     },
     /// It does not have it and will never take it.
     Refused {
@@ -129,6 +137,14 @@ impl Policy {
         match answer {
             Answer::Accepted => return Mark::Sent,
             Answer::CutOff { why } => return Mark::Except(self.doubt(prior, &why)),
+            Answer::Waits { why, after: pause } => {
+                if doubtful {
+                    after.state = State::InDoubt;
+                }
+                after.attempts = attempts - 1;
+                after.not_before_ms = now_ms.saturating_add(millis(pause.min(MAX_ASKED)));
+                after.reason = why;
+            }
             Answer::Refused { why } => {
                 after.state = State::Dead;
                 after.reason = why;
@@ -308,7 +324,8 @@ mod tests {
 
     #[test]
     fn what_a_dead_sender_left_is_doubted_unless_it_is_settled() {
-        let left = |unsent, prior| RULES.left_behind(unsent, prior, Token(7));
+        let left =
+            |unsent: bool, prior: Option<&Exception>| RULES.left_behind(unsent, prior, Token(7));
         let doubt = left(true, None).unwrap();
         assert_eq!((doubt.state, doubt.doubted), (State::InDoubt, true));
         assert!(doubt.reason.contains("token 7"), "{}", doubt.reason);
@@ -321,6 +338,25 @@ mod tests {
             let settled = matches!(state, State::Dead | State::Parked);
             assert_eq!(left(true, Some(&prior)).is_none(), settled, "{state:?}");
         }
+    }
+
+    #[test]
+    fn waiting_costs_no_attempt() {
+        let waits = || Answer::Waits {
+            why: "paused".to_owned(),
+            after: Duration::from_secs(9),
+        };
+        let first = except(RULES.judge(None, waits(), 1000, "k"));
+        assert_eq!((first.state, first.attempts), (State::Retry, 0));
+        assert_eq!(first.not_before_ms, 10_000);
+        let mut item = except(RULES.judge(None, unknown(), 0, "k"));
+        for _ in 0..99 {
+            item = except(RULES.judge(Some(&item), waits(), 0, "k"));
+        }
+        assert_eq!(
+            (item.state, item.attempts, item.doubted),
+            (State::InDoubt, 1, false)
+        );
     }
 
     #[test]

@@ -8,12 +8,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::OnceCell;
 use tracing::{debug, warn};
 use watchkeeper::{
     batch::{BatchJob, BatchLimits},
     clock::{Clock, Moment},
+    config::{Findings, Severity},
     event::{Event, Events},
     job::{JobError, Outcome, Run},
     node::Token,
@@ -23,10 +23,11 @@ use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
     open,
-    params::{NotificationsParams, Target},
+    params::NotificationsParams,
     rate::Rate,
-    sink::{Sink, file::Lines, webhook::Webhook},
-    source::{Begin, Exceptions, Finish, Item, Source, SourceError},
+    sending::{Sending, Sent},
+    sink::{Plan, Sink},
+    source::{Begin, Exceptions, Finish, Source, SourceError},
 };
 use crate::kinds::kind::in_a_line;
 
@@ -52,10 +53,6 @@ struct Ends {
     sink: Arc<dyn Sink>,
 }
 
-/// Items of one batch that are under way at the same time.
-const PARALLEL: usize = 8;
-/// A stopped batch waits for answers under way, if its lease allows: each that comes is one doubt less.
-const LINGER: Duration = Duration::from_secs(1);
 /// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 const COUNT_SHARE: u32 = 50;
@@ -69,7 +66,7 @@ impl Notifications {
     pub fn new(params: NotificationsParams, events: Option<Events>) -> Self {
         Self {
             policy: Policy {
-                in_doubt: params.in_doubt,
+                in_doubt: params.in_doubt.unwrap_or_default(),
                 attempts: params.attempts,
                 backoff: params.backoff.0,
             },
@@ -178,7 +175,12 @@ impl Notifications {
             return Ok(Outcome::Skip("nothing to send".to_owned()));
         }
 
-        let answers = self.send_all(&ends, &work.items, token, run).await;
+        let sending = Sending {
+            sink: ends.sink.as_ref(),
+            rate: &self.rate,
+            clock: &self.clock,
+        };
+        let Sent { answers, rest } = sending.all(&work.items, token, run).await;
         let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
@@ -231,74 +233,13 @@ impl Notifications {
         if !complete {
             run.check()?;
         }
-        Ok(Outcome::Done)
-    }
-
-    /// Sends until all are answered or the run is told to stop. What was not begun is not in the result; what was begun
-    /// and not answered is cut off.
-    async fn send_all(
-        &self,
-        ends: &Ends,
-        items: &[Item],
-        token: Token,
-        run: &Run,
-    ) -> BTreeMap<usize, Answer> {
-        let (mut answers, mut answered) = (BTreeMap::new(), 0);
-        let mut under_way = FuturesUnordered::new();
-        let mut waiting = items.iter().enumerate();
-        let mut next = waiting.next();
-        let mut place = self.rate.reserve(self.clock.now());
-        while next.is_some() || !under_way.is_empty() {
-            let may_begin = next.is_some() && under_way.len() < PARALLEL;
-            tokio::select! {
-                // The end is heard first, then answers: they free places.
-                biased;
-                () = run.cancelled() => break,
-                Some((i, answer)) = under_way.next(), if !under_way.is_empty() => {
-                    answers.insert(i, answer);
-                    answered += 1;
-                    run.progress(answered, items.len() as u64);
-                }
-                () = self.clock.sleep_until(place), if may_begin => {
-                    // A process that was frozen in the wait above learns of it here, before it sends.
-                    if run.check().is_err() {
-                        break;
-                    }
-                    if let Some((i, item)) = next.take() {
-                        under_way.push(async move { (i, ends.sink.send(item, token).await) });
-                        // What becomes of it is not known before it is answered or we are stopped.
-                        answers.insert(i, Answer::CutOff { why: String::new() });
-                        next = waiting.next();
-                    }
-                    if next.is_some() {
-                        place = self.rate.reserve(self.clock.now());
-                    }
-                }
-            }
-        }
-        let linger = run
-            .lease()
-            .map_or(Duration::ZERO, |l| l.remaining() / 2)
-            .min(LINGER);
-        let until = self.clock.now() + linger;
-        // Without a lease left not even one more poll: it could be what lets a request go.
-        while !linger.is_zero()
-            && let Ok(Some((i, answer))) = self.clock.timeout_at(until, under_way.next()).await
-        {
-            answers.insert(i, answer);
-        }
-        for answer in answers.values_mut() {
-            if let Answer::CutOff { why } = answer {
-                *why = format!("stopped before it was answered: {}", run.why());
-            }
-        }
-        answers
+        Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {
         let ends = self
             .ends
-            .get_or_try_init(|| async { connect(&self.params) });
+            .get_or_try_init(|| async { connect(&self.params, &self.clock) });
         ends.await.cloned().map_err(JobError::fatal)
     }
 
@@ -371,8 +312,18 @@ impl Notifications {
 impl BatchJob for Notifications {
     async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
         let ends = self.ends().await?;
-        let pending = ends.source.pending(self.now_ms(), limit).await;
-        let pending = pending.map_err(SourceError::into_job_error)?;
+        let rests = ends
+            .sink
+            .hosts()
+            .and_then(|hosts| hosts.rest(self.clock.now()));
+        let pending = match rests {
+            // Nothing could be sent.
+            Some(_) => Vec::new(),
+            None => {
+                let pending = ends.source.pending(self.now_ms(), limit).await;
+                pending.map_err(SourceError::into_job_error)?
+            }
+        };
         if self.name.get().is_some() {
             self.tell_backlog(&ends).await;
         }
@@ -387,6 +338,13 @@ impl BatchJob for Notifications {
             ));
         }
         self.process_under(run.token(), batch, &run).await
+    }
+
+    async fn woken(&self) {
+        match self.ends.get() {
+            Some(ends) => ends.source.woken().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn named(&self, job: &str) {
@@ -442,19 +400,27 @@ fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
     Outcome::Skip("lost to a later holder".to_owned())
 }
 
-fn connect(params: &NotificationsParams) -> Result<Ends, String> {
-    let found = params.check();
-    if !found.is_empty() {
+/// What is wrong with the parameters; does not touch the database, and sends nothing.
+pub(super) fn check(params: &NotificationsParams) -> Findings {
+    let mut found = params.check();
+    Plan::read(params, &mut found);
+    found
+}
+
+fn connect(params: &NotificationsParams, clock: &Clock) -> Result<Ends, String> {
+    let mut found = params.check();
+    let plan = Plan::read(params, &mut found);
+    let (errors, _): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    let mut found = Findings::default();
+    errors.into_iter().for_each(|error| found.push(error));
+    let (true, Some(plan)) = (found.is_empty(), plan) else {
         return Err(in_a_line(&found));
-    }
-    let sink: Arc<dyn Sink> = match params.sink.target()? {
-        Target::Web(url) => {
-            Arc::new(Webhook::new(url, params.timeout.0).map_err(|e| e.to_string())?)
-        }
-        Target::File(path) => Arc::new(Lines::new(path)),
     };
     let database = params.database();
     let database = database.map_err(|(key, why)| format!("params.{key} {why}"))?;
+    let sink = plan.open(params, clock)?;
     let source = open::source(database, params);
     Ok(Ends { source, sink })
 }

@@ -34,8 +34,9 @@
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
-//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and its `sqlite`, `sink` and its
-//! `webhook` and `file`, `rate`, `job`, `operator` (what a person does with what is left).
+//! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
+//! `sqlite`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent to), `rate`,
+//! `queue`, `sending`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
@@ -64,9 +65,12 @@ mod job;
 pub(crate) mod open;
 pub(crate) mod operator;
 pub(crate) mod params;
+mod queue;
 mod rate;
+mod sending;
 mod sink;
 pub(crate) mod source;
+mod text;
 
 pub use job::Notifications;
 pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};
@@ -101,7 +105,7 @@ pub(super) const KIND: Kind = Kind {
             Notifications::new(params, Some(events.clone()))
         })
     },
-    check: |params| read(params, NotificationsParams::check),
+    check: |params| read(params, job::check),
     look: Some(open::look),
     fixed: &[],
     tells_progress: true,

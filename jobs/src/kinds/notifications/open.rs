@@ -7,7 +7,7 @@ use serde_json::Value;
 use watchkeeper::config::Findings;
 
 #[cfg(feature = "postgres")]
-use super::source::postgres::{PgOperator, PgSource, ddl, schema_ddl};
+use super::source::postgres::{PgOperator, PgSource};
 use super::{
     operator::Operator,
     params::{Database, NotificationsParams},
@@ -74,18 +74,13 @@ pub(crate) async fn schema(database: &Database, params: &NotificationsParams) ->
         #[cfg(feature = "postgres")]
         Database::Postgres(address) => {
             let table = PgOperator::open(address.clone(), params, false).await?;
-            let (schema, index) = table.schema();
-            let own = match params.side_tables.schema {
-                Some(_) => schema_ddl(&schema),
-                None => String::new(),
-            };
-            Ok(format!("{own}{}{index}\n", ddl(&schema)))
+            Ok(table.schema(params))
         }
     }
 }
 
-/// What is found where the parameters lead to, for `watchkeeper check`. A database that cannot be asked is a warning: where a
-/// configuration is checked it need not be there. One that answers otherwise than the parameters say is an error.
+/// What is found where the parameters lead to, for `watchkeeper check`. A file that is not there may come later; all else that
+/// keeps the job from its work is an error.
 pub(crate) fn look(params: &Value) -> Findings {
     let mut found = Findings::default();
     let Ok(params) = NotificationsParams::deserialize(params) else {
@@ -104,9 +99,9 @@ pub(crate) fn look(params: &Value) -> Findings {
     let looking = async { operator(&database, &params, false).await?.look().await };
     match runtime.block_on(looking) {
         Ok(None) => {}
-        Ok(Some(index)) => found.warn(
+        Ok(Some(index)) => found.error(
             &["table"],
-            "the search for unsent rows has no index, and reads rows that were sent",
+            "is large, and the search for unsent rows has no index: it would read rows that were sent",
             index,
         ),
         Err(error) => {
@@ -114,23 +109,20 @@ pub(crate) fn look(params: &Value) -> Findings {
                 Some(_) => "source_file",
                 None => "source",
             };
-            let (key, is_wrong) = match &error {
-                SourceError::NoTable { .. } | SourceError::Unfit { .. } => {
-                    ("table".to_owned(), true)
-                }
-                SourceError::NoColumn { key, .. } => (format!("columns.{key}"), true),
-                SourceError::NoSideTables { .. } => ("side_tables".to_owned(), true),
+            let (key, remedy) = match &error {
+                SourceError::NoTable { .. } | SourceError::Unfit { .. } => ("table", ""),
+                SourceError::NoColumn { key, .. } => (*key, ""),
+                SourceError::NoSideTables { .. } => ("side_tables", ""),
                 SourceError::Server { again: false, .. } if params.filter.is_some() => {
-                    ("where".to_owned(), true)
+                    ("where", "")
                 }
-                SourceError::Server { again: false, .. } => (source.to_owned(), true),
-                _ => (source.to_owned(), false),
+                SourceError::Server { again: true, .. } => (
+                    source,
+                    "check where it can be reached, or with `--offline`",
+                ),
+                _ => (source, ""),
             };
-            let keys = [key.as_str(), source];
-            match is_wrong {
-                true => found.error(&keys, error.to_string(), ""),
-                false => found.warn(&keys, error.to_string(), ""),
-            }
+            found.error(&[key, source], error.to_string(), remedy);
         }
     }
     found

@@ -1,20 +1,27 @@
 //! What to send from where to where, and how carefully.
 
+mod mail;
+
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
 };
 
 use reqwest::Url;
-use serde::Deserialize;
-use watchkeeper::{DurationExt, config::Findings, human::Span};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
 #[cfg(feature = "postgres")]
 use super::source::postgres::address::PgAddress;
+use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
+#[cfg(feature = "smtp")]
+pub(super) use mail::Tls;
+pub(super) use mail::{MailParams, MailServer};
 
 /// Parameters of a job of kind `notifications`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotificationsParams {
     /// The database: `sqlite://PATH` or `postgres://USER@HOST/DATABASE`.
@@ -32,8 +39,23 @@ pub struct NotificationsParams {
     pub filter: Option<String>,
     /// The tables that are kept beside it.
     pub side_tables: SideTables,
-    /// Where rows go: `http(s)://…` or `file://PATH`.
+    /// A channel of PostgreSQL: a `NOTIFY` on it begins the next look at once.
+    pub listen: Option<String>,
+    /// Where rows go: `http(s)://…`, `smtp(s)://…` or `file://PATH`.
     pub sink: Address,
+    /// What is sent to a webhook, with `${COLUMN}` for columns; without it a JSON object of the row.
+    pub body: Option<Secret>,
+    /// Secrets that sign what is sent to a webhook, each `whsec_…`.
+    #[serde(deserialize_with = "one_or_more")]
+    pub secrets: Vec<Secret>,
+    /// Files with such secrets.
+    pub secret_files: Vec<PathBuf>,
+    /// With `columns.url`, and for mails: rows under way to one host at a time, per replica.
+    pub per_host: usize,
+    /// With `columns.url`: whether addresses of the own machine and network may be called.
+    pub allow_private: bool,
+    /// What a mail says: a table with `from`, `to`, `subject`, `text`, `html` and more.
+    pub mail: Value,
     /// Ids per cell; with text ids, rows sent in one go.
     pub batch_size: u32,
     /// Cells of a table whose ids are text: buckets of their hash.
@@ -45,7 +67,7 @@ pub struct NotificationsParams {
     /// Rows per second and replica, at most.
     pub rate: Option<f64>,
     /// What to do with a row that may have been sent.
-    pub in_doubt: InDoubt,
+    pub in_doubt: Option<InDoubt>,
     /// Sendings of one row before it is given up as dead.
     pub attempts: u32,
     /// Pause before the second sending; doubles each time, up to an hour.
@@ -65,6 +87,10 @@ pub struct Columns {
     pub sent_at: String,
     /// Holds the body (JSON, or plain text); without it the body is all other columns.
     pub payload: Option<String>,
+    /// Holds the address of the row's webhook; a row without one goes to `sink`.
+    pub url: Option<String>,
+    /// Holds the secrets that sign the row's webhook, with blanks between them; a row without any is signed by `secrets`.
+    pub secret: Option<String>,
 }
 
 /// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
@@ -108,6 +134,8 @@ pub(crate) enum Database {
 pub(crate) enum Target {
     /// A web service.
     Web(Url),
+    /// A mail server.
+    Mail(MailServer),
     /// A file of JSON lines.
     File(PathBuf),
 }
@@ -122,19 +150,26 @@ impl Default for NotificationsParams {
             password_file: None,
             filter: None,
             side_tables: SideTables::default(),
+            listen: None,
             table: String::new(),
             columns: Columns::default(),
             sink: Address::default(),
+            body: None,
+            secrets: Vec::new(),
+            secret_files: Vec::new(),
+            per_host: 4,
+            allow_private: false,
+            mail: Value::Null,
             batch_size: 50,
             buckets: 64,
             claim: 4,
             concurrency: 4,
             rate: None,
-            in_doubt: InDoubt::Repeat,
+            in_doubt: None,
             // About ten hours with the back-off below: an outage of a night kills nothing.
             attempts: 20,
             backoff: Span(2.secs()),
-            timeout: Span(10.secs()),
+            timeout: Span(15.secs()),
         }
     }
 }
@@ -145,6 +180,8 @@ impl Default for Columns {
             id: "id".to_owned(),
             sent_at: "sent_at".to_owned(),
             payload: None,
+            url: None,
+            secret: None,
         }
     }
 }
@@ -211,6 +248,42 @@ impl NotificationsParams {
         }
     }
 
+    /// Columns that are read for the sink, beside those that are the body; each with the key that names it.
+    #[must_use]
+    pub(crate) fn columns_read(&self) -> Vec<(&'static str, String)> {
+        let mut columns: Vec<_> = self.named_for_sink().collect();
+        let body = self.body.iter().map(|text| ("body", text.expose()));
+        let mail = MailParams::deserialize(&self.mail).ok();
+        let mail = mail.iter().flat_map(MailParams::texts);
+        for (key, text) in body.chain(mail.map(|text| ("mail", text))) {
+            // What cannot be read is told by the check.
+            if let Ok(text) = Text::parse(text, Form::Plain) {
+                columns.extend(text.columns().map(|column| (key, column.to_owned())));
+            }
+        }
+        columns.sort_by(|a, b| a.1.cmp(&b.1));
+        columns.dedup_by(|a, b| a.1 == b.1);
+        columns
+    }
+
+    /// Columns that are for the sink alone: they stay out of what is sent.
+    #[must_use]
+    pub(crate) fn columns_hidden(&self) -> Vec<String> {
+        self.named_for_sink().map(|(_, column)| column).collect()
+    }
+
+    fn named_for_sink(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let url = self.columns.url.iter().map(|c| ("columns.url", c));
+        let secret = self.columns.secret.iter().map(|c| ("columns.secret", c));
+        url.chain(secret).map(|(key, c)| (key, c.clone()))
+    }
+
+    /// Whether what is sent is written here, and not the row as it is.
+    #[must_use]
+    pub(crate) fn has_text(&self) -> bool {
+        self.body.is_some() || !self.mail.is_null()
+    }
+
     /// What is wrong with these parameters; does not touch the database.
     #[must_use]
     pub(crate) fn check(&self) -> Findings {
@@ -229,8 +302,13 @@ impl NotificationsParams {
         say("table", table_name(&self.table, in_a_file));
         say("columns.id", identifier(&self.columns.id));
         say("columns.sent_at", identifier(&self.columns.sent_at));
-        if let Some(payload) = &self.columns.payload {
-            say("columns.payload", identifier(payload));
+        let others = [
+            ("columns.payload", &self.columns.payload),
+            ("columns.url", &self.columns.url),
+            ("columns.secret", &self.columns.secret),
+        ];
+        for (key, column) in others {
+            say(key, column.as_deref().map_or(Ok(()), identifier));
         }
         let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
         let same = ensure(distinct, "is the same column as `columns.id`");
@@ -244,7 +322,17 @@ impl NotificationsParams {
             };
             say("side_tables.schema", schema);
         }
-        say("sink", self.sink.target().map(drop));
+        if let Some(channel) = &self.listen {
+            let channel = match in_a_file {
+                true => Err("is for postgres:// alone: a file announces nothing".to_owned()),
+                false => identifier(channel),
+            };
+            say("listen", channel);
+        }
+        // Rows that name their own address need no other.
+        if self.columns.url.is_none() || !self.sink.0.is_empty() {
+            say("sink", self.sink.target().map(drop));
+        }
         let rate = self.rate.unwrap_or(1.0);
         let rules = [
             (
@@ -268,6 +356,11 @@ impl NotificationsParams {
                 "must be from 1 to 1000",
             ),
             (
+                "per_host",
+                (1..=1000).contains(&self.per_host),
+                "must be from 1 to 1000",
+            ),
+            (
                 "rate",
                 rate.is_finite() && rate >= 0.001,
                 "must be rows per second, at least 0.001",
@@ -284,6 +377,20 @@ impl NotificationsParams {
         }
         found
     }
+}
+
+/// A list of texts, or one text, as the environment gives it; several stand in it with blanks between them.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Secret>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "secrets in quotes, in a list")]
+    enum Given {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Given::deserialize(from)? {
+        Given::One(text) => vec![Secret::new(text)],
+        Given::More(texts) => texts.into_iter().map(Secret::new).collect(),
+    })
 }
 
 fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
@@ -325,6 +432,20 @@ fn identifier(name: &str) -> Result<(), String> {
     }
 }
 
+impl fmt::Debug for NotificationsParams {
+    /// What a mail says may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotificationsParams")
+            .field("source", &self.source)
+            .field("table", &self.table)
+            .field("columns", &self.columns)
+            .field("sink", &self.sink)
+            .field("secrets", &self.secrets)
+            .field("batch_size", &self.batch_size)
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl Address ===
 
 impl Address {
@@ -360,7 +481,7 @@ impl Address {
     ///
     /// An error is a sentence for the reader of the configuration, without the address itself.
     pub(crate) fn target(&self) -> Result<Target, String> {
-        const FORMS: &str = "http://…, https://… or file://PATH";
+        const FORMS: &str = "http://…, https://…, smtp://…, smtps://… or file://PATH";
         if self.0.is_empty() {
             return Err(format!("is missing; write {FORMS}"));
         }
@@ -370,6 +491,9 @@ impl Address {
                 "names no file; write file:///var/log/app/sent.jsonl",
             )?;
             return Ok(Target::File(PathBuf::from(path)));
+        }
+        if self.0.starts_with("smtp://") || self.0.starts_with("smtps://") {
+            return MailServer::parse(&self.0).map(Target::Mail);
         }
         if !self.0.starts_with("http://") && !self.0.starts_with("https://") {
             return Err(format!("must be {FORMS}"));
@@ -389,6 +513,7 @@ impl Address {
         }
         match self.target() {
             Ok(Target::Web(url)) => shown(&url),
+            Ok(Target::Mail(server)) => server.shown(),
             _ if self.0.starts_with("file://") || self.0.starts_with("sqlite://") => self.0.clone(),
             _ => "…".to_owned(),
         }
@@ -473,18 +598,24 @@ mod tests {
                 id: "a".to_owned(),
                 sent_at: "A".to_owned(),
                 payload: Some(String::new()),
+                url: Some("a b".to_owned()),
+                secret: Some("\"".to_owned()),
             },
+            per_host: 0,
             ..good()
         };
         let expected = [
             "source",
             "columns.payload",
+            "columns.url",
+            "columns.secret",
             "columns.sent_at",
             "sink",
             "batch_size",
             "buckets",
             "claim",
             "concurrency",
+            "per_host",
             "rate",
             "attempts",
             "timeout",
@@ -549,7 +680,13 @@ mod tests {
 
     #[test]
     fn no_secret_of_an_address_is_shown() {
-        let shown = format!("{:?}", good());
+        let params = NotificationsParams {
+            secrets: vec![Secret::new("whsec_s3cret")],
+            mail: serde_json::json!({"password": "hunter2"}),
+            body: Some(Secret::new("s3cret")),
+            ..good()
+        };
+        let shown = format!("{params:?}");
         assert!(shown.contains("https://example.org"), "{shown}");
         assert!(
             !shown.contains("hunter2") && !shown.contains("s3cret"),

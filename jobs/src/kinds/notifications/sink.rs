@@ -1,7 +1,16 @@
 //! Where items go: the seam between the method and a receiver.
 
 pub(super) mod file;
-pub(super) mod webhook;
+mod hosts;
+mod pace;
+mod plan;
+mod reach;
+#[cfg(feature = "smtp")]
+mod smtp;
+mod webhook;
+
+pub(super) use hosts::{Admission, Hosts, Permit};
+pub(super) use plan::Plan;
 
 use std::io;
 
@@ -21,6 +30,19 @@ pub trait Sink: Send + Sync + 'static {
     ///
     /// When dropped, the item may or may not have been received.
     async fn send(&self, item: &Item, token: Token) -> Answer;
+
+    /// The receivers behind this sink, if it keeps count of them; how many there are and how fast they are sent to is decided
+    /// there.
+    #[doc(hidden)] // for the sinks of this crate
+    fn hosts(&self) -> Option<&Hosts> {
+        None
+    }
+
+    /// Which of them an item goes to.
+    #[doc(hidden)] // for the sinks of this crate
+    fn host_of(&self, _item: &Item) -> String {
+        String::new()
+    }
 
     /// Makes sure that what was accepted stays accepted; called before items are marked.
     ///

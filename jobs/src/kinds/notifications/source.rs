@@ -60,6 +60,11 @@ pub trait Source: Send + Sync + 'static {
     /// [`SourceError`].
     async fn backlog(&self) -> Result<u64>;
 
+    /// Returns when there may be new work before the next look would find it. Never, where nothing tells.
+    async fn woken(&self) {
+        std::future::pending().await
+    }
+
     /// Items in the side table by state, counted about once a second: cheap, whatever there is in the table itself.
     ///
     /// # Errors
@@ -107,7 +112,7 @@ pub struct Work {
 }
 
 /// One row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Item {
     /// Its id.
     pub id: ItemId,
@@ -115,6 +120,8 @@ pub struct Item {
     pub key: String,
     /// What is sent: `id`, `table` and the payload.
     pub body: Map<String, Value>,
+    /// Columns that the sink asked for, under the names by which it did. May be secret.
+    pub columns: Map<String, Value>,
     /// What happened to it before.
     pub prior: Option<Exception>,
 }
@@ -171,7 +178,7 @@ pub enum SourceError {
     /// There is no such column.
     #[error("no column `{column}` in table `{table}`; there are: {found}")]
     NoColumn {
-        /// The key of `columns` that names it.
+        /// The key of the parameters that names it.
         key: &'static str,
         /// In which table.
         table: String,
@@ -235,6 +242,18 @@ impl SourceError {
             }
             _ => JobError::fatal(self),
         }
+    }
+}
+
+// === impl Item ===
+
+impl std::fmt::Debug for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Item")
+            .field("id", &self.id)
+            .field("key", &self.key)
+            .field("prior", &self.prior)
+            .finish_non_exhaustive()
     }
 }
 

@@ -52,7 +52,7 @@ mod state;
 mod tests;
 
 pub use faults::{Cut, Faults, Link};
-#[doc(hidden)]
+#[doc(hidden)] // for the tests and the testing kit
 pub use state::{Claim, Entry, Key, NodeState, Row, State};
 
 /// Announcements that a slow reader may leave unread before it loses some.
@@ -119,7 +119,7 @@ type Compared = (String, bool);
 
 struct Request {
     link: u64,
-    /// The configuration of a caller who guards the node.
+    /// The configuration of a caller that guards the node.
     guard: Option<Compared>,
     call: Call,
     /// Where the answer goes, and when it arrives there. A duplicate has none.

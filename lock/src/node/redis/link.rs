@@ -14,7 +14,7 @@
 //!   also when each breaks as soon as it is made. (`a_server_that_hangs_up_is_not_stormed`)
 //! - A server that became a replica, loads, or took rights away is looked at anew before it serves again.
 //!   (`a_master_that_became_a_replica_is_looked_at_anew`)
-//! - One that evicts since it was looked at is refused: it is looked at from time to time, and as soon as its marker is gone.
+//! - A server that began to evict since it was looked at is refused: it is looked at from time to time, and as soon as its marker is gone.
 //!   (`eviction_switched_on_under_a_living_connection_is_noticed`)
 //! - No connection is made to the server that another node of the fleet has reached.
 //!   (`an_address_that_leads_to_the_server_of_another_node_is_refused`)
@@ -167,14 +167,14 @@ impl Link {
         let (answer, answered) = oneshot::channel();
         let limit = self.0.parts.limit;
         self.0.parts.spawn.spawn(async move {
-            // A caller who has gone does not want the answer.
+            // A caller that has gone does not want the answer.
             _ = answer.send(flight.end(request, Watched::Here).await);
         });
         // The task ends without an answer only when its runtime is shut down.
         answered.await.unwrap_or(Err(NodeError::Timeout(limit)))
     }
 
-    /// The same without a task and a timer: whoever drops it before its end has found that there was no answer in time.
+    /// The same without a task and a timer: a caller that drops it before its end has found that there was no answer in time.
     pub(super) async fn carry(&self, call: Prepared) -> Result<Reply, NodeError> {
         let (flight, request) = self.put(call).await?;
         flight.end(request, Watched::ByCaller).await
@@ -211,7 +211,7 @@ impl Link {
         Ok((flight, request))
     }
 
-    /// Who is at the other end; waits for the first connection.
+    /// The server at the other end; waits for the first connection.
     pub(super) async fn identity(&self) -> Result<Identity, NodeError> {
         // It is made in two steps.
         let deadline = self.0.parts.clock.now() + self.0.parts.connect_limit * 2;
@@ -221,7 +221,7 @@ impl Link {
             .map(|line| line.identity.clone())
     }
 
-    /// Who was at the other end when the connection was made; `None` while there is none.
+    /// The server at the other end when the connection was made; `None` while there is none.
     pub(super) fn last_identity(&self) -> Option<Identity> {
         match &*self.0.status.borrow() {
             Status::Up(line) => Some(line.identity.clone()),

@@ -12,7 +12,7 @@
 //! | `{NS}:2:b` | hash: bodies by `KEY`, of which the table knows version and length: one that does not fit was damaged |
 //! | `{NS}:2:doc:NAME` | hash: a document |
 //! | `{NS}:2:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
-//! | `{NS}:2:revs:DIR` | hash: revisions of the same by name, and what they come to; of directories that are asked who lives, for a minute |
+//! | `{NS}:2:revs:DIR` | hash: revisions of the same by name, and what they come to; of directories that are asked which documents live, for a minute |
 //! | `{NS}:2:w:KEY` | sorted set: the tickets of those who queue for a lock, in order |
 //! | `{NS}:2:we:KEY` | sorted set: the same by the time until which each place is kept |
 //! | `{NS}:2:ch` | channel: `OWNER KEY` at a release for which a client waits; `OWNER>TICKET KEY` where one queues |
@@ -76,7 +76,7 @@
 //!
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
-//! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
+//! it is asked again in the background, and costs the others nothing. A server that refuses what was asked stays up: full
 //! memory (`OOM`) refuses new locks, while those that are held are still extended and released: after a script's first write
 //! Redis lets the others pass, so a script that is told `OOM` begins with one that is always allowed and changes nothing. None is
 //! a vote.
@@ -310,7 +310,7 @@ impl RedisNode {
         })
     }
 
-    /// Who is at the other end: connects if need be. Endpoints of one fleet must show different run ids.
+    /// The server at the other end: connects if need be. Endpoints of one fleet must show different run ids.
     ///
     /// # Errors
     /// [`NodeError`]: why there is no connection, with the remedy when the server is not fit to keep locks.

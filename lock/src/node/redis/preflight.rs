@@ -7,7 +7,7 @@ use crate::node::{NodeError, Refusal};
 /// The oldest server that is served.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Who answered: two endpoints that show the same run id are one server, and no majority.
+/// The server that answered: two endpoints that show the same run id are one server, and no majority.
 #[doc(hidden)] // for the tests
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {

@@ -8,7 +8,7 @@ use super::{
 use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
-    /// Queues, takes, and says to whoever comes too early what stands there.
+    /// Queues, takes, and tells a caller that comes too early what stands there.
     pub(super) fn acquire(&mut self, op: &Op) -> Result<Answer, R::Error> {
         let Op::Acquire {
             key,
@@ -114,8 +114,8 @@ impl<R: Rows> Turn<'_, R> {
         ticket.map_or(Ok(()), |ticket| self.leave(key, ticket))
     }
 
-    /// Writes a lease over what stands there: its incarnation, its end and its body's version are those of now, and whoever
-    /// waited goes on waiting (W1). What the predecessors left.
+    /// Writes a lease over what stands there: its incarnation, its end and its body's version are those of now, and clients
+    /// that waited go on waiting (W1). What the predecessors left.
     fn put(&mut self, key: &str, row: Option<&Row>, entry: Entry) -> Result<Record, R::Error> {
         let body = self.body(key)?;
         if body.as_ref().is_some_and(|body| body.until.is_some()) {
@@ -444,7 +444,7 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Done)
     }
 
-    /// The mark of a release, which those who wait are told of.
+    /// The mark of a release, of which waiting clients are told.
     pub(super) fn let_go(
         &mut self,
         key: &str,

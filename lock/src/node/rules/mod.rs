@@ -37,7 +37,7 @@ pub(crate) use wait_queue::Waiter;
 
 /// Rules that tests switch off, to show that the simulation notices.
 #[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
+#[doc(hidden)] // for the tests
 pub mod mutants {
     use std::cell::Cell;
 
@@ -745,7 +745,7 @@ impl<R: Rows> Turn<'_, R> {
         self.rows.drop_row(key)
     }
 
-    /// Tells those who wait, if any does (W6).
+    /// Tells the clients that wait, if any does (W6).
     fn announce(&mut self, key: &str, entry: &Entry) -> Result<(), R::Error> {
         if entry.waits <= self.now {
             return Ok(());

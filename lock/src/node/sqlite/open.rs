@@ -137,7 +137,7 @@ pub(super) struct Opened {
 /// What came of one try.
 enum Tried {
     Open(Opened),
-    /// It may be another matter in a moment: who opens or closes it just now is done then.
+    /// It may be another matter in a moment: a process that opens or closes it just now is done then.
     Again(OpenError),
 }
 

@@ -1,4 +1,4 @@
-//! Where the file lies, and whether it is one file for all who use it.
+//! Where the file lies, and whether it is one file for all processes that use it.
 //!
 //! SQLite excludes by locks of the kernel on three inodes: the file and, found by its name, `-wal` and `-shm` beside it. Two
 //! processes that reach one file under two names, or one name on two kernels, have different ones and both hold the same

@@ -1,13 +1,13 @@
-//! Who uses the file: a lock file beside it, and which file they use.
+//! The processes that use the file: a lock file beside it, and which file they use.
 //!
 //! Every process keeps a shared lock of the kernel on `.NAME.lock` for as long as it has the file open, also while it is
-//! stopped. Who finds itself alone notes there which file, log and shared memory it uses; who comes later must find the same
-//! three. So a file that was removed, replaced, moved away or taken back from a backup is not used by a new process while an
+//! stopped. A process that finds itself alone notes there which file, log and shared memory it uses; a later process must find
+//! the same three. So a file that was removed, replaced, moved away or taken back from a backup is not used by a new process while an
 //! old one may still believe in leases of the old one. Where the lock file is new as well, because the folder is, the open
 //! files of living processes are searched for one that was opened under the same path.
 //!
 //! # Invariants
-//! - U1 Who is not alone uses exactly the file that the others use, or none.  (a_new_process_waits_for_those_of_a_removed_file)
+//! - U1 A process that is not alone uses exactly the file that the others use, or none.  (a_new_process_waits_for_those_of_a_removed_file)
 //! - U2 So it is where the folder was removed or moved away, as far as this process sees those of others.
 //!   (a_folder_that_is_moved_away_takes_its_leases_with_it)
 //! - U3 The number of changes noted there is never ahead of the file.         (a_copy_of_an_earlier_time_is_refused)
@@ -96,7 +96,7 @@ impl Users {
         self.file.set_len(text.len() as u64)
     }
 
-    /// What those use who have the file open.
+    /// The three files that the processes with the store open use.
     pub(super) fn used(&self) -> io::Result<Option<Inodes>> {
         let mut text = [0; 256];
         let read = self.file.read_at(&mut text, 0)?;
@@ -117,7 +117,7 @@ impl Users {
     }
 }
 
-/// Who has it open, as far as /proc/locks shows them.
+/// The processes that have it open, as far as /proc/locks shows them.
 pub(super) fn pids(path: &Path) -> Vec<u32> {
     let Ok(found) = fs::metadata(Users::name(path)) else {
         return Vec::new();

@@ -64,7 +64,7 @@ pub(super) fn run(mut store: Store, jobs: &Receiver<Job>) {
     }
 }
 
-/// Who listens, and what has been told.
+/// The listeners, and what they have been told.
 #[derive(Default)]
 struct Watch {
     readers: Vec<mpsc::Sender<Announcement>>,

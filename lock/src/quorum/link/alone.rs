@@ -92,7 +92,7 @@ impl Alone {
         matches!(&*self.state(), State::Here(..))
     }
 
-    /// Takes it from its sender, who is woken at its end.
+    /// Takes it from its sender, which is woken at its end.
     pub(super) fn take(&self) -> Option<Carried> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, State::Over(None)) {
@@ -116,7 +116,7 @@ impl Alone {
     }
 }
 
-/// What the pump has taken from its sender, who hears also of a pump that is gone.
+/// What the pump has taken from its sender, which also hears of a pump that is gone.
 pub(super) struct Adopted(pub(super) Arc<Alone>);
 
 impl Drop for Adopted {

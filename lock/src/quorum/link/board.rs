@@ -101,7 +101,7 @@ impl Drop for Place {
     }
 }
 
-/// What is said where nobody is left to answer.
+/// The answer when the keeper has ended and cannot give one.
 pub(crate) fn ended() -> NodeError {
     NodeError::Unreachable("the keeper has ended".to_owned())
 }

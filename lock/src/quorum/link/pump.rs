@@ -327,7 +327,7 @@ impl Link {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        // What was under way here is over with it, and what waits has nobody to send it.
+        // What was under way here is over with it, and no pump is left to send what waits.
         self.0.distrust();
         let mut lane = self.0.lane();
         // The keeper's is not begun anew: what is asked from now on would wait for ever.

@@ -52,7 +52,7 @@ fn a_place_that_nobody_named_is_refused_with_the_ways_to_name_one() {
     let why = loaded("--embedded f", "", &name).unwrap_err();
     assert_eq!(why.lines().count(), 1, "{why}");
     let why = loaded("", "locks.backend = \"memory\"", &[]).unwrap_err();
-    assert!(why.contains("excludes nobody"), "{why}");
+    assert!(why.contains("excludes no other"), "{why}");
 }
 
 #[test]

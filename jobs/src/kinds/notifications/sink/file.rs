@@ -89,6 +89,7 @@ mod tests {
             id: ItemId::Int(id),
             key: format!("d/t/{id}"),
             body,
+            columns: serde_json::Map::new(),
             prior: None,
         }
     }

@@ -32,26 +32,26 @@ mod tls;
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio_postgres::types::Type;
 use tracing::warn;
-use watchkeeper::{clock::Clock, node::Token};
+use watchkeeper::{
+    clock::{Clock, Moment},
+    node::Token,
+};
 
+pub(crate) use self::operator::PgOperator;
 use self::{
     address::PgAddress,
     search::Search,
     session::{COUNTING, STATEMENT, Session},
     side::{Record, Settled},
     table::{Table, Wanted},
-};
-pub(crate) use self::{
-    operator::PgOperator,
-    side::{ddl, schema_ddl},
 };
 use super::{
     Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work, table::too_large,
@@ -71,6 +71,8 @@ pub(crate) struct PgSource {
     /// Connections at a time.
     room: Semaphore,
     shared: Mutex<Shared>,
+    /// Rung when other sessions announce rows.
+    heard: Arc<Notify>,
 }
 
 /// What calls leave for each other.
@@ -85,6 +87,10 @@ struct Shared {
     seen: BTreeMap<i64, ItemId>,
     told_of_layout: bool,
     told_of_table: bool,
+    /// The connection on which announcements come, where they are wanted.
+    listening: Option<Session>,
+    /// When another may be made.
+    listen_again: Option<Moment>,
 }
 
 /// A connection in use, and the table.
@@ -96,6 +102,8 @@ struct Open<'s> {
 
 /// Connections of one replica and job at most: transactions are short, and none is open while something is sent.
 const CONNECTIONS: usize = 4;
+/// Pause between attempts to listen to announcements.
+const LISTEN_AGAIN: Duration = Duration::from_secs(10);
 /// A call that takes longer is given up: its connection is broken.
 const CALL: Duration = Duration::from_secs(20);
 /// Pauses before rows that other programs hold are marked again; after the last of them they are in doubt.
@@ -113,6 +121,7 @@ impl PgSource {
             clock: Clock::system(),
             room: Semaphore::new(CONNECTIONS),
             shared: Mutex::default(),
+            heard: Arc::default(),
         }
     }
 
@@ -192,6 +201,38 @@ impl PgSource {
     fn keep(&self, open: Open<'_>) {
         self.shared().idle.push(open.session);
     }
+
+    /// Listens to what other sessions announce, where that is wanted. Without it, rows are found at the next look.
+    async fn listen(&self) {
+        let Some(channel) = &self.wanted.listen else {
+            return;
+        };
+        {
+            let mut shared = self.shared();
+            let listens = shared.listening.as_ref().is_some_and(|s| !s.is_closed());
+            let now = self.clock.now();
+            if listens || shared.listen_again.is_some_and(|at| now < at) {
+                return;
+            }
+            shared.listen_again = Some(now + LISTEN_AGAIN);
+        }
+        let made = Session::listen(&self.address, &self.clock, channel, &self.heard).await;
+        let why = match made {
+            Ok(Some(session)) => {
+                self.shared().listening = Some(session);
+                // What was announced until now was heard by no session of ours.
+                self.heard.notify_one();
+                return;
+            }
+            Ok(None) => "the address leads to a pooler that gives each transaction another session"
+                .to_owned(),
+            Err(error) => error.to_string(),
+        };
+        warn!(
+            channel,
+            why, "announcements of rows are not heard; they are found at the next look"
+        );
+    }
 }
 
 #[async_trait]
@@ -229,7 +270,12 @@ impl Source for PgSource {
             }
         }
         self.keep(open);
+        self.listen().await;
         Ok(batches)
+    }
+
+    async fn woken(&self) {
+        self.heard.notified().await;
     }
 
     async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {

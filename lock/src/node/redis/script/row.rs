@@ -5,7 +5,7 @@ use crate::node::{NodeMs, Record, Token, Version, View, rules::LIMIT};
 /// How a raw key is shown beside a row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plain {
-    /// What stands in it, whoever wrote it.
+    /// What stands in it, whichever client wrote it.
     pub(super) value: Option<String>,
     /// What its life still is; `None` without a time to live.
     pub(super) left: Option<u64>,

@@ -69,9 +69,23 @@ impl PgOperator {
         }
     }
 
-    /// The schema of the side tables, whether it is another than that of the table, and the statement that makes the index.
-    pub(crate) fn schema(&self) -> (String, String) {
-        (self.table.side_schema.clone(), index::ddl(&self.table))
+    /// The SQL that makes the side tables, what announces new rows where that is wanted, and the index.
+    pub(crate) fn schema(&self, params: &NotificationsParams) -> String {
+        let schema = &self.table.side_schema;
+        let own = params
+            .side_tables
+            .schema
+            .as_ref()
+            .map(|_| side::schema_ddl(schema));
+        let announces = params.listen.as_ref();
+        let announces = announces.map(|channel| side::announcing_ddl(&self.table, channel));
+        format!(
+            "{}{}{}{}\n",
+            own.unwrap_or_default(),
+            side::ddl(schema),
+            announces.unwrap_or_default(),
+            index::ddl(&self.table)
+        )
     }
 
     /// Carries orders out in one transaction, as `decide` says.

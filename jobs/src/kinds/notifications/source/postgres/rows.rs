@@ -133,10 +133,13 @@ pub(super) async fn due(
             continue;
         }
         let values = (0..table.sql_values.len()).map(|i| value(row, 6 + i));
-        let values = values.collect::<Result<Vec<_>>>()?;
+        let mut values = values.collect::<Result<Vec<_>>>()?;
+        let of_payload = values.len() - table.for_sink.len();
+        let for_sink = values.split_off(of_payload);
         items.push(Item {
             key: idempotency_key(database, &table.source, &id),
             body: body(&table.payload, values, &table.name, &id),
+            columns: table.for_sink.iter().cloned().zip(for_sink).collect(),
             prior: exception(row, 2)?,
             id,
         });

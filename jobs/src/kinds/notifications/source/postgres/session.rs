@@ -3,10 +3,14 @@
 //! Settings are made within each transaction, and statements are not named: both also hold behind a pooler that gives each
 //! transaction another connection.
 
-use std::time::Duration;
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Notify,
+};
 use tokio_postgres::{
-    Client, NoTls, Row, SimpleQueryMessage,
+    AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage,
     types::{FromSqlOwned, ToSql, Type},
 };
 use watchkeeper::{clock::Clock, spawn::Spawn};
@@ -15,7 +19,7 @@ use super::{
     address::{PgAddress, Server},
     error, tls,
 };
-use crate::notifications::source::{Result, SourceError};
+use crate::notifications::source::{Result, SourceError, table::quoted};
 
 /// A connection to a server that takes writes.
 pub(super) struct Session {
@@ -45,6 +49,31 @@ const OLDEST: i32 = 120_000;
 impl Session {
     /// Connects to the first server that takes writes; says of each why it was not that one.
     pub(super) async fn connect(address: &PgAddress, clock: &Clock) -> Result<Self> {
+        Self::reach(address, clock, None).await
+    }
+
+    /// The same, to be told of what others announce on a channel; and when the connection breaks. None when the connection
+    /// hears nothing, as behind a pooler that gives it to another session.
+    pub(super) async fn listen(
+        address: &PgAddress,
+        clock: &Clock,
+        channel: &str,
+        heard: &Arc<Notify>,
+    ) -> Result<Option<Self>> {
+        let session = Self::reach(address, clock, Some(heard)).await?;
+        session
+            .batch(&format!("LISTEN {}", quoted(channel)))
+            .await?;
+        let hears = "SELECT EXISTS (SELECT 1 FROM pg_listening_channels() AS c WHERE c = $1)";
+        let hears: Option<bool> = session.value(hears, &[(&channel, Type::TEXT)]).await?;
+        Ok((hears == Some(true)).then_some(session))
+    }
+
+    async fn reach(
+        address: &PgAddress,
+        clock: &Clock,
+        heard: Option<&Arc<Notify>>,
+    ) -> Result<Self> {
         let failed = |server: String, why: String| SourceError::Server {
             server,
             why,
@@ -54,7 +83,7 @@ impl Session {
         let servers = servers.map_err(|why| failed(address.to_string(), why))?;
         let mut said = Vec::new();
         for server in servers {
-            let connecting = Self::to(&server, address);
+            let connecting = Self::to(&server, address, heard);
             let why = match clock.timeout(CONNECT, connecting).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(why)) => why,
@@ -68,7 +97,7 @@ impl Session {
         }
     }
 
-    async fn to(server: &Server, address: &PgAddress) -> Result<Self> {
+    async fn to(server: &Server, address: &PgAddress, heard: Option<&Arc<Notify>>) -> Result<Self> {
         let refused = |why: String, again| SourceError::Server {
             server: server.name.clone(),
             why,
@@ -78,12 +107,11 @@ impl Session {
         let client = if server.tls {
             let tls = tls::connector(&address.tls).map_err(|why| refused(why, true))?;
             let (client, connection) = server.config.connect(tls).await.map_err(lost)?;
-            // What breaks it is told to those who ask.
-            Spawn::system().spawn(async move { drop(connection.await) });
+            Spawn::system().spawn(drive(connection, heard.cloned()));
             client
         } else {
             let (client, connection) = server.config.connect(NoTls).await.map_err(lost)?;
-            Spawn::system().spawn(async move { drop(connection.await) });
+            Spawn::system().spawn(drive(connection, heard.cloned()));
             client
         };
         let session = Self {
@@ -177,6 +205,23 @@ impl Session {
             _ => None,
         };
         Ok(said.into_iter().filter_map(line).collect())
+    }
+}
+
+/// Moves what is asked and answered until the connection ends. What broke it is told to those who ask.
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: Option<Arc<Notify>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let (AsyncMessage::Notification(_), Some(heard)) = (message, &heard) {
+            heard.notify_one();
+        }
+    }
+    // From here on nothing is heard: one look finds what was announced in between.
+    if let Some(heard) = heard {
+        heard.notify_one();
     }
 }
 

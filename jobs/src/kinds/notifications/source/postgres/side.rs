@@ -36,6 +36,9 @@ const NAMES: [&str; 3] = [
     "watchkeeper_delivery_source",
 ];
 
+/// The function, and the trigger, that announce new rows.
+const ANNOUNCE: &str = "watchkeeper_delivery_announce";
+
 /// A row for the side table.
 #[derive(Debug)]
 pub(super) struct Record<'r> {
@@ -53,7 +56,7 @@ pub(super) struct Settled {
 }
 
 /// What makes the side tables in a schema. May be run again.
-pub(crate) fn ddl(schema: &str) -> String {
+pub(super) fn ddl(schema: &str) -> String {
     let of = |name: &str| qualified(schema, name);
     let [delivery, intent, source] = NAMES.map(of);
     format!(
@@ -554,6 +557,20 @@ pub(super) fn count(limit: usize) -> i64 {
 }
 
 /// What makes the schema of the side tables, where that is not the table's own.
-pub(crate) fn schema_ddl(schema: &str) -> String {
+pub(super) fn schema_ddl(schema: &str) -> String {
     format!("CREATE SCHEMA IF NOT EXISTS {};\n", quoted(schema))
+}
+
+/// What announces new rows on a channel. Printed alone: the user's table gets no trigger from here.
+pub(super) fn announcing_ddl(table: &Table, channel: &str) -> String {
+    let function = qualified(&table.side_schema, ANNOUNCE);
+    format!(
+        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN PERFORM pg_notify(TG_ARGV[0], ''''); RETURN NULL; END';
+DROP TRIGGER IF EXISTS {ANNOUNCE} ON {table};
+CREATE TRIGGER {ANNOUNCE} AFTER INSERT ON {table} FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}('{channel}');
+",
+        table = table.sql_name,
+    )
 }

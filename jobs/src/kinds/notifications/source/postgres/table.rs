@@ -23,10 +23,18 @@ pub(super) struct Wanted {
     id: String,
     sent_at: String,
     payload: Option<String>,
+    /// Columns for the sink, each with the key that names it.
+    for_sink: Vec<(&'static str, String)>,
+    /// Those of them that are not sent.
+    hidden: Vec<String>,
+    /// Whether the sink writes what is sent.
+    has_text: bool,
     filter: Option<String>,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
+    /// The channel on which others announce rows.
+    pub(super) listen: Option<String>,
     batch_size: u32,
     buckets: u32,
 }
@@ -50,9 +58,11 @@ pub(super) struct Table {
     pub(super) sql_sent_value: &'static str,
     /// What is sent of a row.
     pub(super) payload: Payload,
-    /// Each column of the payload of a row `n`, as the text of its JSON.
+    /// Columns for the sink, as it names them.
+    pub(super) for_sink: Vec<String>,
+    /// Each column of the payload of a row `n`, then each for the sink, as the text of its JSON.
     pub(super) sql_values: Vec<String>,
-    /// Bytes of the payload of a row `n`.
+    /// Bytes of all of them.
     pub(super) sql_size: String,
     /// The division into cells that the parameters ask for.
     pub(super) layout: Layout,
@@ -102,9 +112,13 @@ impl Wanted {
             id: params.columns.id.clone(),
             sent_at: params.columns.sent_at.clone(),
             payload: params.columns.payload.clone(),
+            for_sink: params.columns_read(),
+            hidden: params.columns_hidden(),
+            has_text: params.has_text(),
             filter: params.filter().map(str::to_owned),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
+            listen: params.listen.clone(),
             batch_size: params.batch_size.max(1),
             buckets: params.buckets.max(1),
         }
@@ -125,7 +139,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
     }
     let columns = columns(session, oid).await?;
     let find = |key, column: &str| find_column(&columns, &shown, key, column);
-    let (id, sent_at) = (find("id", &wanted.id)?, find("sent_at", &wanted.sent_at)?);
+    let (id, sent_at) = (
+        find("columns.id", &wanted.id)?,
+        find("columns.sent_at", &wanted.sent_at)?,
+    );
     let id_type = IdType::of(&id.kind).ok_or_else(|| {
         unfit(format!(
             "column `{}` (`columns.id`) is of the type {}; ids are smallint, integer, bigint, uuid, text or varchar",
@@ -152,17 +169,27 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             id.name
         )));
     }
+    let mut for_sink = Vec::new();
+    for (key, column) in &wanted.for_sink {
+        for_sink.push((column.clone(), find(key, column)?));
+    }
     let sent: Vec<&Column> = match &wanted.payload {
-        Some(column) => vec![find("payload", column)?],
+        _ if wanted.has_text => Vec::new(),
+        Some(column) => vec![find("columns.payload", column)?],
         None => {
-            let ours = [id.number, sent_at.number];
+            let mut others = vec![id.number, sent_at.number];
+            for column in &wanted.hidden {
+                others.push(find("columns", column)?.number);
+            }
             columns
                 .iter()
-                .filter(|c| !ours.contains(&c.number))
+                .filter(|c| !others.contains(&c.number))
                 .collect()
         }
     };
-    let unreadable = sent.iter().chain([&id, &sent_at]).find(|c| !c.readable);
+    let mut read = sent.clone();
+    read.extend(for_sink.iter().map(|(_, column)| *column));
+    let unreadable = read.iter().chain([&id, &sent_at]).find(|c| !c.readable);
     if let Some(column) = unreadable {
         return Err(unfit(format!(
             "column `{}` may not be read by the user of `source`: GRANT SELECT ON {} TO …",
@@ -193,11 +220,12 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         id_may_be_null: !id.not_null,
         sql_sent_value: sent_value,
         payload: match wanted.payload {
-            Some(_) => Payload::Column(names().collect()),
-            None => Payload::Fields(names().collect()),
+            Some(_) if !wanted.has_text => Payload::Column(names().collect()),
+            _ => Payload::Fields(names().collect()),
         },
-        sql_values: sent.iter().map(|c| c.sql_json()).collect(),
-        sql_size: size(&sent),
+        sql_values: read.iter().map(|c| c.sql_json()).collect(),
+        for_sink: for_sink.into_iter().map(|(name, _)| name).collect(),
+        sql_size: size(&read),
         layout: match id_type {
             IdType::Int => Layout::Range(wanted.batch_size),
             IdType::Uuid | IdType::Text => Layout::Opaque(wanted.buckets),

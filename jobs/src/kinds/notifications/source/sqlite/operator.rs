@@ -328,7 +328,9 @@ impl Operator for SqliteOperator {
 
     async fn look(&mut self) -> Result<Option<String>> {
         schema::may_be_made(&self.conn, &self.table)?;
-        Ok(None)
+        let needed = rows::is_large(&self.conn, &self.table)?
+            && !rows::is_quickly_searched(&self.conn, &self.table)?;
+        Ok(needed.then(|| self.index()))
     }
 
     async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {

@@ -9,7 +9,7 @@ use rusqlite::{
     Connection, OptionalExtension, Row, ToSql, params,
     types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     super::table::{BATCH_BYTES, BODY_BYTES, Payload, body, hexadecimal, quoted},
@@ -70,8 +70,10 @@ pub(super) fn due(
         Payload::Column(column) => vec![column.clone()],
         Payload::Fields(fields) => fields.clone(),
     };
+    let for_sink = table.for_sink.iter().map(|(_, column)| column);
     let list: String = columns
         .iter()
+        .chain(for_sink)
         .map(|c| format!(", n.{}", quoted(c)))
         .collect();
     let mut row_of = tx.prepare_cached(&format!(
@@ -87,7 +89,8 @@ pub(super) fn due(
         }
         let mut rows = row_of.query(params![table.source, id])?;
         let Some(row) = rows.next()? else { continue };
-        let bytes = (0..columns.len()).map(|i| Ok(bytes_of(row.get_ref(4 + i)?)));
+        let bytes =
+            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(4 + i)?)));
         let bytes = bytes.sum::<Result<u64>>()?;
         if bytes > BODY_BYTES {
             too_large.push((id, bytes));
@@ -96,9 +99,15 @@ pub(super) fn due(
         read += bytes;
         let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(4 + i)?)));
         let values = values.collect::<Result<Vec<_>>>()?;
+        let mut for_sink = Map::new();
+        for (i, (name, _)) in table.for_sink.iter().enumerate() {
+            let value = json(row.get_ref(4 + columns.len() + i)?);
+            for_sink.insert(name.clone(), value);
+        }
         items.push(Item {
             key: idempotency_key(database, &table.source, &id),
             body: body(&table.payload, values, &table.name, &id),
+            columns: for_sink,
             prior: exception_of(row, 0)?,
             id,
         });
@@ -245,6 +254,37 @@ pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64> {
     Ok(count.unwrap_or(0))
 }
 
+/// Rows from which an index matters.
+const LARGE: i64 = 100_000;
+
+/// Whether the table has so many rows, sent or not, that reading all of them takes long.
+pub(super) fn is_large(conn: &Connection, table: &Table) -> Result<bool> {
+    let counted = format!(
+        "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT ?1)",
+        table.sql_name
+    );
+    let count: i64 = conn.query_row(&counted, [LARGE], |row| row.get(0))?;
+    Ok(count == LARGE)
+}
+
+/// Whether the search for unsent rows goes by an index, and not through the rows that were sent.
+pub(super) fn is_quickly_searched(conn: &Connection, table: &Table) -> Result<bool> {
+    let sql = format!(
+        "EXPLAIN QUERY PLAN SELECT n.{} FROM {} WHERE n.{} IS NULL",
+        table.sql_id, table.sql_rows, table.sql_sent_at
+    );
+    let mut plan = conn.prepare(&sql)?;
+    let plan = plan.query_map([], |row| row.get::<_, String>(3))?;
+    let plan = plan.collect::<Result<Vec<_>, _>>()?;
+    let mut partial = conn.prepare("SELECT name FROM pragma_index_list(?1) WHERE partial = 1")?;
+    let partial = partial.query_map([&table.name], |row| row.get::<_, String>(0))?;
+    let partial = partial.collect::<Result<Vec<_>, _>>()?;
+    let by = |line: &str, index: &String| line.split_whitespace().any(|word| word == index);
+    let through_all =
+        |line: &&String| line.starts_with("SCAN ") && !partial.iter().any(|index| by(line, index));
+    Ok(!plan.iter().any(|line| through_all(&line)))
+}
+
 fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>> {
     match row.get_ref(0)? {
         value @ (ValueRef::Integer(_) | ValueRef::Text(_)) => {
@@ -330,5 +370,36 @@ mod tests {
             plan.contains("SEARCH d USING PRIMARY KEY (source=? AND item=?)"),
             "{plan}"
         );
+    }
+
+    #[test]
+    fn a_search_through_rows_that_were_sent_is_known() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        let mut params = NotificationsParams {
+            table: "notifications".to_owned(),
+            ..NotificationsParams::default()
+        };
+        for (filter, index) in [
+            (
+                None,
+                "CREATE INDEX i ON notifications (id) WHERE sent_at IS NULL",
+            ),
+            (
+                Some("recipient = 'a'"),
+                "CREATE INDEX i ON notifications (sent_at)",
+            ),
+        ] {
+            params.filter = filter.map(str::to_owned);
+            let table = inspect(&db, &Wanted::new("x".into(), &params)).unwrap();
+            assert!(is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch("DROP INDEX notifications_unsent").unwrap();
+            assert!(!is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch(index).unwrap();
+            assert!(is_quickly_searched(&db, &table).unwrap());
+            db.execute_batch(&format!("DROP INDEX i; {SCHEMA}"))
+                .unwrap();
+            assert!(!is_large(&db, &table).unwrap());
+        }
     }
 }

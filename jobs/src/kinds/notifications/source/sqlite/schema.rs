@@ -56,6 +56,12 @@ pub(super) struct Wanted {
     payload: Option<String>,
     filter: Option<String>,
     create: bool,
+    /// Columns for the sink, each with the key that names it.
+    for_sink: Vec<(&'static str, String)>,
+    /// Those of them that are not sent.
+    hidden: Vec<String>,
+    /// Whether the sink writes what is sent.
+    has_text: bool,
     batch_size: u32,
     buckets: u32,
 }
@@ -74,6 +80,8 @@ pub(super) struct Table {
     pub(super) filter: Option<String>,
     /// What is sent of a row.
     pub(super) payload: Payload,
+    /// Columns for the sink: as it names them, and as they are called.
+    pub(super) for_sink: Vec<(String, String)>,
     /// The division into cells that the parameters ask for.
     pub(super) layout: Layout,
     /// Rows of one batch at most.
@@ -114,6 +122,9 @@ impl Wanted {
             payload: params.columns.payload.clone(),
             filter: params.filter().map(str::to_owned),
             create: params.side_tables.create,
+            for_sink: params.columns_read(),
+            hidden: params.columns_hidden(),
+            has_text: params.has_text(),
             batch_size: params.batch_size.max(1),
             buckets: params.buckets.max(1),
         }
@@ -173,7 +184,10 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
     let name = find_table(db, wanted)?;
     let columns = columns(db, &name)?;
     let find = |key, column: &str| find_column(&columns, &name, key, column);
-    let (id, sent_at) = (find("id", &wanted.id)?, find("sent_at", &wanted.sent_at)?);
+    let (id, sent_at) = (
+        find("columns.id", &wanted.id)?,
+        find("columns.sent_at", &wanted.sent_at)?,
+    );
     if !is_unique(db, &name, id, &columns)? {
         return Err(SourceError::Unfit {
             why: format!(
@@ -194,12 +208,18 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             table: name,
         });
     }
+    let mut for_sink = Vec::new();
+    for (key, column) in &wanted.for_sink {
+        for_sink.push((column.clone(), find(key, column)?.name.clone()));
+    }
     let payload = match &wanted.payload {
-        Some(column) => Payload::Column(find("payload", column)?.name.clone()),
+        _ if wanted.has_text => Payload::Fields(Vec::new()),
+        Some(column) => Payload::Column(find("columns.payload", column)?.name.clone()),
         None => {
+            let hidden = |name: &str| wanted.hidden.iter().any(|h| h.eq_ignore_ascii_case(name));
             let others = columns
                 .iter()
-                .filter(|c| c.name != id.name && c.name != sent_at.name);
+                .filter(|c| c.name != id.name && c.name != sent_at.name && !hidden(&c.name));
             Payload::Fields(others.map(|c| c.name.clone()).collect())
         }
     };
@@ -221,6 +241,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         payload,
+        for_sink,
         layout: if holds_integers(id) {
             Layout::Range(wanted.batch_size)
         } else {
