@@ -132,6 +132,7 @@ fn main() {
         check::{
             check_says_what_differs_in_the_database,
             a_schema_that_is_printed_can_be_run,
+            the_tables_of_the_guide_are_served,
         },
     ];
     let conclusion = libtest_mimic::run(&arguments, cases);
