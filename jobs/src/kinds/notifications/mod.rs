@@ -73,7 +73,9 @@ pub(crate) mod source;
 mod text;
 
 pub use job::Notifications;
-pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};
+#[doc(hidden)]
+pub use params::SideTables;
+pub use params::{Address, Columns, InDoubt, NotificationsParams};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]
