@@ -92,9 +92,13 @@ pub struct Ledger {
     /// Up to here other schedules than the present one may have decided: see [`Ledger::mixed_upto`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mixed_upto: Option<Timestamp>,
-    /// Losses of memory that are accounted for: see [`Ledger::blanks`].
-    #[serde(default, skip_serializing_if = "<[Timestamp]>::is_empty")]
-    blanks: Box<[Timestamp]>,
+    /// Losses of memory that are accounted for: see [`Ledger::memory_losses`].
+    #[serde(
+        rename = "blanks",
+        default,
+        skip_serializing_if = "<[Timestamp]>::is_empty"
+    )]
+    memory_losses: Box<[Timestamp]>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -230,7 +234,7 @@ impl Default for Ledger {
             runs: 0,
             by: Decided::default(),
             mixed_upto: None,
-            blanks: Box::default(),
+            memory_losses: Box::default(),
             rest: Map::new(),
         }
     }

@@ -31,9 +31,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+mod commands;
 mod html;
 mod listener;
-mod orders;
 mod page;
 mod rights;
 mod routes;

@@ -64,8 +64,8 @@ enum Want {
     Change,
 }
 
-/// The way that a request came.
-struct Way<'a> {
+/// How a request has arrived, as far as its head and its peer tell.
+struct Arrival<'a> {
     /// From this machine, as far as is known.
     local: bool,
     /// The name that it was sent to.
@@ -78,14 +78,14 @@ struct Way<'a> {
 impl Rules {
     /// What may be seen by a request with this head that came from `peer`; nothing of its body is looked at.
     pub(super) fn judge(&self, head: &Parts, peer: IpAddr) -> Result<Seen, Refusal> {
-        let way = self.way(head, peer);
-        if !way.hosts.iter().all(|host| self.is_ours(host)) {
+        let arrival = self.arrival(head, peer);
+        if !arrival.hosts.iter().all(|host| self.is_ours(host)) {
             return refuse(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this page answers to the names and addresses of its own machine, and to admin.hosts",
             );
         }
-        if of_another_origin(head, &way) {
+        if of_another_origin(head, &arrival) {
             return refuse(
                 StatusCode::FORBIDDEN,
                 "requests of other web pages are refused (behind a proxy: admin.trusted_proxies)",
@@ -97,7 +97,7 @@ impl Rules {
         };
         match want {
             Want::Health => Ok(seen),
-            Want::Lists if way.local => Ok(seen),
+            Want::Lists if arrival.local => Ok(seen),
             Want::Change if self.read_only => refuse(
                 StatusCode::FORBIDDEN,
                 "this server changes nothing (admin.read_only)",
@@ -119,21 +119,21 @@ impl Rules {
         }
     }
 
-    fn way<'a>(&self, head: &'a Parts, peer: IpAddr) -> Way<'a> {
+    fn arrival<'a>(&self, head: &'a Parts, peer: IpAddr) -> Arrival<'a> {
         let headers = &head.headers;
         let asked = head.uri.authority().map(|authority| authority.as_str());
         let named = texts(headers, header::HOST.as_str());
-        let mut way = Way {
+        let mut arrival = Arrival {
             local: self.loopback,
             hosts: asked.into_iter().chain(named).collect(),
             scheme: "http",
         };
         if !headers.keys().any(|name| is_of_a_proxy(name.as_str())) {
-            return way;
+            return arrival;
         }
         if !self.is_proxy(peer) {
-            way.local = false;
-            return way;
+            arrival.local = false;
+            return arrival;
         }
         // From the near end: what stands before the first one that is no proxy of ours may be made up.
         let through: Vec<&str> = words(headers, "x-forwarded-for").collect();
@@ -142,15 +142,15 @@ impl Rules {
             .into_iter()
             .find(|address| address.is_none_or(|address| !self.is_proxy(address)))
             .flatten();
-        way.local =
+        arrival.local =
             self.loopback && client.is_some_and(|client| client.to_canonical().is_loopback());
         if let Some(host) = words(headers, "x-forwarded-host").last() {
-            way.hosts = vec![host];
+            arrival.hosts = vec![host];
         }
         if words(headers, "x-forwarded-proto").last() == Some("https") {
-            way.scheme = "https";
+            arrival.scheme = "https";
         }
-        way
+        arrival
     }
 
     fn is_proxy(&self, address: IpAddr) -> bool {
@@ -222,7 +222,7 @@ fn refuse<T>(code: StatusCode, why: &'static str) -> Result<T, Refusal> {
 
 /// Whether a browser says that a page of another origin has sent this. One that follows a link may see the page: the page
 /// that has the link does not.
-fn of_another_origin(head: &Parts, way: &Way<'_>) -> bool {
+fn of_another_origin(head: &Parts, arrival: &Arrival<'_>) -> bool {
     let headers = &head.headers;
     let has_origin = headers.contains_key(header::ORIGIN);
     let ours = |origin: &HeaderValue| {
@@ -230,8 +230,8 @@ fn of_another_origin(head: &Parts, way: &Way<'_>) -> bool {
         let parts = origin.and_then(|origin| origin.split_once("://"));
         parts.is_some_and(|(scheme, authority)| {
             let at = |authority| whole(scheme, authority);
-            scheme == way.scheme
-                && way
+            scheme == arrival.scheme
+                && arrival
                     .hosts
                     .first()
                     .is_some_and(|host| at(host) == at(authority))

@@ -14,8 +14,9 @@ use axum::{
 use tokio::sync::Semaphore;
 
 use super::{
+    commands,
     listener::Listener,
-    orders, page,
+    page,
     rights::{Refusal, Rules, Seen},
     shared::{Shared, Trouble},
     source::Admin,
@@ -96,10 +97,10 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
-        .route("/api/v1/jobs/{job}/{command}", post(orders::order))
-        .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
+        .route("/api/v1/jobs/{job}/{command}", post(commands::order))
+        .route("/api/v1/replicas/{replica}/drain", post(commands::drain))
         .route("/api/v1/triggers", get(triggers))
-        .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))
+        .route("/api/v1/triggers/{id}/withdraw", post(commands::withdraw))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))
@@ -124,7 +125,7 @@ async fn guard(
             let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
             answer.unwrap_or_else(|_| {
                 let mut late = unavailable("no answer in time");
-                let soon = HeaderValue::from_static(orders::SOON);
+                let soon = HeaderValue::from_static(commands::SOON);
                 late.headers_mut().insert(header::RETRY_AFTER, soon);
                 late
             })

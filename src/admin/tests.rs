@@ -23,8 +23,8 @@ use crate::{
     fleet::{
         history::RunRecord,
         status::{
-            FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus,
-            Presence, Role, RunStatus, Standing,
+            FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockStatus,
+            NodeStatus, Presence, Role, RunStatus,
         },
     },
     node::Token,
@@ -259,7 +259,7 @@ fn fleet() -> FleetStatus {
         remaining_ms: Some(60_500),
         ..JobPresence::default()
     };
-    let mut batches = job("mail", "batch", Standing::Working);
+    let mut batches = job("mail", "batch", JobStanding::Working);
     batches.running.push(RunStatus {
         batch: Some("cell-9".into()),
         done: Some(3),
@@ -278,9 +278,9 @@ fn fleet() -> FleetStatus {
         written_at: now,
         started: now,
         jobs: vec![
-            job("report", "leader", Standing::Leading),
-            job("orphan", "leader", Standing::Standby),
-            job("unseen", "leader", Standing::Standby),
+            job("report", "leader", JobStanding::Leading),
+            job("orphan", "leader", JobStanding::Standby),
+            job("unseen", "leader", JobStanding::Standby),
             batches,
         ],
         ..Presence::default()

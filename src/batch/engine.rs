@@ -26,10 +26,10 @@ use crate::{
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
-    run::{Ended, Flight, InFlight, Pass, PreparedRun, WindDown, stuck_at},
+    run::{Ended, InFlight, Pass, PreparedRun, RunInFlight, WindDown, stuck_at},
     scheduler::Context,
     seldom::Seldom,
-    status::Standing,
+    status::JobStanding,
 };
 
 /// How long `pending` may take.
@@ -79,14 +79,16 @@ impl BatchEngine {
         // A name that it cannot bear is no reason not to work.
         let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
-            self.ctx.local_status.stands(&self.name, Standing::Working);
+            self.ctx
+                .local_status
+                .stands(&self.name, JobStanding::Working);
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
             self.wind_down(&pass, &mut batches).await;
             batches.tell(&self, true);
         }
         self.ctx.local_status.trouble(&self.name, None);
-        self.ctx.local_status.stands(&self.name, Standing::Off);
+        self.ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
     async fn work(&self, pass: &Pass, batches: &mut Batches) {
@@ -300,7 +302,7 @@ impl BatchEngine {
             let _ = tell.send(ended);
         };
         let end = prepared.begin((&ctx.spawn, &ctx.clock), may, work, then);
-        batches.in_flight.add(Flight {
+        batches.in_flight.add(RunInFlight {
             key: batch,
             run,
             end,
@@ -360,10 +362,10 @@ impl Batches {
     fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(flight) = self.in_flight.remove(&batch.to_owned())
+        if let Some(entry) = self.in_flight.remove(&batch.to_owned())
             && let Some(record) = self.records.ended(
-                &flight.run,
-                (flight.started, flight.at),
+                &entry.run,
+                (entry.started, entry.at),
                 ended,
                 (now, ctx.locks.wall()),
             )

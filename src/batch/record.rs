@@ -189,14 +189,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    struct Desk {
+    struct Fixture {
         records: Records,
         began: Moment,
         written: Vec<RunRecord>,
         n: u64,
     }
 
-    impl Desk {
+    impl Fixture {
         fn new() -> Self {
             Self {
                 records: Records::default(),
@@ -255,14 +255,14 @@ mod tests {
     fn the_rate_of_records_does_not_grow_with_that_of_batches() {
         for per_second in [1_u32, 100, 10_000] {
             for bad in [false, true] {
-                let mut desk = Desk::new();
+                let mut fixture = Fixture::new();
                 let seconds = if per_second > 1_000 { 30 } else { 600 };
                 for i in 0..seconds * per_second {
                     let at = SECOND * i / per_second;
                     let ended = if bad { failed() } else { Ended::Done };
-                    desk.batch(at, &ended, &[("sent", 50)]);
+                    fixture.batch(at, &ended, &[("sent", 50)]);
                 }
-                let written = desk.finish(SECOND * seconds).len();
+                let written = fixture.finish(SECOND * seconds).len();
                 // Summaries of 5, 10, 20, 40, 60, 60 … seconds, each with five batches besides.
                 let summaries = if seconds == 600 { 14 } else { 3 };
                 let most = summaries * if bad { 6 } else { 1 };
@@ -276,17 +276,17 @@ mod tests {
 
     #[test]
     fn every_batch_is_told_once() {
-        let mut desk = Desk::new();
+        let mut fixture = Fixture::new();
         for i in 0..2_000_u32 {
             let at = SECOND * i / 50;
             match i % 10 {
-                0 => desk.batch(at, &failed(), &[]),
-                1 => desk.batch(at, &Ended::Done, &[("sent", 48), ("dead", 2)]),
-                2 => desk.batch(at, &Ended::Skipped("nothing to send".into()), &[]),
-                _ => desk.batch(at, &Ended::Done, &[("sent", 50)]),
+                0 => fixture.batch(at, &failed(), &[]),
+                1 => fixture.batch(at, &Ended::Done, &[("sent", 48), ("dead", 2)]),
+                2 => fixture.batch(at, &Ended::Skipped("nothing to send".into()), &[]),
+                _ => fixture.batch(at, &Ended::Done, &[("sent", 50)]),
             }
         }
-        let written = desk.finish(SECOND * 40);
+        let written = fixture.finish(SECOND * 40);
         let of = |record: &RunRecord| {
             let counts = record.batches.unwrap_or_default();
             u64::from(record.batch.is_some()) + counts.done + counts.skipped + counts.failed
@@ -308,24 +308,24 @@ mod tests {
 
     #[test]
     fn a_summary_ends_soon_after_the_work() {
-        let mut desk = Desk::new();
-        desk.batch(Duration::ZERO, &Ended::Done, &[]);
-        desk.look(SECOND * 4);
-        assert_eq!(desk.written.len(), 0);
-        desk.look(SECOND * 5);
-        let record = &desk.written[0];
+        let mut fixture = Fixture::new();
+        fixture.batch(Duration::ZERO, &Ended::Done, &[]);
+        fixture.look(SECOND * 4);
+        assert_eq!(fixture.written.len(), 0);
+        fixture.look(SECOND * 5);
+        let record = &fixture.written[0];
         assert_eq!(record.outcome, "done");
         assert_eq!(record.batches.map(|counts| counts.done), Some(1));
         // A burst on its own begins anew.
         for i in 0..30 {
-            desk.batch(SECOND * (100 + i), &Ended::Done, &[]);
+            fixture.batch(SECOND * (100 + i), &Ended::Done, &[]);
         }
-        desk.look(SECOND * 134);
-        let done: u64 = desk.written[1..]
+        fixture.look(SECOND * 134);
+        let done: u64 = fixture.written[1..]
             .iter()
             .filter_map(|record| record.batches)
             .map(|counts| counts.done)
             .sum();
-        assert_eq!(done, 30, "{:?}", desk.written);
+        assert_eq!(done, 30, "{:?}", fixture.written);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::{doctor::DoctorArgs, jobs::JobsArgs, locks::LocksArgs, triggers::TriggersArgs};
-use crate::config::Flag;
+use crate::{config::Flag, human::duration};
 
 /// What every program with these commands can do.
 #[derive(Clone, Debug, Subcommand)]
@@ -115,7 +115,7 @@ pub enum Command {
         #[arg(value_name = "JOB")]
         job: String,
         /// Wait for its end, for so long at most [without a limit: for a day]
-        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = duration::parse)]
         wait: Option<std::time::Duration>,
         /// A parameter for this run and its retries, in the place of the configured one; repeat it for more. The value is read
         /// as JSON where it is JSON, and is a text elsewhere
@@ -154,7 +154,7 @@ pub enum Command {
         #[arg(value_name = "REPLICA")]
         replica: String,
         /// Wait for its end, for so long at most [without a limit: for an hour]
-        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1h", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1h", value_parser = duration::parse)]
         wait: Option<std::time::Duration>,
         /// Print JSON
         #[arg(long)]
@@ -252,5 +252,31 @@ mod tests {
         };
         let flags: Vec<_> = overrides.flags().map(|f| (f.key, f.value)).collect();
         assert_eq!(flags, [("admin.listen".to_owned(), "off".to_owned())]);
+    }
+
+    #[test]
+    fn a_limit_is_written_as_durations_are_everywhere() {
+        let wait = |text: &str| {
+            let read =
+                Cli::try_parse_from(["watchkeeper", "trigger", "report", &format!("--wait{text}")]);
+            match read.map(|cli| cli.command) {
+                Ok(Command::Trigger { wait, .. }) => wait.map(|limit| limit.as_secs()),
+                _ => None,
+            }
+        };
+        for (text, secs) in [
+            ("=PT1M", 60),
+            ("=1d", 86_400),
+            ("=1h 30m", 5_400),
+            ("", 86_400),
+        ] {
+            assert_eq!(wait(text), Some(secs), "{text}");
+            let configured: crate::human::Span = match text.strip_prefix('=') {
+                Some(text) => serde_json::from_value(text.into()).unwrap(),
+                None => continue,
+            };
+            assert_eq!(configured.0.as_secs(), secs, "{text}");
+        }
+        assert_eq!(wait("=10"), None, "without a unit");
     }
 }

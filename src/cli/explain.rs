@@ -6,13 +6,7 @@ use super::{
     moment::moment,
     output::print_as,
 };
-use crate::{
-    Worker,
-    clock::Clock,
-    fleet::explain::{Told, answer},
-    job::shard::spec_of,
-    terminal::sentence,
-};
+use crate::{Worker, clock::Clock, fleet::Fleet, job::shard::spec_of, terminal::sentence};
 
 pub(super) fn explain(
     worker: &Worker,
@@ -30,7 +24,7 @@ pub(super) fn explain(
             )));
         };
         let now = Clock::system().wall();
-        answer(job, Some(spec), Told::default(), at, now).map_err(Failure::Failed)?
+        Fleet::explain_unasked(job, spec, at, now).map_err(Failure::of)?
     } else {
         ask(&config, Limits::command(PATIENCE), |fleet| async move {
             fleet.explain(job, at).await

@@ -8,7 +8,7 @@ use crate::{
     config::{Config, Spec},
     human::Span,
     job::{Coordination, shard::names_of},
-    schedule::{Crowd, Dialect, Herd, Member, Schedule, Timetable},
+    schedule::{BusyMinute, Dialect, Herd, Member, Schedule, Timetable},
 };
 
 /// So many crowded minutes are told, and so many schedules that many jobs share.
@@ -44,23 +44,23 @@ type Written<'a> = (
 pub(super) fn hints(config: &Config, now: Timestamp) -> Vec<String> {
     let herds = herds(config);
     let times = Timetable::of(&herds, now);
-    let worst = times.worst_second().filter(|crowd| crowd.count >= HERD);
+    let worst = times.worst_second().filter(|busy| busy.count >= HERD);
     let mut hints: Vec<String> = worst.iter().map(cost).collect();
     let mut large: Vec<&Herd> = herds.iter().filter(|herd| herd.together() > HERD).collect();
     large.sort_by_key(|herd| std::cmp::Reverse(herd.together()));
     hints.extend(large.iter().take(TOLD).map(|herd| spread(herd, now)));
     // What was told of its worst second is not told again.
-    let told = |crowd: &Crowd<'_>| {
+    let told = |busy: &BusyMinute<'_>| {
         let worst = worst.as_ref().map(|worst| worst.at.as_second());
-        worst.is_some_and(|worst| worst.div_euclid(60) * 60 == crowd.at.as_second())
+        worst.is_some_and(|worst| worst.div_euclid(60) * 60 == busy.at.as_second())
     };
-    let minutes: Vec<Crowd<'_>> = times.minutes().into_iter().filter(|c| !told(c)).collect();
-    hints.extend(minutes.iter().take(TOLD).map(|crowd| {
+    let minutes: Vec<BusyMinute<'_>> = times.minutes().into_iter().filter(|c| !told(c)).collect();
+    hints.extend(minutes.iter().take(TOLD).map(|busy| {
         format!(
             "{} jobs at {} ({}): write jitter = \"5m\" for some of them, or other minutes",
-            crowd.count,
-            crowd.at.strftime("%H:%M UTC on %Y-%m-%d"),
-            named(crowd)
+            busy.count,
+            busy.at.strftime("%H:%M UTC on %Y-%m-%d"),
+            named(busy)
         )
     }));
     if minutes.len() > TOLD {
@@ -110,17 +110,17 @@ fn written(spec: &Spec) -> Written<'_> {
 }
 
 /// What so many starts in one second cost the nodes, and the last of those jobs. Computed: on this machine nothing was tried.
-fn cost(crowd: &Crowd<'_>) -> String {
-    let writes = crowd.count * WRITES;
+fn cost(busy: &BusyMinute<'_>) -> String {
+    let writes = busy.count * WRITES;
     let node = WRITE * u32::try_from(writes).unwrap_or(u32::MAX);
     // A worker is about as long at a write as a node.
     let late = node * 2;
     format!(
         "{} jobs start in the same second, at {} ({}): by computation, not measured, their {writes} ledger writes at {} us each \
          keep every lock node busy for {:.1} s in {} calls of {IN_A_CALL}, and the last one starts about {:.1} s late",
-        crowd.count,
-        crowd.at.strftime("%H:%M:%S UTC on %Y-%m-%d"),
-        named(crowd),
+        busy.count,
+        busy.at.strftime("%H:%M:%S UTC on %Y-%m-%d"),
+        named(busy),
         WRITE.as_micros(),
         node.as_secs_f64(),
         writes.div_ceil(IN_A_CALL),
@@ -160,9 +160,9 @@ fn delay(count: usize, schedule: &Schedule, now: Timestamp) -> Option<Duration> 
 }
 
 /// `a, b, c and 7 more`
-fn named(crowd: &Crowd<'_>) -> String {
-    let named = crowd.named.join(", ");
-    match crowd.count.saturating_sub(crowd.named.len()) {
+fn named(busy: &BusyMinute<'_>) -> String {
+    let named = busy.named.join(", ");
+    match busy.count.saturating_sub(busy.named.len()) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

@@ -33,6 +33,7 @@
 mod args;
 mod ask;
 mod check;
+mod commands;
 mod doctor;
 mod explain;
 mod failure;
@@ -41,7 +42,6 @@ mod history;
 mod jobs;
 mod locks;
 mod moment;
-mod orders;
 mod output;
 mod run;
 mod status;
@@ -165,23 +165,23 @@ impl Command {
                 history::history(&worker, &job, &shown)
             }
             Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
-            Self::Pause { job, reason, json } => orders::pause(&worker, &job, &reason, json),
-            Self::Resume { job, json } => orders::resume(&worker, &job, json),
+            Self::Pause { job, reason, json } => commands::pause(&worker, &job, &reason, json),
+            Self::Resume { job, json } => commands::resume(&worker, &job, json),
             Self::Trigger {
                 job,
                 wait,
                 param,
                 params,
                 json,
-            } => orders::params(params, &param)
-                .and_then(|given| orders::trigger(&worker, &job, given, wait, json)),
+            } => commands::params(params, &param)
+                .and_then(|given| commands::trigger(&worker, &job, given, wait, json)),
             Self::Triggers(args) => triggers::triggers(&worker, args),
-            Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
+            Self::Resign { job, to, json } => commands::resign(&worker, &job, to.as_deref(), json),
             Self::Drain {
                 replica,
                 wait,
                 json,
-            } => orders::drain(&worker, &replica, wait, json),
+            } => commands::drain(&worker, &replica, wait, json),
             Self::Token => token::token(&worker),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),

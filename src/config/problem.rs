@@ -1,4 +1,7 @@
 //! What is wrong with a configuration, where it stands, and what to do about it.
+//!
+//! A [`Problem`] is no [`Finding`](crate::finding::Finding): a rule names all keys that it is about, without the file, and what a
+//! user reads names one, with the place to change. One type for both would have fields that are empty in half of its uses.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -13,6 +13,8 @@ pub(crate) mod error;
 pub(crate) mod examine;
 pub(crate) mod handover;
 pub(crate) mod locks;
+#[cfg(feature = "admin")]
+pub(crate) mod page;
 pub(crate) mod pausing;
 pub(crate) mod refusals;
 pub(crate) mod runs;
@@ -29,7 +31,7 @@ use std::{
 
 use super::{
     intent::{self, Intent},
-    presence::roster::{Roster, Wanted},
+    presence::replicas::{Replicas, Wanted},
     status::{FleetStatus, Presence},
     view,
 };
@@ -62,7 +64,10 @@ pub struct Fleet {
     locks: Locks,
     chance: Chance,
     /// What was read of replicas, for all clones: what is asked again and again is read as it moves.
-    roster: Arc<tokio::sync::Mutex<Roster>>,
+    replicas: Arc<tokio::sync::Mutex<Replicas>>,
+    /// What readers of a page share beside it.
+    #[cfg(feature = "admin")]
+    shared: Arc<view::shared::SharedView>,
     by: String,
     /// What the configuration says of jobs.
     jobs: Arc<BTreeMap<String, Arc<Spec>>>,
@@ -82,7 +87,9 @@ impl Fleet {
         Self {
             locks: locks.clone(),
             chance: locks.chance().clone(),
-            roster: Arc::default(),
+            replicas: Arc::default(),
+            #[cfg(feature = "admin")]
+            shared: Arc::default(),
             by: by.into(),
             jobs: Arc::default(),
             last: Moment::NEVER,
@@ -122,12 +129,6 @@ impl Fleet {
             enough,
             ..self
         }
-    }
-
-    /// The same client with what another one has read of replicas, and reads.
-    #[cfg(feature = "admin")]
-    pub(crate) fn reading(self, roster: Arc<tokio::sync::Mutex<Roster>>) -> Self {
-        Self { roster, ..self }
     }
 
     /// The fleet's time.
@@ -269,21 +270,21 @@ impl Fleet {
     }
 
     async fn presences_now(&self) -> Result<Vec<Presence>, FleetError> {
-        let mut roster = self.roster.lock().await;
-        roster.look(&self.locks, Wanted::Jobs).await?;
-        Ok(roster.presences(self.locks.wall()))
+        let mut replicas = self.replicas.lock().await;
+        replicas.look(&self.locks, Wanted::Jobs).await?;
+        Ok(replicas.presences(self.locks.wall()))
     }
 
     async fn fleet_now(&self) -> Result<FleetStatus, LockError> {
-        view::fleet(&self.locks, &mut *self.roster.lock().await).await
+        view::fleet(&self.locks, &mut *self.replicas.lock().await).await
     }
 
     async fn fleet_of(&self, job: &str) -> Result<FleetStatus, LockError> {
-        view::fleet_of(&self.locks, &mut *self.roster.lock().await, job).await
+        view::fleet_of(&self.locks, &mut *self.replicas.lock().await, job).await
     }
 
     async fn told_now(&self) -> Result<FleetStatus, LockError> {
-        view::told(&self.locks, &mut *self.roster.lock().await).await
+        view::told(&self.locks, &mut *self.replicas.lock().await).await
     }
 
     /// Writes what takes the place of the document that was read.

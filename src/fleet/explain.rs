@@ -22,7 +22,7 @@ mod tests;
 
 /// What the store tells of a job.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct StoredJob {
     pub(crate) coordination: Option<String>,
     /// As its replicas tell it, with its zone.
     pub(crate) schedule: Option<(String, Option<String>)>,
@@ -133,7 +133,7 @@ fn shown_schedule(job: &str, text: &str, zone: Option<&str>) -> Result<Schedule,
 pub(crate) fn answer(
     job: &str,
     spec: Option<&Spec>,
-    told: Told,
+    told: StoredJob,
     at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Explanation, String> {
@@ -226,7 +226,7 @@ impl Facts<'_> {
         let (why, verdict) = self.without_run(tick);
         answer.say(why);
         if matches!(verdict, "forgotten" | "first-sight") && self.coordination != "everywhere" {
-            self.say_blank(tick, answer);
+            self.say_memory_loss(tick, answer);
         }
         verdict.to_owned()
     }
@@ -340,11 +340,11 @@ impl Facts<'_> {
     }
 
     /// Of a tick from before the lock nodes knew anything.
-    fn say_blank(&self, tick: Timestamp, answer: &mut Explanation) {
-        let blanks = self.ledger.map_or(&[][..], Ledger::blanks);
+    fn say_memory_loss(&self, tick: Timestamp, answer: &mut Explanation) {
+        let memory_losses = self.ledger.map_or(&[][..], Ledger::memory_losses);
         // A clock may have been ahead when that was stamped.
-        let blank = blanks.last().map(|before| (*before).min(self.now));
-        if let Some(before) = blank.filter(|before| tick <= *before) {
+        let memory_loss = memory_losses.last().map(|before| (*before).min(self.now));
+        if let Some(before) = memory_loss.filter(|before| tick <= *before) {
             answer.say(format!(
                 "Lock nodes were new at {}, or had lost their memory: whether it had run before then is unknown.",
                 At(before)

@@ -30,7 +30,7 @@ use std::{sync::Arc, sync::atomic::AtomicBool, sync::atomic::Ordering, time::Dur
 use tokio::task::JoinHandle;
 
 use crate::{
-    fleet::presence::roster::{Roster, Wanted},
+    fleet::presence::replicas::{Replicas, Wanted},
     lock::Locks,
     node::tag::tag_of,
     spawn::Spawn,
@@ -87,9 +87,9 @@ pub async fn holder(locks: &Locks, owner: &str) -> Option<HolderStatus> {
     if let Ok(Some(doc)) = locks.doc(&name).await {
         return Holders::of(&[], [&doc]).holder(owner).cloned();
     }
-    let mut roster = Roster::default();
-    roster.look(locks, Wanted::Replicas).await.ok()?;
-    let replicas = roster.presences(locks.wall());
+    let mut replicas = Replicas::default();
+    replicas.look(locks, Wanted::Replicas).await.ok()?;
+    let replicas = replicas.presences(locks.wall());
     Holders::of(&replicas, []).holder(owner).cloned()
 }
 

@@ -7,10 +7,10 @@
 //!   (`facts`), of ticks and runs (`runs`), and its summary uncut (`head`). Each is written when it changes. Replicas read the
 //!   standings that moved; only a program that shows a fleet reads the others.
 //!
-//! [`teller::Teller`] decides what is written, [`roster::Roster`] what is read.
+//! [`teller::Teller`] decides what is written, [`replicas::Replicas`] what is read.
 
 pub(crate) mod pages;
-pub(crate) mod roster;
+pub(crate) mod replicas;
 pub(crate) mod teller;
 
 use std::{fmt, time::Duration};
@@ -132,8 +132,8 @@ pub(crate) struct JobPresence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// What this replica is to the job.
-    #[serde(skip_serializing_if = "Standing::is_standby")]
-    pub standing: Standing,
+    #[serde(skip_serializing_if = "JobStanding::is_standby")]
+    pub standing: JobStanding,
     /// The term's token, while leading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
@@ -183,7 +183,7 @@ pub(crate) struct JobPresence {
     clippy::enum_variant_names,
     reason = "a candidate that waits is said to stand by"
 )]
-pub(crate) enum Standing {
+pub(crate) enum JobStanding {
     /// Holds the job's term.
     Leading,
     /// Would take over.
@@ -300,13 +300,13 @@ impl fmt::Display for HeldItems {
 impl JobPresence {
     /// Whether the replica leads it beyond its next tick.
     pub(crate) fn is_led(&self) -> bool {
-        self.standing == Standing::Leading && self.coordination != "tick"
+        self.standing == JobStanding::Leading && self.coordination != "tick"
     }
 }
 
-// === impl Standing ===
+// === impl JobStanding ===
 
-impl Standing {
+impl JobStanding {
     fn is_standby(&self) -> bool {
         *self == Self::Standby
     }

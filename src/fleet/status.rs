@@ -41,7 +41,7 @@ use super::history::RUNNING;
 pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
 pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{JobPresence, NodeWatch, Presence, SILENT, Standing},
+    presence::{JobPresence, JobStanding, NodeWatch, Presence, SILENT},
 };
 use crate::{job::shard::whole, node::Token};
 pub use definitions::{DefinitionStatus, ReloadStatus};
@@ -56,6 +56,7 @@ pub(super) mod definitions;
 mod holders;
 pub(crate) mod leaders;
 pub(crate) mod leaks;
+mod lock_list;
 pub(crate) mod locks;
 pub(crate) mod merge;
 pub(super) mod progress;

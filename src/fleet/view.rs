@@ -22,7 +22,7 @@ use super::{
     intent::{self, Intent, Pause},
     presence::{
         has_lock,
-        roster::{Roster, Wanted},
+        replicas::{Replicas, Wanted},
     },
     status::{
         FleetStatus, HOLDER_PREFIX, Holders, LockDetail, LockStatus, NodeStatus, Presence,
@@ -39,7 +39,7 @@ use crate::{
 const PAGE: usize = 100;
 
 /// What documents and nodes tell.
-struct Told {
+struct FleetDocuments {
     presences: Vec<Presence>,
     nodes: Vec<NodeReport>,
     /// Which nodes vote, where any does not.
@@ -48,38 +48,41 @@ struct Told {
 }
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
-pub(crate) async fn fleet(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster).await?;
-    let records = records(locks, &told.led(), &told.blank()).await?;
-    told.introduce(locks, roster, &records).await;
+pub(crate) async fn fleet(
+    locks: &Locks,
+    replicas: &mut Replicas,
+) -> Result<FleetStatus, LockError> {
+    let mut told = FleetDocuments::read(locks, replicas).await?;
+    let records = records(locks, &told.led(), &told.memory_loss()).await?;
+    told.introduce(locks, replicas, &records).await;
     Ok(told.merge_all(locks, records))
 }
 
 /// The same, with the leader of this job alone.
 pub(crate) async fn fleet_of(
     locks: &Locks,
-    roster: &mut Roster,
+    replicas: &mut Replicas,
     job: &str,
 ) -> Result<FleetStatus, LockError> {
-    let mut told = Told::read(locks, roster).await?;
-    let records = records(locks, &[job.to_owned()], &told.blank()).await?;
-    told.introduce(locks, roster, &records).await;
+    let mut told = FleetDocuments::read(locks, replicas).await?;
+    let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
+    told.introduce(locks, replicas, &records).await;
     Ok(told.merge_all(locks, records))
 }
 
 /// What documents say: no leaders.
-pub(crate) async fn told(locks: &Locks, roster: &mut Roster) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, roster).await?;
+pub(crate) async fn told(locks: &Locks, replicas: &mut Replicas) -> Result<FleetStatus, LockError> {
+    let told = FleetDocuments::read(locks, replicas).await?;
     Ok(told.merge_all(locks, BTreeMap::new()))
 }
 
 /// Every process that tells of itself, and may hold locks.
 async fn holders(locks: &Locks) -> Holders {
     // Who holds a lock is news, and may be missing.
-    let mut roster = Roster::default();
-    let _ = roster.look(locks, Wanted::Replicas).await;
+    let mut replicas = Replicas::default();
+    let _ = replicas.look(locks, Wanted::Replicas).await;
     let programs = locks.docs(HOLDER_PREFIX).await.unwrap_or_default();
-    Holders::of(&roster.presences(locks.wall()), &programs)
+    Holders::of(&replicas.presences(locks.wall()), &programs)
 }
 
 /// Every lock as the nodes show it, with who holds it.
@@ -158,7 +161,7 @@ fn least_left(
 async fn records(
     locks: &Locks,
     jobs: &[String],
-    blank: &[bool],
+    memory_loss: &[bool],
 ) -> Result<BTreeMap<String, Reading>, LockError> {
     let mut records = BTreeMap::new();
     for page in jobs.chunks(PAGE) {
@@ -167,7 +170,7 @@ async fn records(
         for sighting in locks.look(keys).await? {
             let answered = sighting.nodes.iter().filter(|node| node.is_ok()).count();
             silent |= answered <= sighting.nodes.len() / 2;
-            let reading = Reading::of(&sighting.nodes, sighting.expiry(), blank);
+            let reading = Reading::of(&sighting.nodes, sighting.expiry(), memory_loss);
             if let Some(job) = sighting.key.strip_prefix("job/") {
                 records.insert(job.to_owned(), reading);
             }
@@ -194,12 +197,12 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
     Ok(pauses.collect())
 }
 
-// === impl Told ===
+// === impl FleetDocuments ===
 
-impl Told {
-    async fn read(locks: &Locks, roster: &mut Roster) -> Result<Self, LockError> {
-        roster.look(locks, Wanted::Jobs).await?;
-        let presences = roster.presences(locks.wall());
+impl FleetDocuments {
+    async fn read(locks: &Locks, replicas: &mut Replicas) -> Result<Self, LockError> {
+        replicas.look(locks, Wanted::Jobs).await?;
+        let presences = replicas.presences(locks.wall());
         let pauses = pauses(locks).await.unwrap_or_default();
         let told = Self::beside(locks, &presences, pauses).await?;
         Ok(Self { presences, ..told })
@@ -228,7 +231,7 @@ impl Told {
     async fn introduce(
         &mut self,
         locks: &Locks,
-        roster: &mut Roster,
+        replicas: &mut Replicas,
         records: &BTreeMap<String, Reading>,
     ) {
         let known = |tag: &str| self.presences.iter().any(|p| p.tag == tag);
@@ -236,8 +239,8 @@ impl Told {
         if tags.all(known) {
             return;
         }
-        if roster.look(locks, Wanted::Jobs).await.is_ok() {
-            self.presences.extend(roster.presences(locks.wall()));
+        if replicas.look(locks, Wanted::Jobs).await.is_ok() {
+            self.presences.extend(replicas.presences(locks.wall()));
         }
     }
 
@@ -252,7 +255,7 @@ impl Told {
     }
 
     /// Which nodes may have forgotten what they granted.
-    fn blank(&self) -> Vec<bool> {
+    fn memory_loss(&self) -> Vec<bool> {
         self.nodes.iter().map(does_not_vote).collect()
     }
 

@@ -5,24 +5,24 @@ use jiff::Timestamp;
 use super::Ledger;
 
 /// Stamps that a ledger keeps, the latest ones. A stamp that is forgotten is accounted for once more.
-const MAX_BLANKS: usize = 16;
+const MAX_MEMORY_LOSSES: usize = 16;
 
 impl Ledger {
     /// The stamps of lost memory that lock nodes told of, and that this ledger has accounted for: it was written after these
     /// losses. A stamp may lie in the future, when a clock was ahead.
     #[must_use]
-    pub(crate) fn blanks(&self) -> &[Timestamp] {
-        &self.blanks
+    pub(crate) fn memory_losses(&self) -> &[Timestamp] {
+        &self.memory_losses
     }
 
     /// These losses are accounted for.
-    pub(crate) fn note_blanks(&mut self, stamps: &[Timestamp]) {
-        let mut blanks = [&*self.blanks, stamps].concat();
-        blanks.sort_unstable();
-        blanks.dedup();
-        let surplus = blanks.len().saturating_sub(MAX_BLANKS);
-        blanks.drain(..surplus);
-        self.blanks = blanks.into();
+    pub(crate) fn note_memory_losses(&mut self, stamps: &[Timestamp]) {
+        let mut memory_losses = [&*self.memory_losses, stamps].concat();
+        memory_losses.sort_unstable();
+        memory_losses.dedup();
+        let surplus = memory_losses.len().saturating_sub(MAX_MEMORY_LOSSES);
+        memory_losses.drain(..surplus);
+        self.memory_losses = memory_losses.into();
     }
 }
 
@@ -36,9 +36,9 @@ mod tests {
         let mut ledger = Ledger::default();
         assert!(!ledger.to_body().contains("blanks"));
         for second in (0..40).rev() {
-            ledger.note_blanks(&[at(second), at(second)]);
+            ledger.note_memory_losses(&[at(second), at(second)]);
         }
-        assert_eq!(ledger.blanks(), (24..40).map(at).collect::<Vec<_>>());
+        assert_eq!(ledger.memory_losses(), (24..40).map(at).collect::<Vec<_>>());
         assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
     }
 }

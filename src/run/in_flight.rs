@@ -10,7 +10,7 @@ use super::execute::Ended;
 use crate::{clock::Moment, job::Run};
 
 /// A run in flight. `K` is what its engine knows it by: an attempt, or a batch.
-pub(crate) struct Flight<K> {
+pub(crate) struct RunInFlight<K> {
     pub(crate) key: K,
     pub(crate) run: Run,
     pub(crate) end: oneshot::Receiver<Ended>,
@@ -22,7 +22,7 @@ pub(crate) struct Flight<K> {
 }
 
 /// The runs of one job that are in flight, in the order of their starts.
-pub(crate) struct InFlight<K>(Vec<Flight<K>>);
+pub(crate) struct InFlight<K>(Vec<RunInFlight<K>>);
 
 // === impl InFlight ===
 
@@ -33,8 +33,8 @@ impl<K> Default for InFlight<K> {
 }
 
 impl<K: Clone + PartialEq> InFlight<K> {
-    pub(crate) fn add(&mut self, flight: Flight<K>) {
-        self.0.push(flight);
+    pub(crate) fn add(&mut self, entry: RunInFlight<K>) {
+        self.0.push(entry);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -47,23 +47,23 @@ impl<K: Clone + PartialEq> InFlight<K> {
 
     /// What counts as alive when ticks are decided.
     pub(crate) fn keys(&self) -> Vec<K> {
-        self.0.iter().map(|flight| flight.key.clone()).collect()
+        self.0.iter().map(|entry| entry.key.clone()).collect()
     }
 
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.0.iter().map(|flight| &flight.run)
+        self.0.iter().map(|entry| &entry.run)
     }
 
     /// Whether this one is in flight.
     pub(crate) fn has(&self, key: &K) -> bool {
-        self.0.iter().any(|flight| flight.key == *key)
+        self.0.iter().any(|entry| entry.key == *key)
     }
 
     /// Tells this one to stop; nothing when it has ended.
     pub(crate) fn stop(&self, key: &K, why: &str) {
-        let flight = self.0.iter().find(|flight| flight.key == *key);
-        if let Some(flight) = flight {
-            flight.run.stop(why);
+        let entry = self.0.iter().find(|entry| entry.key == *key);
+        if let Some(entry) = entry {
+            entry.run.stop(why);
         }
     }
 
@@ -76,10 +76,10 @@ impl<K: Clone + PartialEq> InFlight<K> {
     /// decided before its end is recorded counts it as alive. Cancel-safe.
     pub(crate) async fn next_end(&mut self) -> (K, Ended) {
         poll_fn(|cx| {
-            for flight in &mut self.0 {
-                if let Poll::Ready(ended) = Pin::new(&mut flight.end).poll(cx) {
+            for entry in &mut self.0 {
+                if let Poll::Ready(ended) = Pin::new(&mut entry.end).poll(cx) {
                     let vanished = || Ended::Panicked("the run's task has vanished".to_owned());
-                    return Poll::Ready((flight.key.clone(), ended.unwrap_or_else(|_| vanished())));
+                    return Poll::Ready((entry.key.clone(), ended.unwrap_or_else(|_| vanished())));
                 }
             }
             Poll::Pending
@@ -88,8 +88,8 @@ impl<K: Clone + PartialEq> InFlight<K> {
     }
 
     /// Takes the run whose end was told.
-    pub(crate) fn remove(&mut self, key: &K) -> Option<Flight<K>> {
-        let place = self.0.iter().position(|flight| flight.key == *key)?;
+    pub(crate) fn remove(&mut self, key: &K) -> Option<RunInFlight<K>> {
+        let place = self.0.iter().position(|entry| entry.key == *key)?;
         Some(self.0.remove(place))
     }
 }

@@ -18,6 +18,6 @@ mod start;
 
 pub(crate) use execute::Ended;
 pub(crate) use gate::{Gate, Pass};
-pub(crate) use in_flight::{Flight, InFlight};
+pub(crate) use in_flight::{InFlight, RunInFlight};
 pub(crate) use limits::{WindDown, stuck_at};
 pub(crate) use start::PreparedRun;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 use super::{bounds, civil::Civil, dialect::Dialect, error::ScheduleError, zone::Zone};
-use crate::hash::mixed;
+use crate::{hash::mixed, human::duration};
 
 /// The shortest duration `@every` takes: each tick costs a write to a majority of nodes.
 pub(super) const SHORTEST_EVERY: Duration = Duration::from_millis(100);
@@ -137,10 +137,7 @@ fn every(text: &str) -> Result<Kind, ScheduleError> {
         value: text.to_owned(),
         problem,
     };
-    let read = |text: &str| {
-        let read = humantime::parse_duration(text);
-        read.map_err(|e| error(format!("{e}; durations are written like 30s, 5m or 1h 30m")))
-    };
+    let read = |text: &str| duration::parse(text).map_err(&error);
     let words: Vec<&str> = text.split_whitespace().collect();
     let (period, offset) = match words.iter().position(|word| *word == "offset") {
         Some(at) => (words[..at].join(" "), Some(words[at + 1..].join(" "))),

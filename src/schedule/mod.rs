@@ -74,8 +74,6 @@ use jiff::Timestamp;
 
 mod bounds;
 mod civil;
-#[cfg(any(test, feature = "cli"))]
-mod crowd;
 mod days;
 mod definition;
 mod dialect;
@@ -88,10 +86,10 @@ mod kind;
 mod oddity;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "cli"))]
+mod timetable;
 mod zone;
 
-#[cfg(any(test, feature = "cli"))]
-pub(crate) use crowd::{Crowd, Herd, Member, Timetable};
 pub(crate) use definition::Definition;
 pub use dialect::Dialect;
 pub use error::{Field, ScheduleError};
@@ -99,6 +97,8 @@ pub use expressions::Expressions;
 pub(crate) use instant::before;
 #[doc(hidden)] // for the commands
 pub use oddity::Oddity;
+#[cfg(any(test, feature = "cli"))]
+pub(crate) use timetable::{BusyMinute, Herd, Member, Timetable};
 
 use bounds::Bounds;
 use days::Days;

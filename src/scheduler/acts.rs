@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Engine,
     checkpoints::CheckpointQueue,
-    start_order::Place,
+    start_order::StartPermit,
     term::{Over, TermLoop},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     event::Event,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
-    run::{Ended, Flight, InFlight},
+    run::{Ended, InFlight, RunInFlight},
     status::runs::INTERRUPTED,
 };
 
@@ -87,7 +87,7 @@ impl TermLoop<'_> {
         });
         let start = ticks.max();
         let starts = plan.starts().next().is_some();
-        let place = match starts {
+        let permit = match starts {
             true => self.turn().await?,
             false => None,
         };
@@ -104,7 +104,7 @@ impl TermLoop<'_> {
             }
             Err(_) => return Err(Over),
         }
-        drop(place);
+        drop(permit);
         let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
@@ -134,7 +134,7 @@ impl TermLoop<'_> {
 
     /// Waits until this job is the next whose start is written, when many are due together. What was decided stays decided: no
     /// tick is late because it waited here.
-    async fn turn(&self) -> Result<Option<Place>, Over> {
+    async fn turn(&self) -> Result<Option<StartPermit>, Over> {
         if self.lease.is_none() {
             // Nothing is asked of the nodes.
             return Ok(None);
@@ -145,7 +145,7 @@ impl TermLoop<'_> {
         tokio::select! {
             biased;
             () = self.closing() => Err(Over),
-            place = ctx.start_order.turn(name, spec.priority, &ctx.clock) => Ok(Some(place)),
+            permit = ctx.start_order.turn(name, spec.priority, &ctx.clock) => Ok(Some(permit)),
         }
     }
 
@@ -207,7 +207,7 @@ impl TermLoop<'_> {
     ) -> Result<(), Over> {
         // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
         let plan = self.decide(ledger, in_flight, false);
-        let Some(Flight {
+        let Some(RunInFlight {
             key,
             run,
             started,

@@ -38,26 +38,26 @@ pub(crate) async fn balance(
     bids: bool,
     log: HandoverLog,
 ) {
-    if !ctx.place.candidate || !(bids || ctx.place.failover) {
+    if !ctx.peers.candidate || !(bids || ctx.peers.failover) {
         // It never bids.
         return;
     }
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         // Nothing new when too few nodes answer: those heard of last count as gone soon.
-        let looked = ctx.place.look(&ctx.locks, &ctx.local_status).await;
+        let looked = ctx.peers.look(&ctx.locks, &ctx.local_status).await;
         let news = match &looked {
             Ok(news) => *news,
             Err(_) => ctx
-                .place
+                .peers
                 .saw_nothing(ctx.locks.enough_vote(), ctx.clock.now()),
         };
         if news {
             ctx.locks.watch_anew();
         }
         if looked.is_ok() {
-            ctx.place.definitions.tell(&ctx.local_status, &ctx.events);
-            if !ctx.place.failover {
+            ctx.peers.definitions.tell(&ctx.local_status, &ctx.events);
+            if !ctx.peers.failover {
                 one(&ctx, &min_terms, &log).await;
             }
         }
@@ -74,7 +74,7 @@ pub(crate) async fn balance(
 async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &HandoverLog) {
     let now = ctx.clock.now();
     log.forget(now);
-    if ctx.place.calm_for(now) < CALM || ctx.place.is_alone() {
+    if ctx.peers.calm_for(now) < CALM || ctx.peers.is_alone() {
         return;
     }
     let terms = held(ctx, min_terms, log, now);
@@ -85,7 +85,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &Handov
     if terms.iter().any(under_way) {
         return;
     }
-    let found = ctx.place.hand_over(&ctx.local_status, &terms);
+    let found = ctx.peers.hand_over(&ctx.local_status, &terms);
     let Some(HandOver { job, to, why }) = found else {
         return;
     };

@@ -29,6 +29,12 @@
 //! after it, and for ten minutes at most; so is a run to those that watch it.
 //! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
+//!
+//! # Why this is no campaign
+//! A campaign of [`Elector`] wants the lock whenever it is free. Here a free lock is the usual case, and wanted only when a tick is
+//! due and this replica's turn has come; between ticks nothing is watched, and what ends a sleep is a tick, an intent or a replica
+//! that has gone. So the two share the steps (`look`, `bid`, `watch`, the back-off) and the rules in them, and each has the loop of
+//! its own wishes: one loop for both would ask at each step whose it is.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +43,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Shared, ahead,
     engine::Engine,
-    peers::Place,
+    peers::TickTurn,
     rest::{News, Until},
 };
 use crate::{
@@ -49,7 +55,7 @@ use crate::{
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
     node::Token,
-    status::Standing,
+    status::JobStanding,
     term::Term,
 };
 
@@ -109,7 +115,7 @@ struct Taken {
     limit: Duration,
 }
 
-/// How long the candidate in this place waits from the tick on before it looks.
+/// How long the candidate with this turn waits from the tick on before it looks.
 fn waits(turn: usize) -> Duration {
     match turn {
         0..FIRST => APART * u32::try_from(turn).unwrap_or_default(),
@@ -118,7 +124,7 @@ fn waits(turn: usize) -> Duration {
     }
 }
 
-/// For how much longer the candidate in this place leaves a tick to those that come first and live.
+/// For how much longer the candidate with this turn leaves a tick to those that come first and live.
 fn leaves(turn: usize) -> Duration {
     let after = u32::try_from(turn.saturating_sub(FIRST + 1)).unwrap_or(u32::MAX);
     LEFT.saturating_mul(1 << after.min(10)).min(AT_LAST)
@@ -175,7 +181,7 @@ impl Engine {
             };
             self.take_up();
             let elector = self.elector();
-            ctx.local_status.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, JobStanding::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -204,7 +210,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.local_status.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
     /// Waits until there is something to decide, and takes the lock for it; `None` when the job says that it is unfit.
@@ -224,7 +230,7 @@ impl Engine {
                 let _watching = self.keep_watching();
                 locks.fitness().fit().await;
             }
-            let (asked, gone) = (clock.now(), ctx.place.gone());
+            let (asked, gone) = (clock.now(), ctx.peers.gone());
             let mut rests = false;
             let next = match elector.look().await {
                 Ok(seen) => {
@@ -275,7 +281,7 @@ impl Engine {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => false,
                         () = ctx.recall.nodes_are_back() => false,
-                        () = ctx.place.any_gone(gone) => false,
+                        () = ctx.peers.any_gone(gone) => false,
                         () = clock.sleep(AT_LAST), if rests => false,
                         () = self.asleep(until, taken.stale_at()), if open => false,
                         first = self.in_turn(until, taken.stale_at()), if !open => first,
@@ -293,13 +299,13 @@ impl Engine {
     /// is one of the first to look.
     async fn in_turn(&self, mut until: Option<Timestamp>, stale: Moment) -> bool {
         let Shared {
-            place,
+            peers,
             locks,
             clock,
             chance,
             ..
         } = &*self.ctx;
-        let mut later: BTreeMap<Moment, Place> = BTreeMap::new();
+        let mut later: BTreeMap<Moment, TickTurn> = BTreeMap::new();
         let mut at_last = Moment::NEVER;
         // What is no tick of the schedule is no other replica's turn.
         let is_tick = until.is_some() && until == self.next_start();
@@ -312,7 +318,7 @@ impl Engine {
                     let Some((_, left)) = later.pop_first().filter(|_| next < at_last) else {
                         return false;
                     };
-                    let came = place.any_stands_by(&left.first, &self.name, clock.now());
+                    let came = peers.any_stands_by(&left.first, &self.name, clock.now());
                     if left.turn == FIRST || !came {
                         return false;
                     }
@@ -321,7 +327,7 @@ impl Engine {
                 () = self.asleep(until, stale) => {
                     let tick = until.filter(|at| is_tick && *at <= locks.wall());
                     let now = clock.now();
-                    let found = tick.and_then(|at| place.turn(&self.name, at, FIRST + 1, now));
+                    let found = tick.and_then(|at| peers.turn(&self.name, at, FIRST + 1, now));
                     match found {
                         // Replicas that do not know each other.
                         None => {
@@ -350,7 +356,7 @@ impl Engine {
         let due = self.schedule.due_upto(ctx.locks.wall());
         let last = self.schedule.latest_upto(Timestamp::UNIX_EPOCH, due);
         let last = last.map_or(Timestamp::UNIX_EPOCH, |tick| self.schedule.starts(tick));
-        let found = ctx.place.turn(&self.name, last, FIRST, ctx.clock.now());
+        let found = ctx.peers.turn(&self.name, last, FIRST, ctx.clock.now());
         found.is_none_or(|found| found.turn < FIRST)
     }
 
@@ -431,10 +437,10 @@ impl Engine {
             clock,
             resting,
             intents,
-            place,
+            peers,
             ..
         } = &*self.ctx;
-        let news = || News::seen(intents, &place.definitions);
+        let news = || News::seen(intents, &peers.definitions);
         let (began, shown) = (clock.now(), locks.wall());
         while clock.now() < stale {
             let known = news();

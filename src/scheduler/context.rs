@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
-    pub(crate) place: Peers,
+    pub(crate) peers: Peers,
     pub(crate) start_order: StartOrder,
     pub(crate) resting: Resting,
     /// Places for terms that begin: see [`MOST_BEGINNINGS`].
@@ -96,7 +96,7 @@ impl Context {
     /// Wakes jobs at rest, until the task is dropped.
     pub(crate) async fn wake_what_rests(self) {
         let (locks, intents) = (self.locks.clone(), self.intents.clone());
-        let definitions = self.place.definitions.clone();
+        let definitions = self.peers.definitions.clone();
         self.resting
             .clone()
             .follow(locks, intents, definitions)
@@ -134,7 +134,7 @@ impl Context {
     pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {
         let (shared, job) = (self.shared.clone(), job.to_owned());
         let ttl = ttl.unwrap_or(self.locks.timing().ttl);
-        Hesitation::new(move || shared.place.bid_after(&job, &shared.local_status, ttl))
+        Hesitation::new(move || shared.peers.bid_after(&job, &shared.local_status, ttl))
     }
 
     /// Tells whether a job, or the replica, is fit.

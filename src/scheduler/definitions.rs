@@ -29,7 +29,7 @@ use crate::{
     event::{Event, Events},
     latest,
     node::Token,
-    status::{Presence, Role, Standing},
+    status::{JobStanding, Presence, Role},
 };
 
 /// What the others told of their definitions. Cheap to clone.
@@ -129,8 +129,8 @@ impl Definitions {
                 definition: job.definition.clone(),
                 // Not told yet: what is not known makes nothing newer.
                 loaded: job.loaded.unwrap_or(Timestamp::MIN),
-                could_lead: fit && job.standing != Standing::Off,
-                leads: job.token.filter(|_| job.standing == Standing::Leading),
+                could_lead: fit && job.standing != JobStanding::Off,
+                leads: job.token.filter(|_| job.standing == JobStanding::Leading),
             };
             all.entry(job.name.clone()).or_default().push(told);
         }

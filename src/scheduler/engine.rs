@@ -22,7 +22,7 @@ use crate::{
     lock::Watching,
     run::Pass,
     schedule::Schedule,
-    status::Standing,
+    status::JobStanding,
 };
 
 /// One job of this replica.
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     /// When it was loaded, by the fleet's time.
     pub(crate) loaded: Timestamp,
     /// What it is to be next.
-    pub(crate) successor: NextDefinition,
+    pub(crate) next_definition: NextDefinition,
     /// Whether its ledger is ahead of the clock.
     pub(crate) ahead: Mutex<Ahead>,
     /// Whether its lock has shown no living holder.
@@ -55,7 +55,7 @@ impl Engine {
     pub(super) fn watcher(&self) -> Watcher<'_> {
         Watcher {
             ctx: &self.ctx,
-            of: match self.ctx.place.failover {
+            of: match self.ctx.peers.failover {
                 true => WHOLE_REPLICA,
                 false => &self.name,
             },
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Goes on under the next definition, if there is one. Nothing of the job runs here meanwhile.
     pub(super) fn take_up(&mut self) {
-        let Some(next) = self.successor.take() else {
+        let Some(next) = self.next_definition.take() else {
             return;
         };
         self.print = next.spec.fingerprint();
@@ -157,14 +157,14 @@ impl Engine {
             let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
             let Some(why) = asked.await else { break };
             if !said {
-                ctx.local_status.stands(&self.name, Standing::Off);
+                ctx.local_status.stands(&self.name, JobStanding::Off);
                 ctx.fitness(&self.name, Some(why));
                 said = true;
             }
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
-            ctx.local_status.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, JobStanding::Standby);
             ctx.fitness(&self.name, None);
         }
     }

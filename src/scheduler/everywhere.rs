@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, engine::Engine, ledger_store::LedgerStore, term::TermLoop};
-use crate::{job::Job, status::Standing};
+use crate::{job::Job, status::JobStanding};
 
 impl Engine {
     /// Runs the job in every replica, without a lock and without a ledger that outlives the process.
@@ -22,7 +22,7 @@ impl Engine {
                     self.wait_until_fit(&pass).await;
                 } => {}
             }
-            ctx.local_status.stands(&self.name, Standing::Working);
+            ctx.local_status.stands(&self.name, JobStanding::Working);
             let unfit = CancellationToken::new();
             let watch = watch_without_lock(
                 self.job.clone(),
@@ -43,7 +43,7 @@ impl Engine {
             .await;
             watch.abort();
         }
-        ctx.local_status.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 }
 

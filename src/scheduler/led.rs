@@ -15,7 +15,7 @@ use crate::{
     lease::{LeaseView, Loss, StopPolicy, Unstoppable},
     lock::LockError,
     run::Pass,
-    status::Standing,
+    status::JobStanding,
     term::Term,
 };
 
@@ -47,7 +47,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.local_status.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
     /// Stands by until this replica leads; nothing where it is to begin anew.
@@ -56,7 +56,7 @@ impl Engine {
         let ctx = &self.ctx;
         let elector = self.elector();
         let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
-        ctx.local_status.stands(&self.name, Standing::Standby);
+        ctx.local_status.stands(&self.name, JobStanding::Standby);
         tokio::select! {
             biased;
             () = pass.over() => return None,
@@ -90,7 +90,7 @@ impl Engine {
     /// Campaigns while this replica does not rest, unless it is to stand back: one that rests lets others go first as it is.
     async fn stand(&self, elector: Elector, done: Option<&Resign>) -> Stood {
         let campaign = async {
-            match self.ctx.place.failover {
+            match self.ctx.peers.failover {
                 // The replica lock decides, and it was campaigned for.
                 true => elector.campaign_timed().await,
                 false => {
@@ -182,7 +182,7 @@ impl Engine {
             (None, None, TermEnd::MaxTerm) => Loss::MaxTerm,
             (None, None, _) => Loss::Released,
         };
-        ctx.local_status.stands(&self.name, Standing::Standby);
+        ctx.local_status.stands(&self.name, JobStanding::Standby);
         if brief {
             if why != Loss::Released {
                 tracing::warn!(

@@ -15,13 +15,15 @@ use crate::{
     clock::Moment,
     fleet::presence::{
         pages::{Kind, Page},
-        roster::Own,
+        replicas::Own,
         teller::Mark,
     },
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{HeldItems, JobPresence, LastSeen, Presence, ReloadStatus, Role, RunStatus, Standing},
+    status::{
+        HeldItems, JobPresence, JobStanding, LastSeen, Presence, ReloadStatus, Role, RunStatus,
+    },
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -200,7 +202,7 @@ impl LocalStatus {
     pub(crate) fn stands_back(&self, job: &str, why: Option<String>) {
         self.change(job, |job| {
             if why.is_some() {
-                job.facts.standing = Standing::Off;
+                job.facts.standing = JobStanding::Off;
             }
             job.facts.stands_back = why;
         });
@@ -221,14 +223,14 @@ impl LocalStatus {
 
     pub(crate) fn leads(&self, job: &str, lease: LeaseView, since: Timestamp) {
         self.change(job, |job| {
-            job.facts.standing = Standing::Leading;
+            job.facts.standing = JobStanding::Leading;
             job.facts.token = Some(lease.token());
             job.facts.since = Some(since);
             job.lease = Some(lease);
         });
     }
 
-    pub(crate) fn stands(&self, job: &str, standing: Standing) {
+    pub(crate) fn stands(&self, job: &str, standing: JobStanding) {
         self.note_last_term(job);
         self.change(job, |job| {
             job.facts.standing = standing;
@@ -265,7 +267,7 @@ impl LocalStatus {
         let notes = self.notes();
         let led = notes.jobs.iter().filter_map(|(name, job)| {
             let lease = job.lease.as_ref()?;
-            (job.facts.standing == Standing::Leading && lease.is_held()).then(|| LocalTerm {
+            (job.facts.standing == JobStanding::Leading && lease.is_held()).then(|| LocalTerm {
                 job: name.clone(),
                 since: lease.since(),
                 idle: job.runs.is_empty(),
@@ -292,9 +294,9 @@ impl LocalStatus {
                 ..
             } = &job.facts;
             let decides = match standing {
-                Standing::Leading | Standing::Working => true,
-                Standing::Standby => coordination == "tick",
-                Standing::Off => false,
+                JobStanding::Leading | JobStanding::Working => true,
+                JobStanding::Standby => coordination == "tick",
+                JobStanding::Off => false,
             };
             let late = now.duration_since((*next_tick)?);
             decides.then(|| (name.clone(), Duration::try_from(late).unwrap_or_default()))
@@ -526,7 +528,7 @@ impl JobNotes {
                 facts.margin = i64::try_from(lease.margin()).ok();
                 facts.lasts_ms = Some(lasts(remaining, millis(lease.ttl())));
             }
-            Some(_) => facts.standing = Standing::Standby,
+            Some(_) => facts.standing = JobStanding::Standby,
             None => {}
         }
         facts.running = self

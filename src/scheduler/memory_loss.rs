@@ -30,8 +30,8 @@ impl TermLoop<'_> {
         if self.lease.is_none() {
             return Ok(());
         }
-        let blanks = self.blanks().await?;
-        let before = blanks.unaccounted(ledger);
+        let memory_losses = self.memory_losses().await?;
+        let before = memory_losses.unaccounted(ledger);
         let decided = ledger.decided_upto();
         let told = match before {
             Some(_) if decided < before => self.handed_on().await?,
@@ -51,9 +51,9 @@ impl TermLoop<'_> {
             upto,
         }) = accounted
         else {
-            return self.forget_triggers(ledger, before, &blanks).await;
+            return self.forget_triggers(ledger, before, &memory_losses).await;
         };
-        next.note_blanks(&blanks.stamps);
+        next.note_memory_losses(&memory_losses.stamps);
         self.write(&next, None).await.map_err(|_| Over)?;
         tracing::warn!(
             job = self.engine.name, %upto,
@@ -73,7 +73,7 @@ impl TermLoop<'_> {
         &self,
         ledger: &mut Ledger,
         before: Option<Timestamp>,
-        blanks: &Blanks,
+        memory_losses: &MemoryLosses,
     ) -> Result<(), Over> {
         let Some(before) = before else {
             return Ok(());
@@ -91,7 +91,7 @@ impl TermLoop<'_> {
             );
         }
         if next.forget_triggers_upto(&intent::trigger_floor(upto)) {
-            next.note_blanks(&blanks.stamps);
+            next.note_memory_losses(&memory_losses.stamps);
             self.write(&next, None).await.map_err(|_| Over)?;
             *ledger = next;
         }
@@ -111,17 +111,17 @@ impl TermLoop<'_> {
         Err(Over)
     }
 
-    /// The blanks of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
+    /// The losses of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
     /// vote has told: a silent node may be the one that knows of it.
-    async fn blanks(&self) -> Result<Blanks, Over> {
+    async fn memory_losses(&self) -> Result<MemoryLosses, Over> {
         let locks = &self.engine.ctx.locks;
         if !locks.is_guarded() {
-            return Ok(Blanks::default());
+            return Ok(MemoryLosses::default());
         }
         while self.is_open() {
             let nodes = locks.admissions().await.map_err(|_| Over)?;
-            if let Some(blanks) = Blanks::told(&nodes) {
-                return Ok(blanks);
+            if let Some(memory_losses) = MemoryLosses::told(&nodes) {
+                return Ok(memory_losses);
             }
             self.clock().sleep(locks.timing().node_timeout).await;
         }
@@ -133,13 +133,13 @@ impl TermLoop<'_> {
 
 /// What the nodes tell of what they have forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Blanks {
+struct MemoryLosses {
     stamps: Vec<Timestamp>,
     /// Every node votes and has told.
     of_all: bool,
 }
 
-impl Blanks {
+impl MemoryLosses {
     /// Once a majority of those that vote has told; `None` before.
     fn told(nodes: &[AdmissionReport]) -> Option<Self> {
         let votes = |node: &&AdmissionReport| {
@@ -159,7 +159,7 @@ impl Blanks {
 
     /// The latest loss that this ledger may not have seen: whatever was decided before may be missing from it.
     fn unaccounted(&self, ledger: &Ledger) -> Option<Timestamp> {
-        let noted = |stamp: &Timestamp| self.of_all && ledger.blanks().contains(stamp);
+        let noted = |stamp: &Timestamp| self.of_all && ledger.memory_losses().contains(stamp);
         self.stamps.iter().copied().filter(|s| !noted(s)).max()
     }
 }
@@ -179,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_is_known_when_a_majority_of_those_that_vote_has_told() {
-        let votes = |blank| node(AdmissionState::Admitted, blank);
+    fn a_memory_loss_is_known_when_a_majority_of_those_that_vote_has_told() {
+        let votes = |memory_loss| node(AdmissionState::Admitted, memory_loss);
         let silent = || {
             node(
                 AdmissionState::Silent(NodeError::Unreachable("test".into())),
                 None,
             )
         };
-        let watched = |blank| node(AdmissionState::Watched { left: None }, blank);
+        let watched = |memory_loss| node(AdmissionState::Watched { left: None }, memory_loss);
         let latest = |nodes: &[AdmissionReport]| {
-            let blanks = Blanks::told(nodes)?;
-            let latest = blanks.unaccounted(&Ledger::default());
+            let memory_losses = MemoryLosses::told(nodes)?;
+            let latest = memory_losses.unaccounted(&Ledger::default());
             Some(latest.map(Timestamp::as_millisecond))
         };
         assert_eq!(
@@ -213,15 +213,16 @@ mod tests {
 
     #[test]
     fn a_loss_is_accounted_for_once_when_every_node_tells_of_no_other() {
-        let votes = |blank| node(AdmissionState::Admitted, blank);
+        let votes = |memory_loss| node(AdmissionState::Admitted, memory_loss);
         let silent = || {
             let down = NodeError::Unreachable("test".into());
             node(AdmissionState::Silent(down), None)
         };
         let at = |ms| Timestamp::from_millisecond(ms).unwrap();
         let mut ledger = Ledger::default();
-        ledger.note_blanks(&[at(5), at(9)]);
-        let left = |nodes: &[AdmissionReport]| Blanks::told(nodes).unwrap().unaccounted(&ledger);
+        ledger.note_memory_losses(&[at(5), at(9)]);
+        let left =
+            |nodes: &[AdmissionReport]| MemoryLosses::told(nodes).unwrap().unaccounted(&ledger);
         assert_eq!(left(&[votes(Some(5)), votes(Some(9)), votes(None)]), None);
         // Lost again, by a clock that is right by now.
         let again = [votes(Some(5)), votes(Some(7)), votes(Some(9))];

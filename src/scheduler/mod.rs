@@ -53,8 +53,6 @@ mod ready;
 mod recall;
 mod resign;
 mod rest;
-#[cfg(test)]
-mod sizes;
 mod spread;
 mod stand_back;
 mod start;
@@ -62,6 +60,8 @@ mod start_order;
 mod take_back;
 mod term;
 mod term_loop;
+#[cfg(test)]
+mod tests;
 mod triggers;
 mod watchers;
 

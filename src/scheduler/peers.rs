@@ -31,7 +31,7 @@ use crate::{
     clock::Moment,
     fleet::presence::{
         FRESH, LIFETIME,
-        roster::{Own, Roster, Telling, Wanted},
+        replicas::{Own, Replicas, Telling, Wanted},
     },
     latest,
     lock::{LockError, Locks, NodeReport, tally::majority},
@@ -84,7 +84,7 @@ struct View {
 /// What was read of the others, and what of it this replica has taken note of.
 #[derive(Debug)]
 struct Reading {
-    roster: Roster,
+    replicas: Replicas,
     /// Up to which news of each replica.
     noted: BTreeMap<String, u64>,
     /// The jobs that this replica has had then.
@@ -102,9 +102,9 @@ struct News {
     told: Vec<Telling>,
 }
 
-/// The place of this replica among those that stand by for the work of a tick.
+/// The turn of this replica among those that stand by for the work of a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TickTurn {
     pub(crate) turn: usize,
     /// The ids of those that are to come first.
     pub(super) first: Vec<String>,
@@ -153,7 +153,7 @@ impl Peers {
             but: &self.replica,
         };
         // What is read before a node stops to answer, or before this is dropped, is news at the next look.
-        reading.roster.look(locks, wanted).await?;
+        reading.replicas.look(locks, wanted).await?;
         let reaches = reach_enough(&locks.nodes().await?);
         let (now, at) = (locks.wall(), locks.clock().now());
         let fresh = reading.news(&self.replica, &own, reaches, now);
@@ -171,12 +171,12 @@ impl Peers {
             self.definitions.saw(match disputed.is_empty() {
                 true => BTreeMap::new(),
                 false => {
-                    let told = reading.roster.about(&disputed, now, &own);
+                    let told = reading.replicas.about(&disputed, now, &own);
                     Definitions::noted(told.filter(|told| told.id != self.replica), reaches)
                 }
             });
         }
-        let there = reading.roster.news().map(|(id, _)| id).collect();
+        let there = reading.replicas.news().map(|(id, _)| id).collect();
         mine.heard_again(&there, now);
         news |= {
             let mut view = self.view();
@@ -208,9 +208,9 @@ impl Peers {
             hash: &mine.own().hash,
             but: &self.replica,
         };
-        let looked = reading.roster.look(locks, wanted).await;
+        let looked = reading.replicas.look(locks, wanted).await;
         looked.ok()?;
-        reading.roster.leader(job)
+        reading.replicas.leader(job)
     }
 
     /// Takes note of what is new of the others, for a replica that `reaches` enough nodes; says whether it changes anything.
@@ -301,7 +301,7 @@ impl Peers {
         }
     }
 
-    /// The place of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
+    /// The turn of this replica among those that stand by for the work of this instant, of whom so many come first; `None`
     /// when it does not know them.
     pub(crate) fn turn(
         &self,
@@ -309,7 +309,7 @@ impl Peers {
         at: Timestamp,
         first: usize,
         now: Moment,
-    ) -> Option<Place> {
+    ) -> Option<TickTurn> {
         let view = self.view();
         if !view.knows(now) || view.others.is_empty() {
             return None;
@@ -317,7 +317,7 @@ impl Peers {
         let before = spread::turn(job, at, &self.replica, &view.others);
         let turn = before.len();
         let first = before.into_iter().take(first).map(str::to_owned);
-        Some(Place {
+        Some(TickTurn {
             turn,
             first: first.collect(),
         })
@@ -462,8 +462,10 @@ impl Reading {
             (self.own, self.reached) = (own.clone(), reaches);
             self.noted.values_mut().for_each(|noted| *noted = 0);
         }
-        let Self { roster, noted, .. } = self;
-        let there: BTreeMap<&str, u64> = roster.news().collect();
+        let Self {
+            replicas, noted, ..
+        } = self;
+        let there: BTreeMap<&str, u64> = replicas.news().collect();
         let gone = noted.keys().filter(|id| !there.contains_key(id.as_str()));
         let gone: BTreeSet<String> = gone.cloned().collect();
         noted.retain(|id, _| !gone.contains(id));
@@ -476,7 +478,7 @@ impl Reading {
             if noted.get(id) == Some(&news) {
                 continue;
             }
-            let Some(told) = roster.telling(id, now, own) else {
+            let Some(told) = replicas.telling(id, now, own) else {
                 continue;
             };
             noted.insert(id.to_owned(), news);
@@ -512,7 +514,7 @@ pub(crate) fn reach_enough(nodes: &[NodeReport]) -> bool {
 fn reading(lifetime: Duration) -> Arc<tokio::sync::Mutex<Reading>> {
     let life = lifetime.saturating_sub(FRESH)..lifetime;
     Arc::new(tokio::sync::Mutex::new(Reading {
-        roster: Roster::within(life),
+        replicas: Replicas::within(life),
         noted: BTreeMap::new(),
         own: Arc::default(),
         reached: true,
@@ -528,7 +530,7 @@ mod tests {
         node::memory::MemoryNode,
         sim_clock::SimTime,
         spawn::Spawn,
-        status::{JobPresence, Presence, Role, Standing},
+        status::{JobPresence, JobStanding, Presence, Role},
     };
 
     fn own() -> Own {
@@ -539,8 +541,8 @@ mod tests {
     }
 
     /// All that is known now: these replicas.
-    fn saw(place: &Peers, all: &[Presence], now: Moment) -> bool {
-        let mut view = place.view();
+    fn saw(peers: &Peers, all: &[Presence], now: Moment) -> bool {
+        let mut view = peers.view();
         view.read = Some(now);
         view.votes(true, now);
         let there = |id: &String| all.iter().any(|presence| presence.id == *id);
@@ -548,7 +550,7 @@ mod tests {
         let gone = known.filter(|id| !there(id)).collect();
         drop(view);
         let told = all.iter().cloned().map(Telling::all).collect();
-        place.saw(News { gone, told }, &own(), true, now)
+        peers.saw(News { gone, told }, &own(), true, now)
     }
 
     #[test]
@@ -562,16 +564,16 @@ mod tests {
             }],
             ..Presence::default()
         };
-        let standby = || presence("b", Standing::Standby);
+        let standby = || presence("b", JobStanding::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
-            let place = Peers::new(me, priority, true, false);
-            saw(&place, &[other], Moment::ZERO);
-            place.has_standby(job)
+            let peers = Peers::new(me, priority, true, false);
+            saw(&peers, &[other], Moment::ZERO);
+            peers.has_standby(job)
         };
         assert!(has_standby("a", 0, standby(), "job"));
         assert!(!has_standby("a", 0, standby(), "another"));
         assert!(!has_standby("a", 1, standby(), "job"), "it is worth less");
-        let off = presence("b", Standing::Off);
+        let off = presence("b", JobStanding::Off);
         assert!(!has_standby("a", 0, off, "job"));
         let observes = Presence {
             role: Role::Observer,
@@ -592,9 +594,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_watched() {
-        let place = Peers::new("me", 0, true, false);
+        let peers = Peers::new("me", 0, true, false);
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let watches = |now| place.attention("job", None, at(now)).0 == Attention::Watches;
+        let watches = |now| peers.attention("job", None, at(now)).0 == Attention::Watches;
         let presence = |id: &str, standing| Presence {
             id: id.to_owned(),
             priority: 1,
@@ -606,11 +608,11 @@ mod tests {
             ..Presence::default()
         };
         let fleet: Vec<Presence> = ["b", "c", "d"]
-            .map(|id| presence(id, Standing::Standby))
+            .map(|id| presence(id, JobStanding::Standby))
             .into_iter()
-            .chain([presence("a", Standing::Leading)])
+            .chain([presence("a", JobStanding::Leading)])
             .collect();
-        let saw = |fleet: &[Presence], now| saw(&place, fleet, at(now));
+        let saw = |fleet: &[Presence], now| saw(&peers, fleet, at(now));
         assert!(watches(100), "no other is known");
         saw(&[], 100);
         assert!(watches(100), "there is no other");
@@ -618,11 +620,11 @@ mod tests {
         assert!(!saw(&fleet, 104));
         assert!(!watches(104));
         // The documents cannot be read: for a while what is known counts.
-        assert!(!place.saw_nothing(true, at(106)));
+        assert!(!peers.saw_nothing(true, at(106)));
         assert!(!watches(110));
         assert!(watches(111), "also where no replica has said so");
-        assert!(place.saw_nothing(true, at(111)));
-        assert!(!place.saw_nothing(true, at(113)));
+        assert!(peers.saw_nothing(true, at(111)));
+        assert!(!peers.saw_nothing(true, at(113)));
         saw(&fleet, 114);
         assert!(!watches(114));
         let mut again = fleet.clone();
@@ -633,37 +635,37 @@ mod tests {
 
     #[test]
     fn what_is_known_counts_while_too_few_nodes_vote() {
-        let place = Peers::new("me", 0, true, false);
+        let peers = Peers::new("me", 0, true, false);
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let standby = |id: &str| Presence {
             id: id.to_owned(),
             priority: 1,
             jobs: vec![JobPresence {
                 name: "job".to_owned(),
-                standing: Standing::Standby,
+                standing: JobStanding::Standby,
                 ..JobPresence::default()
             }],
             ..Presence::default()
         };
         let fleet = ["b", "c", "d"].map(standby);
-        let attention = |now| place.attention("job", None, at(now)).0;
-        saw(&place, &fleet, at(100));
+        let attention = |now| peers.attention("job", None, at(now)).0;
+        saw(&peers, &fleet, at(100));
         assert_eq!(attention(104), Attention::Rests);
         assert_eq!(attention(105), Attention::Helps, "its patience is over");
         // Too few nodes vote, so that nothing can be done about it.
-        assert!(!place.saw_nothing(false, at(106)));
-        assert!(!place.saw_nothing(false, at(3_000)));
+        assert!(!peers.saw_nothing(false, at(106)));
+        assert!(!peers.saw_nothing(false, at(3_000)));
         assert_eq!(attention(3_000), Attention::Rests);
         // They do again: patience begins anew.
-        saw(&place, &fleet, at(3_001));
+        saw(&peers, &fleet, at(3_001));
         assert_eq!(attention(3_005), Attention::Rests);
         assert_eq!(attention(3_006), Attention::Helps);
         // A short time of it counts for nothing.
-        place.saw_nothing(false, at(3_007));
-        saw(&place, &fleet, at(3_009));
+        peers.saw_nothing(false, at(3_007));
+        saw(&peers, &fleet, at(3_009));
         assert_eq!(attention(3_009), Attention::Helps);
         // They vote, and yet nothing can be read.
-        assert!(place.saw_nothing(true, at(3_020)));
+        assert!(peers.saw_nothing(true, at(3_020)));
         assert_eq!(attention(3_020), Attention::Watches);
     }
 
@@ -687,7 +689,7 @@ mod tests {
             (0..jobs).for_each(|n| mine.add_job(job(n)));
             let replica = |me: usize| {
                 let leads = |n: usize| JobPresence {
-                    standing: Standing::Leading,
+                    standing: JobStanding::Leading,
                     token: Some(Token(1)),
                     ..job(n)
                 };
@@ -704,24 +706,24 @@ mod tests {
             for told in &all {
                 write_all(&locks, told, LIFETIME).await;
             }
-            let place = Peers::new("me", 0, true, false);
-            let look = async || place.look(&locks, &mine).await.unwrap();
-            let built = || place.view().built;
+            let peers = Peers::new("me", 0, true, false);
+            let look = async || peers.look(&locks, &mine).await.unwrap();
+            let built = || peers.view().built;
             assert!(look().await);
             assert_eq!(built(), replicas);
             let names = |peer: &Peer| peer.leads.len() + peer.stands_by.kept();
-            let kept: usize = place.view().others.iter().map(names).sum();
+            let kept: usize = peers.view().others.iter().map(names).sum();
             assert_eq!(kept, 2 * jobs, "each job where it is led");
-            assert!(place.stands_by("r1", "job-0") && !place.stands_by("r1", "job-1"));
+            assert!(peers.stands_by("r1", "job-0") && !peers.stands_by("r1", "job-1"));
             assert!(!look().await);
             assert_eq!(built(), replicas, "nothing has changed");
             // One that cannot do a job any more.
-            all[1].jobs[0].standing = Standing::Off;
+            all[1].jobs[0].standing = JobStanding::Off;
             all[1].rev = 2;
             write_all(&locks, &all[1], LIFETIME).await;
             assert!(look().await);
             assert_eq!(built(), replicas + 1);
-            assert!(!place.stands_by("r1", "job-0") && place.stands_by("r1", "job-2"));
+            assert!(!peers.stands_by("r1", "job-0") && peers.stands_by("r1", "job-2"));
         }
     }
 }

@@ -63,7 +63,7 @@ impl TermLoop<'_> {
         );
         notice.0 = Some((asked.clone(), due));
         let to = asked.to.as_deref().unwrap_or_default();
-        let taker = ctx.place.stands_by(to, &self.engine.name);
+        let taker = ctx.peers.stands_by(to, &self.engine.name);
         match leave(&asked, (now >= due).then(|| now.since(due)), busy, taker) {
             Leave::Now => true,
             Leave::Wait => false,

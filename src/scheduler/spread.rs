@@ -26,9 +26,9 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    fleet::presence::roster::{Own, Telling},
+    fleet::presence::replicas::{Own, Telling},
     hash::{liking, mixed},
-    status::{JobPresence, Role, Standing},
+    status::{JobPresence, JobStanding, Role},
 };
 
 /// What the standbys of a failover fleet stand by for. No job has this name.
@@ -159,7 +159,7 @@ impl Peer {
 impl StandsBy {
     fn told(told: &Telling, own: &Own) -> Self {
         let jobs = &told.presence.jobs;
-        let stands_by = |job: &&JobPresence| job.standing == Standing::Standby;
+        let stands_by = |job: &&JobPresence| job.standing == JobStanding::Standby;
         let all = &own.locked;
         let but = if told.others_rest {
             let not = jobs.iter().filter(|job| !stands_by(job));

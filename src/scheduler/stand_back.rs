@@ -51,17 +51,17 @@ impl Engine {
         if self.spec.definition == Disagreement::Refuse {
             return false;
         }
-        let others = self.ctx.place.definitions.of(&self.name);
+        let others = self.ctx.peers.definitions.of(&self.name);
         newest(&self.own_definition(), &others) != Stance::Counts
     }
 
     /// Whether a term may begin, or go on, under this definition, when the ledger says under which one it was decided.
     pub(super) fn may_lead_after(&self, ledger: &Ledger) -> bool {
-        if self.ctx.place.failover || self.spec.definition == Disagreement::Newest {
+        if self.ctx.peers.failover || self.spec.definition == Disagreement::Newest {
             return true;
         }
         // A peer that said to lead does so no more: this replica holds the lock.
-        let mut others = self.ctx.place.definitions.of(&self.name);
+        let mut others = self.ctx.peers.definitions.of(&self.name);
         others.iter_mut().for_each(|peer| peer.leads = None);
         refuse(&self.own_definition(), &others, &ledger.decided_by().whole) == Stance::Counts
     }
@@ -69,11 +69,11 @@ impl Engine {
     /// Whether this replica may be a candidate.
     async fn stance(&self) -> Stance {
         let ctx = &self.ctx;
-        if ctx.place.failover {
+        if ctx.peers.failover {
             // The replica lock decides; all jobs are where it is.
             return Stance::Counts;
         }
-        let definitions = &ctx.place.definitions;
+        let definitions = &ctx.peers.definitions;
         if self.spec.definition == Disagreement::Newest {
             return newest(&self.own_definition(), &definitions.of(&self.name));
         }
@@ -110,17 +110,17 @@ impl Engine {
 
     /// Completes when another definition than this replica's counts, or there is a new one here.
     pub(super) async fn outvoted(&self) {
-        let definitions = &self.ctx.place.definitions;
+        let definitions = &self.ctx.peers.definitions;
         loop {
             let seen = definitions.seen();
             tokio::select! {
                 biased;
-                () = self.successor.there() => return,
+                () = self.next_definition.there() => return,
                 stance = self.stance() => if stance != Stance::Counts { return },
             }
             tokio::select! {
                 biased;
-                () = self.successor.there() => return,
+                () = self.next_definition.there() => return,
                 () = definitions.changed(seen) => {}
             }
         }
@@ -130,12 +130,12 @@ impl Engine {
     pub(super) async fn stand_back_for_definition(&self, pass: &Pass) -> bool {
         let ctx = &self.ctx;
         let mut said = None;
-        while !pass.is_over() && !self.successor.is_there() {
-            let seen = ctx.place.definitions.seen();
+        while !pass.is_over() && !self.next_definition.is_there() {
+            let seen = ctx.peers.definitions.seen();
             let stance = tokio::select! {
                 biased;
                 () = pass.over() => break,
-                () = self.successor.there() => break,
+                () = self.next_definition.there() => break,
                 stance = self.stance() => stance,
             };
             let Stance::StandBack(why) = stance else {
@@ -154,8 +154,8 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = pass.over() => {}
-                () = self.successor.there() => {}
-                () = ctx.place.definitions.changed(seen) => {}
+                () = self.next_definition.there() => {}
+                () = ctx.peers.definitions.changed(seen) => {}
                 // The nodes say under which definition the job was led last.
                 () = ctx.clock.sleep(INTERVAL) => {}
             }
@@ -192,8 +192,8 @@ impl Engine {
                 // The intent was taken back, or is another one.
                 return;
             }
-            let place = &self.ctx.place;
-            match place
+            let peers = &self.ctx.peers;
+            match peers
                 .leader(&self.name, locks, &self.ctx.local_status)
                 .await
             {
@@ -215,7 +215,7 @@ impl TermLoop<'_> {
     /// Why this term is to end, or to go on under another definition, as soon as nothing runs; nothing new starts until
     /// then.
     pub(super) fn leaving(&self) -> Option<TermEnd> {
-        if self.engine.successor.is_there() {
+        if self.engine.next_definition.is_there() {
             return Some(TermEnd::Changed);
         }
         // Without a lock every replica follows its own; in failover mode all jobs are where the replica lock is.
@@ -225,7 +225,7 @@ impl TermLoop<'_> {
 
     /// Completes when [`TermLoop::leaving`] has something to say.
     pub(super) async fn to_leave(&self) {
-        let definitions = &self.engine.ctx.place.definitions;
+        let definitions = &self.engine.ctx.peers.definitions;
         loop {
             let seen = definitions.seen();
             if self.leaving().is_some() {
@@ -233,7 +233,7 @@ impl TermLoop<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.engine.successor.there() => return,
+                () = self.engine.next_definition.there() => return,
                 () = definitions.changed(seen) => {}
             }
         }

@@ -18,7 +18,7 @@ use crate::{
     event::Event,
     job::{Run, RunFacts, RunSetup, shard::shard_of},
     ledger::{OpenRun, RunKey},
-    run::{Ended, Flight, PreparedRun},
+    run::{Ended, PreparedRun, RunInFlight},
 };
 
 /// What is still to be told of an attempt that has begun.
@@ -110,7 +110,7 @@ impl TermLoop<'_> {
     }
 
     /// Tells status, history and observers of a run that has begun at this time.
-    pub(super) fn tell(&self, begun: Begun, since: Moment, at: Timestamp) -> Flight<RunKey> {
+    pub(super) fn tell(&self, begun: Begun, since: Moment, at: Timestamp) -> RunInFlight<RunKey> {
         let Begun {
             key,
             run,
@@ -133,7 +133,7 @@ impl TermLoop<'_> {
         });
         // A task that was stopped has nothing to tell.
         let _ = told.send(entry);
-        Flight {
+        RunInFlight {
             key,
             run,
             end,

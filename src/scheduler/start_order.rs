@@ -9,9 +9,9 @@
 //! - W2 Of those that wait the job with the largest priority goes first, then the one that has waited longest; how long it waited
 //!   the last time counts as well, so that the last ones of one instant are the first ones of the next.
 //!   (a_priority_goes_first_and_then_the_longest_wait, those_that_were_late_are_not_late_again)
-//! - W3 A start that is given up leaves neither a place taken nor a place in the line.   (what_is_given_up_keeps_no_other_from_starting)
+//! - W3 A start that is given up leaves neither a permit taken nor a turn in the queue.   (what_is_given_up_keeps_no_other_from_starting)
 //! # When things fail
-//! A place is given back when its write has ended, however it has. A term that ends gives its turn up.
+//! A permit is given back when its write has ended, however it has. A term that ends gives its turn up.
 
 use std::{
     cmp::Reverse,
@@ -33,12 +33,12 @@ const NOTED: Duration = Duration::from_millis(1);
 
 /// Where starts wait for their turn. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct StartOrder(Arc<Mutex<Line>>);
+pub(crate) struct StartOrder(Arc<Mutex<StartQueue>>);
 
 #[derive(Debug)]
-struct Line {
+struct StartQueue {
     free: usize,
-    waiting: BTreeMap<Rank, oneshot::Sender<Place>>,
+    waiting: BTreeMap<Rank, oneshot::Sender<StartPermit>>,
     /// How long jobs waited the last time; none that did not wait.
     waited: HashMap<String, Duration>,
     arrivals: u64,
@@ -55,9 +55,9 @@ struct Rank {
 
 /// Leave to write a start, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(StartOrder);
+pub(super) struct StartPermit(StartOrder);
 
-/// A place in the line, which goes with it.
+/// A turn in the queue, which goes with it.
 struct Turn<'a> {
     order: &'a StartOrder,
     rank: Rank,
@@ -73,7 +73,7 @@ impl Default for StartOrder {
 
 impl StartOrder {
     fn of(free: usize) -> Self {
-        Self(Arc::new(Mutex::new(Line {
+        Self(Arc::new(Mutex::new(StartQueue {
             free,
             waiting: BTreeMap::new(),
             waited: HashMap::new(),
@@ -82,21 +82,21 @@ impl StartOrder {
     }
 
     /// Waits for the turn of `job`. Cancel-safe.
-    pub(super) async fn turn(&self, job: &str, priority: i32, clock: &Clock) -> Place {
+    pub(super) async fn turn(&self, job: &str, priority: i32, clock: &Clock) -> StartPermit {
         let came = clock.now();
         let (tell, mut told) = oneshot::channel();
         let turn = self.enter(job, priority, came, tell);
-        // Whatever is due at the same instant enters before the first places are given: the timer has woken all of it.
+        // Whatever is due at the same instant enters before the first permits are given: the timer has woken all of it.
         tokio::task::yield_now().await;
         self.admit();
-        let place = match (&mut told).await {
-            Ok(place) => place,
-            // Its sender goes with the line, which goes with the replica.
+        let permit = match (&mut told).await {
+            Ok(permit) => permit,
+            // Its sender goes with the queue, which goes with the replica.
             Err(_) => std::future::pending().await,
         };
         drop(turn);
-        self.line().note(job, clock.now().since(came));
-        place
+        self.queue().note(job, clock.now().since(came));
+        permit
     }
 
     fn enter(
@@ -104,40 +104,40 @@ impl StartOrder {
         job: &str,
         priority: i32,
         came: Moment,
-        tell: oneshot::Sender<Place>,
+        tell: oneshot::Sender<StartPermit>,
     ) -> Turn<'_> {
-        let mut line = self.line();
-        let before = line.waited.get(job).copied().unwrap_or_default();
-        line.arrivals += 1;
+        let mut queue = self.queue();
+        let before = queue.waited.get(job).copied().unwrap_or_default();
+        queue.arrivals += 1;
         let rank = Rank {
             priority: Reverse(priority),
             since: came.back(before),
-            arrival: line.arrivals,
+            arrival: queue.arrivals,
         };
-        line.waiting.insert(rank, tell);
+        queue.waiting.insert(rank, tell);
         Turn { order: self, rank }
     }
 
-    /// Gives the places that are free to the first in the line.
+    /// Gives the permits that are free to the first in the queue.
     fn admit(&self) {
-        // Not under the lock: a place whose receiver has gone comes back as soon as it is told.
+        // Not under the lock: a permit whose receiver has gone comes back as soon as it is told.
         loop {
-            let next = self.line().next();
+            let next = self.queue().next();
             let Some(tell) = next else { return };
-            let _ = tell.send(Place(self.clone()));
+            let _ = tell.send(StartPermit(self.clone()));
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn queue(&self) -> MutexGuard<'_, StartQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Line ===
+// === impl StartQueue ===
 
-impl Line {
-    /// Takes a place for the first that waits.
-    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
+impl StartQueue {
+    /// Takes a permit for the first that waits.
+    fn next(&mut self) -> Option<oneshot::Sender<StartPermit>> {
         if self.free == 0 {
             return None;
         }
@@ -157,18 +157,18 @@ impl Line {
     }
 }
 
-// === impl Place, Turn ===
+// === impl StartPermit, Turn ===
 
-impl Drop for Place {
+impl Drop for StartPermit {
     fn drop(&mut self) {
-        self.0.line().free += 1;
+        self.0.queue().free += 1;
         self.0.admit();
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.order.line().waiting.remove(&self.rank);
+        self.order.queue().waiting.remove(&self.rank);
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
                 let (order, clock, began) = (order.clone(), clock.clone(), began.clone());
                 let (job, priority) = ((*job).to_owned(), *priority);
                 Spawn::system().spawn(async move {
-                    let _place = order.turn(&job, priority, &clock).await;
+                    let _permit = order.turn(&job, priority, &clock).await;
                     clock.sleep(WRITE).await;
                     began.lock().unwrap().push(job);
                 })
@@ -202,8 +202,8 @@ mod tests {
         order.clone()
     }
 
-    fn scene(places: usize) -> (StartOrder, Clock) {
-        (StartOrder::of(places), SimTime::new().clock())
+    fn scene(permits: usize) -> (StartOrder, Clock) {
+        (StartOrder::of(permits), SimTime::new().clock())
     }
 
     const FOUR: [(&str, i32); 4] = [("a", 0), ("b", 0), ("c", 0), ("d", 0)];
@@ -214,7 +214,7 @@ mod tests {
         let began = clock.now();
         starts(&order, &clock, &FOUR).await;
         assert_eq!(clock.now(), began + WRITE);
-        assert!(order.line().waited.is_empty());
+        assert!(order.queue().waited.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -239,7 +239,7 @@ mod tests {
         let held = order.turn("a", 0, &clock).await;
         let given_up = clock.timeout(WRITE, order.turn("b", 0, &clock)).await;
         assert!(given_up.is_err());
-        assert!(order.line().waiting.is_empty());
+        assert!(order.queue().waiting.is_empty());
         // Also one that was called a moment ago, and has not heard it.
         let mut called = Box::pin(order.turn("c", 0, &clock));
         assert!(futures_util::poll!(&mut called).is_pending());
@@ -247,7 +247,7 @@ mod tests {
         assert!(futures_util::poll!(&mut called).is_pending());
         drop(held);
         drop(called);
-        assert_eq!(order.line().free, 1);
+        assert_eq!(order.queue().free, 1);
         assert_eq!(starts(&order, &clock, &FOUR).await.len(), 4);
     }
 }

@@ -77,7 +77,7 @@ impl TermLoop<'_> {
             // Before anything is decided by it.
             let news = self.news();
             if self.clock().now() >= term_end {
-                if self.engine.ctx.place.has_standby(job) {
+                if self.engine.ctx.peers.has_standby(job) {
                     end = TermEnd::MaxTerm;
                     break;
                 }
@@ -189,7 +189,7 @@ impl TermLoop<'_> {
     /// What may be asked of the job, or told of its definition, up to now.
     fn news(&self) -> News {
         let ctx = &self.engine.ctx;
-        News::seen(&ctx.intents, &ctx.place.definitions)
+        News::seen(&ctx.intents, &ctx.peers.definitions)
     }
 
     /// Whether nothing of the job is open or asked for: then its wake-up says all that time alone will bring.
@@ -220,7 +220,7 @@ impl TermLoop<'_> {
             () = self.pass.over() => {}
             () = self.unfit() => {}
             () = told_to_close => {}
-            () = self.engine.successor.there() => {}
+            () = self.engine.next_definition.there() => {}
             () = self.engine.ctx.resting.until(until, news, || self.news()) => {}
         }
     }

@@ -84,7 +84,7 @@ impl Watcher<'_> {
         let (seen_vacant, clock) = (vacancy.clone(), self.ctx.clock.clone());
         let pace = move || {
             let (vacant, now) = (seen_vacant.since(), ctx.clock.now());
-            let (attention, _) = ctx.place.attention(&of, vacant, now);
+            let (attention, _) = ctx.peers.attention(&of, vacant, now);
             (attention == Attention::Rests).then_some(rarely)
         };
         let shows = move |seen: &LockState| {
@@ -99,24 +99,24 @@ impl Watcher<'_> {
     pub(crate) fn candidate(&self, elector: Elector) -> Elector {
         let (ctx, of) = (self.ctx.clone(), self.of.to_owned());
         elector.telling(move || {
-            let called = ctx.place.is_called(&of, &ctx.intents);
-            called || ctx.place.attention(&of, None, ctx.clock.now()).0 == Attention::Watches
+            let called = ctx.peers.is_called(&of, &ctx.intents);
+            called || ctx.peers.attention(&of, None, ctx.clock.now()).0 == Attention::Watches
         })
     }
 
     /// By its rank and what the nodes have shown; and when that changes by itself.
     fn attention(&self) -> (Attention, Option<Duration>) {
-        let (place, now) = (&self.ctx.place, self.ctx.clock.now());
-        match place.is_called(self.of, &self.ctx.intents) {
+        let (peers, now) = (&self.ctx.peers, self.ctx.clock.now());
+        match peers.is_called(self.of, &self.ctx.intents) {
             true => (Attention::Watches, None),
-            false => place.attention(self.of, self.vacancy.since(), now),
+            false => peers.attention(self.of, self.vacancy.since(), now),
         }
     }
 
     /// Campaigns whenever this replica does not rest.
     pub(crate) async fn campaign(&self, elector: &Elector) -> Result<Elected, LockError> {
         // Of many replicas that start together few need to bid.
-        let asked = self.ctx.place.were_asked();
+        let asked = self.ctx.peers.were_asked();
         let _ = self.ctx.clock.timeout(FIRST_NEWS, asked).await;
         let mut rested = false;
         loop {
@@ -144,14 +144,14 @@ impl Watcher<'_> {
 
     async fn until(&self, wanted: impl Fn(Attention) -> bool) {
         let Shared {
-            place,
+            peers,
             intents,
             clock,
             ..
         } = &**self.ctx;
         let mut asked = intents.seen();
         loop {
-            let (seen, mut vacancy) = (place.seen(), self.vacancy.0.subscribe());
+            let (seen, mut vacancy) = (peers.seen(), self.vacancy.0.subscribe());
             let (attention, changes_in) = self.attention();
             if wanted(attention) {
                 return;
@@ -165,11 +165,11 @@ impl Watcher<'_> {
             let by_vacancy = matches!(attention, Attention::Rests | Attention::Helps);
             tokio::select! {
                 biased;
-                () = place.changed(seen) => {}
+                () = peers.changed(seen) => {}
                 () = intents.changed(&mut asked) => {}
                 _ = vacancy.changed(), if by_vacancy => {}
                 () = clock.sleep(again), if attention == Attention::Rests => {
-                    if place.failover && self.attention().0 != Attention::Rests {
+                    if peers.failover && self.attention().0 != Attention::Rests {
                         // It may need all that it rests from.
                         self.ctx.locks.watch_anew();
                     }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     batch::BatchJob,
     event::Event,
-    fleet::{client::runs, presence::roster::Roster, view},
+    fleet::{Fleet, client::runs},
     job::{JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
@@ -180,9 +180,7 @@ async fn a_job_that_cannot_look_for_work_says_so_until_it_can() {
         fleet.sleep(TTL * 3).await;
         a.publish();
         fleet.sleep(TTL).await;
-        let shown = view::fleet(&a.ctx.locks, &mut Roster::default())
-            .await
-            .unwrap();
+        let shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
         shown.job("job").unwrap().trouble.clone()
     };
     let told = trouble().await.unwrap();

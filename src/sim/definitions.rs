@@ -12,7 +12,7 @@ use super::{
 use crate::{
     due::{Misfire, Overlap},
     job::{Coordination, Disagreement, Spec},
-    status::Standing,
+    status::JobStanding,
     testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
 };
@@ -102,7 +102,7 @@ fn stands_back(member: &Member) -> bool {
     let jobs = member.ctx.local_status.jobs();
     assert_eq!(
         jobs[0].stands_back.is_some(),
-        jobs[0].standing == Standing::Off
+        jobs[0].standing == JobStanding::Off
     );
     jobs[0].stands_back.is_some()
 }

@@ -227,12 +227,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;
-    let seen = crate::fleet::view::fleet(
-        &b.ctx.locks,
-        &mut crate::fleet::presence::roster::Roster::default(),
-    )
-    .await;
-    let seen = seen.unwrap();
+    let seen = Client::over(&b.ctx.locks, "test").each().await.unwrap();
     let run = &seen.job("job").unwrap().running[0];
     assert_eq!(
         (run.total, run.message.as_deref()),

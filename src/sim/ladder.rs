@@ -16,7 +16,7 @@ use crate::{
     fleet::presence::{LIFETIME, teller::write_all},
     job::{Job, JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
-    status::{JobPresence, Presence, Standing},
+    status::{JobPresence, JobStanding, Presence},
     testing::{cluster::Cluster, members::Member},
 };
 
@@ -113,7 +113,7 @@ async fn announce(member: &Member) {
         id: member.ctx.replica.clone(),
         jobs: vec![JobPresence {
             name: "job".to_owned(),
-            standing: Standing::Standby,
+            standing: JobStanding::Standby,
             ..JobPresence::default()
         }],
         ..Presence::default()

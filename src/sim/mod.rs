@@ -2,7 +2,6 @@
 
 mod acts;
 mod batches;
-mod blanks;
 mod clocks;
 mod definitions;
 mod everywhere;
@@ -15,6 +14,7 @@ mod hooks;
 mod intents;
 mod ladder;
 mod locks;
+mod memory_loss;
 mod mixed;
 mod outlasts;
 mod overlaps;

@@ -24,7 +24,7 @@ use crate::{
     job::{Coordination, Health, Job, JobError, Outcome, Run, Spec},
     node::Op,
     scheduler::intents::INTERVAL,
-    status::Standing,
+    status::JobStanding,
     testing::{cluster::Cluster, counts::Counters, members::Member},
     worker::ready::Body,
 };
@@ -61,7 +61,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
             assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
             assert_eq!(
                 member.ctx.local_status.jobs()[0].standing,
-                Standing::Standby
+                JobStanding::Standby
             );
         }
     }
@@ -388,7 +388,7 @@ async fn until_before(fleet: &Cluster, tick: Timestamp, before: Duration) {
 /// The candidates for a tick in their turn.
 fn in_turn(members: &[Member], tick: Timestamp) -> Vec<&Member> {
     let turn = |m: &&Member| {
-        let place = m.ctx.place.turn("job", tick, 4, m.ctx.clock.now());
+        let place = m.ctx.peers.turn("job", tick, 4, m.ctx.clock.now());
         place.unwrap().turn
     };
     let mut order: Vec<&Member> = members.iter().collect();

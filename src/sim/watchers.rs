@@ -50,7 +50,7 @@ fn holds(member: &Member, job: &str) -> bool {
 }
 
 fn attention(member: &Member, of: &str) -> Attention {
-    let (attention, _) = member.ctx.place.attention(of, None, member.ctx.clock.now());
+    let (attention, _) = member.ctx.peers.attention(of, None, member.ctx.clock.now());
     attention
 }
 

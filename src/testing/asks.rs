@@ -20,7 +20,7 @@ impl Fleet {
     /// # Panics
     /// When no majority of the lock nodes takes it.
     pub async fn trigger(&self, job: &str) -> Trigger {
-        self.book().did(format!("trigger({job:?})"));
+        self.recorder().did(format!("trigger({job:?})"));
         let client = self.client();
         let all = self.zones().into_iter().map(|(name, _)| name);
         let shards: Vec<String> = all.filter(|name| name != job && is_of(name, job)).collect();
@@ -47,7 +47,7 @@ impl Fleet {
     /// # Panics
     /// When no majority of the lock nodes takes it.
     pub async fn pause(&self, job: &str) {
-        self.book().did(format!("pause({job:?})"));
+        self.recorder().did(format!("pause({job:?})"));
         self.ask(async |client| client.set_paused(job, true, "", HEARD).await)
             .await;
     }
@@ -57,7 +57,7 @@ impl Fleet {
     /// # Panics
     /// When no majority of the lock nodes takes it.
     pub async fn resume(&self, job: &str) {
-        self.book().did(format!("resume({job:?})"));
+        self.recorder().did(format!("resume({job:?})"));
         self.ask(async |client| client.set_paused(job, false, "", HEARD).await)
             .await;
     }
@@ -68,7 +68,7 @@ impl Fleet {
     /// # Panics
     /// When no replica leads it, `to` cannot, or no majority of the lock nodes takes it.
     pub async fn resign(&self, job: &str, to: Option<Replica>) -> Option<Replica> {
-        self.book().did(format!("resign({job:?})"));
+        self.recorder().did(format!("resign({job:?})"));
         let to = to.map(|to| to.to_string());
         self.ask(async |client| client.hand_over(job, to.as_deref(), HEARD).await)
             .await;

@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     BatchRecord, Fleet, Told,
-    book::Line,
+    recorder::Entry,
     report::{self, written},
     sim::at,
 };
@@ -26,8 +26,8 @@ impl Fleet {
     #[track_caller]
     pub fn runs(&self, job: &str) -> Vec<RunRecord> {
         self.zone(job);
-        let pages = self.book().read();
-        let of_job = pages.runs.iter().filter(|run| is_of(&run.job, job));
+        let recorded = self.recorder().read();
+        let of_job = recorded.runs.iter().filter(|run| is_of(&run.job, job));
         of_job.cloned().collect()
     }
 
@@ -39,27 +39,27 @@ impl Fleet {
     #[track_caller]
     pub fn batches(&self, job: &str) -> Vec<BatchRecord> {
         self.zone(job);
-        let pages = self.book().read();
-        let of_job = pages.batches.iter().filter(|batch| batch.job == job);
+        let recorded = self.recorder().read();
+        let of_job = recorded.batches.iter().filter(|batch| batch.job == job);
         of_job.cloned().collect()
     }
 
     /// Whether a run of the job, or a batch, is under way.
     #[must_use]
     pub fn is_running(&self, job: &str) -> bool {
-        let pages = self.book().read();
-        let mut runs = pages.runs.iter().filter(|run| is_of(&run.job, job));
-        let mut batches = pages.batches.iter().filter(|batch| batch.job == job);
+        let recorded = self.recorder().read();
+        let mut runs = recorded.runs.iter().filter(|run| is_of(&run.job, job));
+        let mut batches = recorded.batches.iter().filter(|batch| batch.job == job);
         runs.any(|run| run.outcome == RUNNING) || batches.any(|batch| batch.outcome == RUNNING)
     }
 
     /// Everything that the replicas have told so far.
     #[must_use]
     pub fn events(&self) -> Vec<Told> {
-        let pages = self.book().read();
-        let told = pages.story.iter().filter_map(|line| match line {
-            Line::Told(told) => Some(told.clone()),
-            Line::Did(..) => None,
+        let recorded = self.recorder().read();
+        let told = recorded.story.iter().filter_map(|entry| match entry {
+            Entry::Told(told) => Some(told.clone()),
+            Entry::Did(..) => None,
         });
         told.collect()
     }
@@ -120,13 +120,13 @@ impl Fleet {
 
     #[track_caller]
     fn assert_rules(&self, job: &str) {
-        let pages = self.book().read();
-        let found = pages
+        let recorded = self.recorder().read();
+        let found = recorded
             .violations
             .iter()
             .find(|(of, _)| is_of(of, job))
             .cloned();
-        drop(pages);
+        drop(recorded);
         if let Some((_, what)) = found {
             panic!("{job}: {what}");
         }

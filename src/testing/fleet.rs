@@ -15,10 +15,10 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::{
     Replica, Sim,
-    book::Book,
     cluster::Cluster,
     process::{Plan, Process},
     process_tasks::ProcessTasks,
+    recorder::Recorder,
 };
 use crate::{
     chance::Chance,
@@ -52,7 +52,7 @@ struct Inner {
     chance: Chance,
     /// The connections of the people who ask something of the fleet.
     operator: Locks,
-    book: Book,
+    recorder: Recorder,
     seats: Mutex<Vec<Seat>>,
 }
 
@@ -131,7 +131,7 @@ impl Fleet {
             process: None,
         });
         let fleet = Self(Arc::new(Inner {
-            book: Book::new(clock),
+            recorder: Recorder::new(clock),
             seats: Mutex::new(seats.collect()),
             sim,
             cluster,
@@ -188,7 +188,7 @@ impl Fleet {
     /// The true civil time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.0.book.now()
+        self.0.recorder.now()
     }
 
     /// The true clocks, for code that takes a [`Clock`].
@@ -214,7 +214,7 @@ impl Fleet {
     ) -> impl Future<Output = ()> {
         let place = Location::caller();
         async move {
-            let mut news = self.0.book.news();
+            let mut news = self.0.recorder.news();
             let clock = self.clock();
             let until = clock.now() + limit;
             while !what(self) {
@@ -239,20 +239,20 @@ impl Fleet {
     /// The process is gone at once, with everything it had in memory, as by `SIGKILL` or a cable that was pulled, without
     /// a word. Nothing happens to a process that is gone already.
     pub fn kill(&self, replica: Replica) {
-        self.0.book.did(format!("kill({replica})"));
+        self.0.recorder.did(format!("kill({replica})"));
         self.at(replica, |seat| {
             if let Some(process) = &seat.process {
                 process.tasks.crash();
             }
         });
-        self.0.book.died(replica, "its process was killed");
+        self.0.recorder.died(replica, "its process was killed");
     }
 
     /// The process stands still, as by `SIGSTOP` or a machine that is suspended, and goes on by itself after so long. Its
     /// clocks go on.
     pub fn freeze(&self, replica: Replica, time: Duration) {
         self.0
-            .book
+            .recorder
             .did(format!("freeze({replica}, {})", Span(time)));
         let freeze = self.at(replica, |seat| {
             seat.freezes += 1;
@@ -261,7 +261,7 @@ impl Fleet {
             }
             seat.freezes
         });
-        self.0.book.froze(replica);
+        self.0.recorder.froze(replica);
         let fleet = Arc::downgrade(&self.0);
         let clock = self.clock();
         Spawn::system().spawn(async move {
@@ -277,7 +277,7 @@ impl Fleet {
 
     /// A frozen process goes on.
     pub fn thaw(&self, replica: Replica) {
-        self.0.book.did(format!("thaw({replica})"));
+        self.0.recorder.did(format!("thaw({replica})"));
         self.at(replica, |seat| {
             seat.freezes += 1;
             if let Some(process) = &seat.process {
@@ -289,7 +289,7 @@ impl Fleet {
     /// The process is told to end, as by `SIGTERM`: it starts nothing new, lets its runs end within the drain timeout, and
     /// hands over. Returns at once: [`Fleet::is_up`] says when it has ended.
     pub fn stop(&self, replica: Replica) {
-        self.0.book.did(format!("stop({replica})"));
+        self.0.recorder.did(format!("stop({replica})"));
         self.at(replica, |seat| {
             if let Some(process) = &seat.process {
                 process.ctx.gate.drain().cancel();
@@ -307,10 +307,10 @@ impl Fleet {
             !self.is_up(replica),
             "{replica} is running: kill or stop it first"
         );
-        inner.book.did(format!("start({replica})"));
+        inner.recorder.did(format!("start({replica})"));
         let jobs = inner.sim.jobs.iter().map(|job| {
             let most = job.most_at_once();
-            job.ready(replica, |body| inner.book.watch(body, replica, most))
+            job.ready(replica, |body| inner.recorder.watch(body, replica, most))
         });
         let (starts, time) = self.at(replica, |seat| {
             seat.starts += 1;
@@ -320,7 +320,7 @@ impl Fleet {
             1 => replica.to_string(),
             again => format!("{replica}-{again}"),
         };
-        let (book, heard) = (inner.book.clone(), inner.book.clone());
+        let (recorder, heard) = (inner.recorder.clone(), inner.recorder.clone());
         let setup = Setup {
             failover: inner.sim.failover,
             intents: Intents::every(CHATTER),
@@ -340,15 +340,15 @@ impl Fleet {
             told: Box::new(move |event| heard.told(replica, event)),
             aborted: Box::new(move || {
                 let why = "its process was aborted: work would have outlived its lease";
-                book.did(format!("(not the test) {replica}: {why}"));
-                book.died(replica, why);
+                recorder.did(format!("(not the test) {replica}: {why}"));
+                recorder.died(replica, why);
             }),
         };
         let process = started(Process::start(&inner.cluster, plan));
-        let (ending, book) = (process.clone(), inner.book.clone());
+        let (ending, recorder) = (process.clone(), inner.recorder.clone());
         process.ctx.spawn.spawn(async move {
             ending.ended().await;
-            book.did(format!("(not the test) {} has ended", ending.me.name));
+            recorder.did(format!("(not the test) {} has ended", ending.me.name));
             ending.tasks.crash();
         });
         self.at(replica, |seat| {
@@ -361,27 +361,31 @@ impl Fleet {
 
     /// The machine reaches no lock node any more, and nothing of what was under way arrives. Also its next process.
     pub fn partition(&self, replica: Replica) {
-        self.0.book.did(format!("partition({replica})"));
+        self.0.recorder.did(format!("partition({replica})"));
         self.at(replica, |seat| seat.cut(true));
     }
 
     /// Ends [`Fleet::partition`].
     pub fn heal(&self, replica: Replica) {
-        self.0.book.did(format!("heal({replica})"));
+        self.0.recorder.did(format!("heal({replica})"));
         self.at(replica, |seat| seat.cut(false));
     }
 
     /// The wall clock of the machine is ahead of the true time by so much; zero sets it right.
     pub fn clock_ahead(&self, replica: Replica, by: Duration) {
         let text = Span(by);
-        self.0.book.did(format!("clock_ahead({replica}, {text})"));
+        self.0
+            .recorder
+            .did(format!("clock_ahead({replica}, {text})"));
         self.set_clock(replica, i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
     }
 
     /// The wall clock of the machine is behind the true time by so much.
     pub fn clock_behind(&self, replica: Replica, by: Duration) {
         let text = Span(by);
-        self.0.book.did(format!("clock_behind({replica}, {text})"));
+        self.0
+            .recorder
+            .did(format!("clock_behind({replica}, {text})"));
         let ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.set_clock(replica, -ms);
     }
@@ -393,7 +397,7 @@ impl Fleet {
     /// # Panics
     /// When there is no such node.
     pub fn lose_node(&self, number: usize) {
-        self.0.book.did(format!("lose_node({number})"));
+        self.0.recorder.did(format!("lose_node({number})"));
         self.node(number).faults().partition(Cut::Refuse);
     }
 
@@ -403,7 +407,7 @@ impl Fleet {
     /// # Panics
     /// When there is no such node.
     pub fn restart_node(&self, number: usize) {
-        self.0.book.did(format!("restart_node({number})"));
+        self.0.recorder.did(format!("restart_node({number})"));
         let faults = self.node(number).faults();
         faults.heal();
         faults.restart_keeping_data();
@@ -414,7 +418,7 @@ impl Fleet {
     /// # Panics
     /// When there is no such node.
     pub fn restart_node_empty(&self, number: usize) {
-        self.0.book.did(format!("restart_node_empty({number})"));
+        self.0.recorder.did(format!("restart_node_empty({number})"));
         let faults = self.node(number).faults();
         faults.heal();
         faults.crash();
@@ -432,8 +436,8 @@ impl Fleet {
         }
     }
 
-    pub(super) fn book(&self) -> &Book {
-        &self.0.book
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
     }
 
     pub(crate) fn operator(&self) -> &Locks {

@@ -76,7 +76,6 @@
 mod alone;
 mod asks;
 mod asserts;
-mod book;
 pub(crate) mod cluster;
 #[cfg(test)]
 pub(crate) mod counts;
@@ -86,14 +85,15 @@ pub(crate) mod members;
 mod play;
 pub(crate) mod process;
 pub(crate) mod process_tasks;
+mod recorder;
 mod report;
 mod sim;
 
 use std::fmt;
 
 pub use alone::{OneRun, Ran, batch, run};
-pub use book::{BatchRecord, Told};
 pub use fleet::Fleet;
+pub use recorder::{BatchRecord, Told};
 pub use sim::Sim;
 
 /// A replica of a simulated fleet: `r1` is the first. It keeps its name when its process is started again.

@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     Fleet,
-    book::{Line, Told},
+    recorder::{Entry, Told},
 };
 use crate::{event::Event, status::RunRecord};
 
@@ -24,8 +24,8 @@ pub(super) fn story(fleet: &Fleet) -> String {
     for (job, zone) in fleet.zones() {
         text += &runs(&job, &fleet.runs(&job), &zone);
     }
-    let story = fleet.book().read().story.clone();
-    let worth = story.iter().filter_map(|line| told(line, &utc));
+    let story = fleet.recorder().read().story.clone();
+    let worth = story.iter().filter_map(|entry| told(entry, &utc));
     let lines: Vec<String> = worth.collect();
     let left = lines.len().saturating_sub(LINES);
     match left {
@@ -81,14 +81,14 @@ pub(super) fn written(at: Timestamp, zone: &TimeZone) -> String {
     }
 }
 
-fn told(line: &Line, zone: &TimeZone) -> Option<String> {
+fn told(entry: &Entry, zone: &TimeZone) -> Option<String> {
     let time = |at: Timestamp| {
         let zoned = at.to_zoned(zone.clone());
         zoned.strftime("%d %H:%M:%S%.3f").to_string()
     };
-    match line {
-        Line::Did(at, what) => Some(format!("{}  the test: {what}", time(*at))),
-        Line::Told(Told { at, replica, event }) => {
+    match entry {
+        Entry::Did(at, what) => Some(format!("{}  the test: {what}", time(*at))),
+        Entry::Told(Told { at, replica, event }) => {
             let what = words(event)?;
             Some(format!("{}  {replica} {what}", time(*at)))
         }

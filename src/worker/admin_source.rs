@@ -17,7 +17,7 @@ use crate::{
     admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
     config::Config,
     error::{Error, Result},
-    fleet::{Fleet, FleetError, TriggerState, Until, view::shared::SharedView},
+    fleet::{Fleet, FleetError, TriggerState, Until},
     human::Brief,
     job::shard::is_of,
     scheduler::Context,
@@ -42,7 +42,8 @@ struct Source {
     ctx: Context,
     registry: Registry,
     jobs: Jobs,
-    seen: SharedView,
+    /// Its clones share what they read.
+    asked: Fleet,
 }
 
 #[async_trait]
@@ -59,11 +60,8 @@ impl AdminSource for Source {
         let me = presence::now(&self.me, &self.ctx, 0);
         let remembered = self.ctx.local_status.last_seen();
         let pauses = self.ctx.intents.pauses();
-        let fleet = self
-            .seen
-            .fleet(&self.ctx.locks, me, pauses, remembered)
-            .await;
-        fleet.unwrap_or_default().gathered()
+        let fleet = self.asked.status_around(me, pauses, remembered).await;
+        fleet.unwrap_or_default()
     }
 
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {
@@ -202,8 +200,8 @@ impl Source {
     /// For a command that has just come: it is answered in time.
     fn client(&self) -> Fleet {
         let now = self.ctx.clock.now();
-        self.seen
-            .client(&self.ctx.locks, format!("http to {}", self.me.name))
+        self.asked
+            .clone()
             .no_later_than(now + LAST_WRITE, now + ENOUGH)
     }
 
@@ -278,7 +276,7 @@ pub(super) async fn start(
         ctx: ctx.clone(),
         registry: registry.clone(),
         jobs,
-        seen: SharedView::default(),
+        asked: Fleet::of_page(&ctx.locks, format!("http to {}", me.name)),
     });
     let admin = Admin {
         source,

@@ -63,7 +63,7 @@ impl Setup {
             intents: self.intents,
             recall: Recall::default(),
             hooks: self.hooks,
-            place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover)
+            peers: Peers::new(&self.me.id, self.priority, self.candidate, self.failover)
                 .told_for(self.lifetime),
             start_order: StartOrder::default(),
             resting: Resting::default(),

@@ -310,7 +310,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
 /// The same without them, where it leads any or none.
 fn head(me: &Identity, ctx: &Context, leads_any: bool) -> Presence {
     // What a replica is does not change with each tick.
-    let leads = match ctx.place.failover {
+    let leads = match ctx.peers.failover {
         true => ctx.gate.is_held(),
         false => leads_any,
     };
@@ -323,13 +323,13 @@ fn head(me: &Identity, ctx: &Context, leads_any: bool) -> Presence {
         pid: me.pid,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: me.started,
-        mode: ctx.place.mode().to_owned(),
-        role: match (leads, ctx.place.candidate) {
+        mode: ctx.peers.mode().to_owned(),
+        role: match (leads, ctx.peers.candidate) {
             (true, _) => Role::Leader,
             (false, true) => Role::Standby,
             (false, false) => Role::Observer,
         },
-        priority: ctx.place.priority,
+        priority: ctx.peers.priority,
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         cut_off: false,

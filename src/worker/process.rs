@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     config::{Config, Loaded, Mode},
     error::{Error, Result},
-    fleet::{presence::roster::Roster, view},
+    fleet::Fleet,
     job::Hooks,
     latest,
     lock::LocksBuilder,
@@ -150,8 +150,8 @@ pub(super) async fn run(
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals, &mut reload) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
-                Some(Signal::Dump) => match view::fleet(&locks, &mut Roster::default()).await {
-                    Ok(fleet) => event_log::dump(&fleet.gathered()),
+                Some(Signal::Dump) => match Fleet::over(&locks, "the dump").status().await {
+                    Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
                 Some(Signal::Hangup) if drain.is_cancelled() => {

@@ -11,7 +11,7 @@ use crate::{
     job::{Coordination, Job, Spec, shard::names_of},
     schedule::{Schedule, ScheduleError},
     scheduler::{Context, Engine, NextDefinition, Vacancy},
-    status::{JobPresence, Standing},
+    status::{JobPresence, JobStanding},
 };
 
 /// What runs: one run per tick, or batches.
@@ -89,7 +89,7 @@ impl Ready {
 pub(super) fn run_job(
     job: Ready,
     ctx: Context,
-    successor: NextDefinition,
+    next_definition: NextDefinition,
     loaded: Timestamp,
 ) -> BoxFuture<'static, ()> {
     let Ready {
@@ -121,7 +121,7 @@ pub(super) fn run_job(
         policy,
         print,
         loaded,
-        successor,
+        next_definition,
         ahead: std::sync::Mutex::default(),
         vacancy: Vacancy::default(),
         ctx,
@@ -149,7 +149,7 @@ pub(super) fn presence_of(job: &Ready) -> JobPresence {
         schedule: job.schedule.to_string(),
         zone: job.schedule.zone().map(str::to_owned),
         definition: job.spec.fingerprint().whole,
-        standing: Standing::Standby,
+        standing: JobStanding::Standby,
         ..JobPresence::default()
     }
 }

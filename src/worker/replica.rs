@@ -67,7 +67,7 @@ impl Replica {
         let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
         let _ = knows_jobs.send(());
         let supervisor = ctx.spawn.spawn(supervisor.work(changes));
-        let guard = (ctx.place.failover && ctx.place.candidate)
+        let guard = (ctx.peers.failover && ctx.peers.candidate)
             .then(|| ctx.spawn.spawn(failover::hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
             .checks

@@ -72,7 +72,7 @@ pub(super) fn show_replica(replica: &Replica) {
     tracing::info!(
         replica = me.id,
         name = me.name,
-        mode = ctx.place.mode(),
+        mode = ctx.peers.mode(),
         jobs = jobs.len(),
         page = me.admin.as_ref().map(|at| format!("http://{at}/")),
         "worker started"

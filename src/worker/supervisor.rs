@@ -27,7 +27,7 @@ use crate::{
     panics::{bury, message},
     run::Gate,
     scheduler::{Context, Definition, HandoverLog, NextDefinition, balance},
-    status::Standing,
+    status::JobStanding,
 };
 
 /// What a reload asks of a replica, all of it checked.
@@ -60,7 +60,7 @@ pub(crate) struct Supervisor {
 struct Slot {
     /// The definition it has, or will have next.
     ready: Ready,
-    successor: NextDefinition,
+    next_definition: NextDefinition,
     gate: Gate,
     /// Whether there is an engine: not where this replica is no candidate.
     works: bool,
@@ -179,7 +179,7 @@ impl Supervisor {
         self.ctx.local_status.redefine(presence);
         match definition(&slot.ready, &job, loaded) {
             Some(next) => {
-                slot.successor.put(next);
+                slot.next_definition.put(next);
                 bury(std::mem::replace(&mut slot.ready, job));
             }
             None => {
@@ -197,25 +197,25 @@ impl Supervisor {
         let loaded = self.ctx.locks.wall();
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
-        let place = &self.ctx.place;
+        let peers = &self.ctx.peers;
         // Its jobs are the others'; what needs no leader runs here, too.
-        let works = place.candidate || !(place.failover || job.is_led());
+        let works = peers.candidate || !(peers.failover || job.is_led());
         if !works {
-            presence.standing = Standing::Off;
+            presence.standing = JobStanding::Off;
         }
         self.ctx.local_status.add_job(presence);
-        let (name, successor) = (job.name.clone(), NextDefinition::default());
+        let (name, next_definition) = (job.name.clone(), NextDefinition::default());
         let gate = self.ctx.gate.of_job();
         if works {
             let ctx = self.ctx.behind(gate.clone());
-            let engine = run_job(job.clone(), ctx, successor.clone(), loaded);
+            let engine = run_job(job.clone(), ctx, next_definition.clone(), loaded);
             let engine = self.ctx.spawn.spawn(engine);
             let of = name.clone();
             self.running.push(async move { (of, engine.await) }.boxed());
         }
         let slot = Box::new(Slot {
             ready: job,
-            successor,
+            next_definition,
             gate,
             works,
             next: Next::Nothing,
@@ -263,7 +263,7 @@ impl Supervisor {
             pause,
         });
         // It is not to be handed a term.
-        self.ctx.local_status.stands(name, Standing::Off);
+        self.ctx.local_status.stands(name, JobStanding::Off);
         self.ctx
             .local_status
             .engine_died(name, Some(why.to_owned()));

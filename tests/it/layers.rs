@@ -108,6 +108,18 @@ const EXCEPTIONS: check::Exceptions = &[];
 /// Files that lead to each other, each circle with its reason. One that is gone must go.
 const CIRCLES: check::Circles = &[];
 
+/// What the commands, the page, the API and the worker's own signals learn of a fleet, they ask the client for: one way to read,
+/// and what is read once serves all who ask.
+const INNER: check::Inner = &[
+    ("fleet/view", "ask `fleet::Fleet`"),
+    ("fleet/explain", "ask `fleet::Fleet`"),
+];
+
+#[test]
+fn the_fleet_is_read_by_its_client_alone() {
+    check::what_is_inner_is_used_by_its_module_alone(INNER);
+}
+
 #[test]
 fn modules_use_only_what_lies_below_them() {
     check::modules_use_only_what_lies_below_them(LAYERS, EXCEPTIONS);

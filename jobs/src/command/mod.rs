@@ -4,7 +4,6 @@
 //! notifications that do not go by themselves), [`programs`] (`lock` and `elect`: any program under a lease).
 
 mod demo;
-mod duration;
 mod notify;
 mod programs;
 

@@ -92,7 +92,7 @@ async fn done(node: &Arc<dyn Node>, op: Op) -> Result<(), NotAdmitted> {
 /// What the rosters say of one node of a fleet.
 #[doc(hidden)] // for the command `doctor`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Membership {
     /// Nothing that is not to be seen at the node itself.
     Own,
     /// Its fleet was given other addresses for the same nodes.
@@ -112,20 +112,24 @@ pub enum Place {
 /// What the rosters say of each node, by all that is shown.
 #[doc(hidden)] // for the command `doctor`
 #[must_use]
-pub fn places(names: &[&str], shown: &[Option<Admission>], fleet: &FleetConfig) -> Vec<Place> {
+pub fn memberships(
+    names: &[&str],
+    shown: &[Option<Admission>],
+    fleet: &FleetConfig,
+) -> Vec<Membership> {
     if !fleet.is_guarded() {
-        return vec![Place::Own; names.len()];
+        return vec![Membership::Own; names.len()];
     }
     let list = List::of(names.iter().copied());
     let picture = Picture::of(shown, &list, fleet);
     let waits_for = picture.waits_for();
-    let place = |node| match picture.differs(node) {
-        Some(differs) => Place::Other { differs },
-        None if picture.is_elsewhere(node) || picture.is_renamed() => Place::Elsewhere,
-        None if waits_for.is_empty() || waits_for.contains(&node) => Place::Own,
-        None => Place::Waits {
+    let membership = |node| match picture.differs(node) {
+        Some(differs) => Membership::Other { differs },
+        None if picture.is_elsewhere(node) || picture.is_renamed() => Membership::Elsewhere,
+        None if waits_for.is_empty() || waits_for.contains(&node) => Membership::Own,
+        None => Membership::Waits {
             waits_for: waits_for.iter().map(|n| names[*n].to_owned()).collect(),
         },
     };
-    (0..names.len()).map(place).collect()
+    (0..names.len()).map(membership).collect()
 }

@@ -15,7 +15,9 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     lease::VerifyError,
-    node::{Announcements, Call, Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
+    node::{
+        Announcements, Call, Expiry, GuardSettings, Node, RestartGuard, Token, memory::MemoryNode,
+    },
     quorum::{Claim, Claimed, LockError},
     settings::Timing,
     sim_clock::SimTime,
@@ -465,8 +467,9 @@ fn large_bodies_are_told_a_few_at_a_time() {
         },
         retention: Duration::from_secs(1),
     };
-    let of =
-        |lengths: &[usize]| super::at_once(&lengths.iter().copied().map(merge).collect::<Vec<_>>());
+    let of = |lengths: &[usize]| {
+        super::one_node::at_once(&lengths.iter().copied().map(merge).collect::<Vec<_>>())
+    };
     assert_eq!(of(&[10, 20, 30]), 3);
     assert_eq!(of(&[60_000, 5_000, 1_000]), 2);
     assert_eq!(of(&[1_000_000, 1]), 1);

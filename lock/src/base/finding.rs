@@ -1,4 +1,7 @@
 //! What a check has found: a list to which every rule adds, so that all faults are told at once.
+//!
+//! A rule knows keys of the settings that it checks, and neither the file that they stand in nor the section around them. Who
+//! loaded the file makes a problem of a finding, which names one key from the top and the place where its value comes from.
 
 /// Findings of one check, with keys relative to the settings that were checked.
 #[derive(Clone, Debug, Default)]

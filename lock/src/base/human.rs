@@ -34,9 +34,27 @@ pub struct Brief(pub Duration);
 #[derive(Clone, Copy, Debug)]
 pub struct At(pub Timestamp);
 
-/// For `#[serde(with = "crate::human::duration")]`.
+/// For `#[serde(with = "crate::human::duration")]`, and for a text from elsewhere: a command line, a schedule.
 pub mod duration {
-    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, Span};
+    use super::{
+        Deserialize, Deserializer, Duration, Serialize, Serializer, SignedDuration, Span, no_unit,
+    };
+
+    /// Reads `"10s"`, also with a fraction (`1.5s`) and in ISO 8601 (`PT1M`).
+    ///
+    /// # Errors
+    /// What to write instead, when it is not a duration with a unit.
+    pub fn parse(text: &str) -> Result<Duration, String> {
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(no_unit(text));
+        }
+        let said = text.trim();
+        let exotic = || said.parse::<SignedDuration>().ok();
+        humantime::parse_duration(said)
+            .ok()
+            .or_else(|| exotic()?.try_into().ok())
+            .ok_or_else(|| format!("\"{text}\" is not a duration such as \"10s\" or \"1h 30m\""))
+    }
 
     /// Writes `"10s"`.
     ///
@@ -160,14 +178,7 @@ impl<'de> Deserialize<'de> for Span {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-                if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-                    return Err(E::custom(no_unit(text)));
-                }
-                read(text.trim()).map(Span).ok_or_else(|| {
-                    E::custom(format!(
-                        "\"{text}\" is not a duration such as \"10s\" or \"1h 30m\""
-                    ))
-                })
+                duration::parse(text).map(Span).map_err(E::custom)
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Span, E> {
@@ -181,14 +192,6 @@ impl<'de> Deserialize<'de> for Span {
 
         from.deserialize_any(Text)
     }
-}
-
-/// A duration with a unit; also with a fraction (`1.5s`) and in ISO 8601 (`PT1M`).
-fn read(text: &str) -> Option<Duration> {
-    let exotic = || text.parse::<SignedDuration>().ok();
-    humantime::parse_duration(text)
-        .ok()
-        .or_else(|| exotic()?.try_into().ok())
 }
 
 fn no_unit(number: &str) -> String {

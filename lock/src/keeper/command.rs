@@ -103,12 +103,12 @@ pub struct DocsRead {
 #[derive(Clone, Debug, Default)]
 pub struct Lives {
     /// By node; `None` where it has not answered.
-    pub(super) nodes: Vec<Option<Told>>,
+    pub(super) nodes: Vec<Option<LiveDocs>>,
 }
 
 /// What one node has told of a directory.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct LiveDocs {
     /// Over the revisions of all that live there.
     pub(super) sum: u64,
     /// None of them where their names are forgotten.

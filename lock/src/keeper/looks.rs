@@ -1,7 +1,7 @@
-//! Looking at locks: requests that come together are one call per node.
+//! Looks at locks: one call to each node for all that is asked together, and what is seen there for all who asked.
 //!
-//! Every candidate and every waiter of a process looks by itself. A standby of a hundred jobs would ask each node a
-//! hundred times where once is enough. Locks on the `watchlist` go along when they are due.
+//! Locks on the `watchlist` go along when they are due, and what was seen of them is noted there. Which requests come together is
+//! for the `read_batcher`.
 
 use futures_util::StreamExt;
 use tokio::sync::oneshot;

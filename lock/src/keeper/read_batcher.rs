@@ -1,7 +1,7 @@
-//! Looking at locks: requests that come together are one call per node.
+//! Gathers requests to look at locks until one look is made for all of them.
 //!
-//! Every candidate and every waiter of a process looks by itself. A standby for a hundred locks would ask each node a
-//! hundred times where once is enough. Locks on the `watchlist` go along when they are due.
+//! Every candidate and every waiter of a process asks by itself. A standby for a hundred locks would ask each node a hundred times where
+//! once is enough. So the first request since the last look waits for [`GATHER`], and its caller then looks for all.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

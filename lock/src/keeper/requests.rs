@@ -10,12 +10,12 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    command::{Command, DocsRead, Lives, NodeReport, Told, Which},
+    command::{Command, DocsRead, LiveDocs, Lives, NodeReport, Which},
     shared::Shared,
 };
 use crate::{
     admission,
-    admission::{AdmissionReport, AdmissionState, Place},
+    admission::{AdmissionReport, AdmissionState, Membership},
     backoff::Backoff,
     expiry::LockState,
     lease::LeaseView,
@@ -345,17 +345,17 @@ impl Shared {
             .iter()
             .map(|shown| shown.as_ref().ok().cloned())
             .collect();
-        let places = fleet.map(|fleet| admission::places(&names, &known, fleet));
+        let memberships = fleet.map(|fleet| admission::memberships(&names, &known, fleet));
         let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
         let at_most = self.cluster.timing.watch_time(limit);
         let report = |(node, (link, shown)): (usize, (&Link, Result<Admission, NodeError>))| {
             let (state, memory_loss, nomination) = match shown {
                 Ok(shown) => {
-                    let place = places.as_ref().and_then(|all| all.get(node).cloned());
+                    let membership = memberships.as_ref().and_then(|all| all.get(node).cloned());
                     let own = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    let state = match place.unwrap_or(Place::Own) {
-                        Place::Own => own,
-                        Place::Elsewhere => match own {
+                    let state = match membership.unwrap_or(Membership::Own) {
+                        Membership::Own => own,
+                        Membership::Elsewhere => match own {
                             AdmissionState::Admitted => AdmissionState::Elsewhere,
                             // Not by programs that were given these addresses.
                             AdmissionState::Watched { .. } => {
@@ -363,8 +363,8 @@ impl Shared {
                             }
                             own => own,
                         },
-                        Place::Other { differs } => AdmissionState::Configured { differs },
-                        Place::Waits { waits_for } => match own {
+                        Membership::Other { differs } => AdmissionState::Configured { differs },
+                        Membership::Waits { waits_for } => match own {
                             AdmissionState::Admitted | AdmissionState::Watched { .. } => {
                                 AdmissionState::Waits { waits_for }
                             }
@@ -583,8 +583,8 @@ async fn who_lives(
     link: &Link,
     dir: &str,
     life: &Range<Duration>,
-    known: Option<Told>,
-) -> Result<Told, NodeError> {
+    known: Option<LiveDocs>,
+) -> Result<LiveDocs, NodeError> {
     let ask = async |known: Vec<u64>| {
         let op = Op::Living {
             dir: dir.to_owned(),
@@ -593,7 +593,7 @@ async fn who_lives(
             known,
         };
         match link.send(vec![op]).await?.into_iter().next() {
-            Some(Answer::Lives { sum, parts, docs }) => Ok((parts, Told { sum, docs })),
+            Some(Answer::Lives { sum, parts, docs }) => Ok((parts, LiveDocs { sum, docs })),
             other => Err(no_docs(&other)),
         }
     };

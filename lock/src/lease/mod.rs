@@ -40,6 +40,7 @@
 //! # }
 //! ```
 
+mod held;
 mod keeper_handle;
 mod shared;
 mod stop_policy;
@@ -54,6 +55,7 @@ use std::{
     time::Duration,
 };
 
+pub use held::Lease;
 pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse, TakesBack};
 pub use shared::{LetGo, SharedLease};
 #[doc(hidden)] // for the worker
@@ -64,7 +66,7 @@ pub use verify::VerifyError;
 use crate::{
     clock::{Clock, Moment},
     latest,
-    node::{Kind, Record, Token},
+    node::{Kind, Token},
 };
 
 /// Why a lease is over.
@@ -91,13 +93,6 @@ pub enum Loss {
 /// What the parts of a program may read of a lease: cheap to clone, answers from the clock.
 #[derive(Clone)]
 pub struct LeaseView(Arc<State>);
-
-/// A held lock. Dropping it hands the release to the keeper, in the background; [`Lease::release`] waits and reports.
-pub struct Lease {
-    view: LeaseView,
-    record: Record,
-    handed_back: bool,
-}
 
 /// Marks work done under a lease: while one of these lives, the lease is not released, and the keeper aborts the
 /// process if the work outlives the lease.
@@ -576,84 +571,6 @@ pub(crate) struct NewLease {
     pub(crate) ttl: Duration,
     pub(crate) valid_until: Moment,
     pub(crate) margin: isize,
-}
-
-// === impl Lease ===
-
-impl Lease {
-    pub(crate) fn new(view: LeaseView, record: Record) -> Self {
-        Self {
-            view,
-            record,
-            handed_back: false,
-        }
-    }
-
-    /// A handle for several parts of a program that hold the lock together: it is released with the last one.
-    #[must_use]
-    pub fn share(self) -> SharedLease {
-        SharedLease::new(self)
-    }
-
-    /// What may be read of this lease, to be handed on.
-    #[must_use]
-    pub fn view(&self) -> &LeaseView {
-        &self.view
-    }
-
-    /// What the predecessors left beside the lock, as it stood at the acquisition.
-    #[doc(hidden)] // for the worker
-    #[must_use]
-    pub fn record(&self) -> &Record {
-        &self.record
-    }
-
-    /// Ends the belief, then releases on all nodes and reports how many confirmed. Waits at most about one node
-    /// timeout; nodes that did not answer are told again in the background until a ttl has passed.
-    pub async fn release(mut self) -> ReleaseReport {
-        let here = self.view.0.keeper.takes_back.as_ref();
-        let here = here.and_then(std::sync::Weak::upgrade);
-        let report = here.and_then(|here| here.take_back(&self.view));
-        if let Some(report) = report {
-            self.handed_back = true;
-            return report.await;
-        }
-        let (done, report) = tokio::sync::oneshot::channel();
-        self.hand_back(Some(done));
-        report.await.unwrap_or(ReleaseReport { nodes: 0, of: 0 })
-    }
-
-    fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
-        if !std::mem::replace(&mut self.handed_back, true) {
-            // The return first: a keeper that saw the lease ended before would release it without knowing which caller waits for
-            // the report. Belief ends before anything is released, here or where the keeper reads this.
-            // A keeper that is gone has nothing left to release with; the lease expires by itself.
-            self.view.0.keeper.send(Note::Back(Returned {
-                view: self.view.clone(),
-                done,
-            }));
-            self.view.end_unheard(Loss::Released);
-        }
-    }
-}
-
-impl std::ops::Deref for Lease {
-    type Target = LeaseView;
-    fn deref(&self) -> &LeaseView {
-        &self.view
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.view.fmt(f)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.hand_back(None);
-    }
 }
 
 impl Drop for Work {

@@ -14,7 +14,7 @@ use std::{
 use futures_util::{Future, FutureExt};
 
 use super::{
-    link::{Answering, Board, Link},
+    link::{AnswerQueue, Answering, Link},
     members::Members,
 };
 use crate::node::{Answer, NodeError, Op, Reply};
@@ -22,10 +22,10 @@ use crate::node::{Answer, NodeError, Op, Reply};
 /// What was asked of several nodes: few, so that all are looked at whenever one has answered.
 #[derive(Default)]
 pub(crate) struct Asked {
-    board: Arc<Board>,
+    queue: Arc<AnswerQueue>,
     /// Whose answers count, where they are votes.
     members: Option<Arc<Members>>,
-    /// Answers that will come to the board.
+    /// Answers that will come to the queue.
     posted: usize,
     /// Those that the sender has to look for itself.
     here: Vec<(usize, Answering)>,
@@ -46,15 +46,15 @@ impl Asked {
 
     /// Asks a node over this link.
     pub(crate) fn ask(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
-        let place = self.board.place(node);
-        let answering = link.ask_at(ops, place);
+        let slot = self.queue.slot(node);
+        let answering = link.ask_at(ops, slot);
         self.take_note(node, answering);
     }
 
     /// The same, for a sender that waits for two timeouts at most.
     pub(crate) fn ask_shortly(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
-        let place = self.board.place(node);
-        let answering = link.ask_shortly_at(ops, place);
+        let slot = self.queue.slot(node);
+        let answering = link.ask_shortly_at(ops, slot);
         self.take_note(node, answering);
     }
 
@@ -107,7 +107,7 @@ impl Asked {
         }
         // A caller that looks for answers itself is woken by each of them anyway.
         let wanted = if self.here.is_empty() { self.wanted } else { 1 };
-        let next = self.board.poll(wanted.clamp(1, self.posted), cx);
+        let next = self.queue.poll(wanted.clamp(1, self.posted), cx);
         if next.is_ready() {
             self.posted -= 1;
             self.wanted = self.wanted.saturating_sub(1);
@@ -123,7 +123,7 @@ mod tests {
         task::{Wake, Waker},
     };
 
-    use super::{super::link::Place, *};
+    use super::{super::link::AnswerSlot, *};
 
     #[derive(Default)]
     struct Woken(AtomicUsize);
@@ -139,11 +139,11 @@ mod tests {
     }
 
     /// So many nodes are asked.
-    fn asked(nodes: usize) -> (Asked, Vec<Place>) {
+    fn asked(nodes: usize) -> (Asked, Vec<AnswerSlot>) {
         let mut asked = Asked::default();
-        let places = (0..nodes).map(|node| asked.board.place(node)).collect();
+        let slots = (0..nodes).map(|node| asked.queue.slot(node)).collect();
         asked.posted = nodes;
-        (asked, places)
+        (asked, slots)
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
         let times = || woken.0.load(Ordering::SeqCst);
-        let (mut asked, mut places) = asked(5);
+        let (mut asked, mut slots) = asked(5);
         asked.want(3);
         let mut next = |asked: &mut Asked| match asked.poll_next(&mut cx) {
             Poll::Ready(Some((node, _))) => Some(node),
@@ -160,24 +160,24 @@ mod tests {
             Poll::Pending => None,
         };
         assert_eq!(next(&mut asked), None);
-        assert!(!places.remove(4).answer(refused()) && !places.remove(3).answer(refused()));
+        assert!(!slots.remove(4).answer(refused()) && !slots.remove(3).answer(refused()));
         assert_eq!((next(&mut asked), times()), (None, 0), "two decide nothing");
-        assert!(places.remove(2).answer(refused()));
+        assert!(slots.remove(2).answer(refused()));
         assert_eq!(times(), 1);
         let three = [next(&mut asked), next(&mut asked), next(&mut asked)];
         assert_eq!(three, [Some(4), Some(3), Some(2)]);
         assert_eq!(next(&mut asked), None);
-        assert!(places.remove(1).answer(refused()), "from then on each");
+        assert!(slots.remove(1).answer(refused()), "from then on each");
         assert_eq!((next(&mut asked), times()), (Some(1), 2));
-        drop(places);
+        drop(slots);
         assert_eq!((next(&mut asked), next(&mut asked)), (Some(0), Some(99)));
     }
 
     #[test]
     fn what_is_dropped_unanswered_has_an_answer() {
-        let (mut asked, places) = asked(2);
+        let (mut asked, slots) = asked(2);
         asked.want(2);
-        drop(places);
+        drop(slots);
         let mut cx = Context::from_waker(Waker::noop());
         for node in 0..2 {
             let next = asked.poll_next(&mut cx);

@@ -2,6 +2,13 @@
 //!
 //! One breaker and one estimate for all connections: what the keeper finds down, no caller asks, and the reverse.
 //!
+//! A node on Redis has a breaker below this one, in each of its connections. They judge different things. This one says for every
+//! kind of store whether a *node* is worth asking, from answers to calls, and its probe is such a call. That one says whether a
+//! *connection* can carry a call, and its task makes the next: that takes longer than a call may (TLS, a look at the server, its
+//! scripts), must be paced by server lest a fleet storms it, and must be done for each connection, also for the second of a node
+//! that is up. Neither can do the work of the other, and they do not pace each other: a probe that meets a broken connection is
+//! answered at once, without a connection of its own.
+//!
 //! A node that timed out, refused the keeper's connection or refuses everything is *down*: requests fail at once, while a
 //! probe asks in the background whether it is back (R2). A connection of callers that is not there, or on which nothing is
 //! answered because their runtime stands still, is no reason to believe that the node is not: the probe asks over the
@@ -46,7 +53,7 @@ pub(crate) struct Known {
     eligibility: latest::Sender<Eligibility>,
     /// It has voted since that was asked for.
     voted: AtomicBool,
-    told: Mutex<Told>,
+    learned: Mutex<Learned>,
     /// It was said that it is damaged.
     doubted: AtomicBool,
     /// What all programs must have in common, where nodes compare it.
@@ -56,7 +63,7 @@ pub(crate) struct Known {
 }
 
 #[derive(Default)]
-struct Told {
+struct Learned {
     trouble: Option<NodeError>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
@@ -105,16 +112,16 @@ impl Known {
             down: latest::Sender::new(false),
             eligibility: latest::Sender::new(Eligibility::Unguarded),
             voted: AtomicBool::new(false),
-            told: Mutex::default(),
+            learned: Mutex::default(),
             doubted: AtomicBool::new(false),
             fleet: OnceLock::new(),
             wall,
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn learned(&self) -> MutexGuard<'_, Learned> {
         // Changed by short, complete steps.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says once that a part of what this node remembers is damaged.
@@ -148,7 +155,7 @@ impl Known {
     }
 
     pub(super) fn trouble(&self) -> Option<NodeError> {
-        self.told().trouble.clone()
+        self.learned().trouble.clone()
     }
 
     /// Whether it has voted since this was asked last.
@@ -161,24 +168,24 @@ impl Known {
     }
 
     pub(super) fn set_watched(&self, watched: Option<(String, Moment)>) {
-        self.told().watched = watched;
+        self.learned().watched = watched;
     }
 
     pub(super) fn set_rival(&self, rival: Option<String>) {
-        self.told().rival = rival;
+        self.learned().rival = rival;
     }
 
     pub(super) fn set_other(&self, differs: Option<String>) {
-        self.told().other = differs;
+        self.learned().other = differs;
     }
 
     pub(super) fn set_waits_for(&self, nodes: Vec<String>) {
-        self.told().waits_for = nodes;
+        self.learned().waits_for = nodes;
     }
 
     /// Why its vote does not count, where it does not say so itself.
     pub(super) fn unadmitted(&self) -> NodeError {
-        let waits_for = self.told().waits_for.clone();
+        let waits_for = self.learned().waits_for.clone();
         match waits_for.is_empty() {
             true => NodeError::Unadmitted {
                 left: self.watched().map(|(_, left)| left),
@@ -188,12 +195,12 @@ impl Known {
     }
 
     pub(super) fn watched(&self) -> Option<(String, Duration)> {
-        let (nonce, until) = self.told().watched.clone()?;
+        let (nonce, until) = self.learned().watched.clone()?;
         Some((nonce, until.since(self.clock.now())))
     }
 
     pub(super) fn last_round_trip(&self) -> Option<Duration> {
-        self.told().last_round_trip
+        self.learned().last_round_trip
     }
 
     pub(super) fn ahead_ms(&self) -> Option<i64> {
@@ -202,11 +209,11 @@ impl Known {
     }
 
     pub(super) fn no_vote(&self) -> Option<NodeError> {
-        let rival = || self.told().rival.clone();
+        let rival = || self.learned().rival.clone();
         let theirs = match &*self.eligibility.borrow() {
             Eligibility::Unguarded => return None,
             Eligibility::Admitted(_) => {
-                let other = self.told().other.clone();
+                let other = self.learned().other.clone();
                 return other.map(|differs| NodeError::Configured { differs });
             }
             Eligibility::Configured(marker) => {
@@ -230,18 +237,18 @@ impl Known {
 
     /// The quickest way there and back of late.
     pub(super) fn round_trip(&self) -> Duration {
-        let own = self.told().own;
+        let own = self.learned().own;
         own.map_or(Duration::ZERO, |own| own.half * 2)
     }
 
     /// Whether it can be said when a call may act no more.
     pub(super) fn has_a_clock(&self) -> bool {
-        self.told().own.is_some()
+        self.learned().own.is_some()
     }
 
     /// From when on a call may act no more, on the node's clock: surely not before `give_up`, and surely before `ends`.
     pub(super) fn not_after(&self, give_up: Moment, ends: Option<Moment>) -> Option<NodeMs> {
-        let own = self.told().own?;
+        let own = self.learned().own?;
         let there = |at: Moment| Some(own.at(at)?.as_millis());
         // Both clocks are read in whole milliseconds.
         let slack = i128::try_from(own.half.as_millis()).ok()? + 2;
@@ -271,28 +278,28 @@ impl Known {
             // It answers and may do other things: what was asked was refused.
             Err(_) => (None, None),
         };
-        let mut told = self.told();
+        let mut learned = self.learned();
         let shown = at.and_then(|NodeMs(at)| i64::try_from(at).ok());
         let fresh = shown.and_then(|at| Estimate::read(SignedDuration::from_millis(at), sent, now));
         if let Some(fresh) = fresh {
-            let keep = told.own.is_some_and(|old| match result {
+            let keep = learned.own.is_some_and(|old| match result {
                 Ok(_) => old.is_better_than(&fresh),
                 // What came too late because this process stood still says nothing against what was known.
                 Err(_) => fresh.half > FROZEN && old.is_better_than(&fresh),
             });
             if !keep {
-                told.own = Some(fresh);
+                learned.own = Some(fresh);
             }
         }
         if result.is_ok() {
-            told.last_round_trip = Some(now.since(sent));
+            learned.last_round_trip = Some(now.since(sent));
         }
-        told.trouble = result
+        learned.trouble = result
             .as_ref()
             .err()
             .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
             .cloned();
-        drop(told);
+        drop(learned);
         if let Ok(reply) = result {
             let (wall, number) = &self.wall;
             wall.learn(*number, sent, reply.wall_ms);

@@ -31,15 +31,15 @@
 //!   answer of its own. (a_refusal_is_that_of_its_sender_alone)
 
 mod alone;
-mod board;
-mod crowd;
+mod answer_queue;
+mod caller_links;
 mod pump;
 mod queue;
 pub(super) mod repeat;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Place};
+pub(crate) use answer_queue::{AnswerQueue, AnswerSlot};
 pub(crate) use queue::{MOST_OPS, PATIENCE};
 
 use std::{
@@ -71,8 +71,8 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
-use board::ended;
-use crowd::Crowd;
+use answer_queue::ended;
+use caller_links::CallerLinks;
 use queue::{MOST_UNDER_WAY, Queue, Return, TOGETHER, refused_in_all, shortest_ttl};
 
 /// Calls under way to one node.
@@ -104,7 +104,7 @@ struct Inner {
 struct Callers {
     /// Where the pump comes to life, with the first request.
     spawn: Spawn,
-    crowd: Arc<Crowd>,
+    links: Arc<CallerLinks>,
     /// Nothing was lost on it since its last answer.
     sound: AtomicBool,
     /// When something was lost on it last, or an attempt went past it: nanoseconds of the clock.
@@ -185,7 +185,7 @@ impl Link {
 
     /// Those of callers, to the nodes of these links.
     pub(crate) fn of_callers(links: &[Self], spawn: &Spawn) -> Vec<Self> {
-        let crowd = Arc::<Crowd>::default();
+        let together = Arc::<CallerLinks>::default();
         let another = |link: &Self| {
             let node = link.node().another();
             Self(Arc::new(Inner {
@@ -198,14 +198,14 @@ impl Link {
                 bell: Notify::new(),
                 callers: Some(Callers {
                     spawn: spawn.clone(),
-                    crowd: crowd.clone(),
+                    links: together.clone(),
                     sound: AtomicBool::new(true),
                     mixed: AtomicU64::new(0),
                 }),
             }))
         };
         let all: Vec<_> = links.iter().map(another).collect();
-        crowd.gathers(&all);
+        together.are(&all);
         all
     }
 
@@ -325,15 +325,15 @@ impl Link {
         async move { Ok(reply.await?.answers) }
     }
 
-    /// As [`Link::ask`], for one who asks several nodes. The answer comes to its place there, or to what is returned.
-    pub(super) fn ask_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
-        self.push(ops, USUAL, Return::At(place))
+    /// As [`Link::ask`], for one who asks several nodes. The answer comes to its slot there, or to what is returned.
+    pub(super) fn ask_at(&self, ops: Vec<Op>, slot: AnswerSlot) -> Option<Answering> {
+        self.push(ops, USUAL, Return::At(slot))
     }
 
     /// The same, for a sender that waits for two timeouts at most.
-    pub(super) fn ask_shortly_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
+    pub(super) fn ask_shortly_at(&self, ops: Vec<Op>, slot: AnswerSlot) -> Option<Answering> {
         let patience = 1;
-        self.push(ops, Order { patience, ..USUAL }, Return::At(place))
+        self.push(ops, Order { patience, ..USUAL }, Return::At(slot))
     }
 
     /// Whether requests over this link of callers are sent: its pump lives on the runtime of the first caller.
@@ -408,7 +408,7 @@ impl Link {
         if let Some(callers) = callers
             && order.alone
             && lane.is_idle()
-            && !callers.crowd.gathers_now()
+            && !callers.links.are_waking()
             && (self.0.known.has_a_clock() || shortest_ttl(&ops).is_none())
         {
             let alone = Arc::new(Alone::new(self, ops, now));
@@ -448,7 +448,7 @@ impl Link {
             return lane.calls < IN_FLIGHT;
         };
         // A caller that is answered just now may have more to ask.
-        !callers.crowd.gathers_now()
+        !callers.links.are_waking()
             && match lane.calls {
                 0 => true,
                 IN_FLIGHT.. => false,

@@ -1,4 +1,8 @@
 //! What a search for faults finds, and how it is shown.
+//!
+//! Not the [`Finding`](crate::finding::Finding) of a rule about settings: it is about a node, a job or a lock as often as about a
+//! key, it may say that all is well, and its fields are those of `doctor --json`. Hence the third [`Severity`], `ok`, which a
+//! configuration has no use for: a rule that holds says nothing.
 
 use serde::Serialize;
 

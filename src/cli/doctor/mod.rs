@@ -47,7 +47,7 @@ pub struct DoctorArgs {
     #[arg(long, group = "deed", conflicts_with = "json")]
     pub wait_admitted: bool,
     /// Give up after this long
-    #[arg(long, value_name = "D", requires = "wait_admitted", value_parser = as_duration)]
+    #[arg(long, value_name = "D", requires = "wait_admitted", value_parser = crate::human::duration::parse)]
     pub timeout: Option<Duration>,
     /// Let new nodes vote at once: all of them must be new, and nothing may run
     #[arg(long, group = "deed", conflicts_with = "json")]
@@ -58,11 +58,6 @@ pub struct DoctorArgs {
     /// Which store.
     #[command(flatten)]
     pub place: StoreArgs,
-}
-
-fn as_duration(text: &str) -> Result<Duration, String> {
-    let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
-    crate::human::duration::deserialize(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use crate::{
     human::Span,
     lock::{
         FleetConfig, Timing,
-        admission::{Place, places, whole_seconds},
+        admission::{Membership, memberships, whole_seconds},
     },
     node::{Admission, Answer, Life, Op, Page, closed},
 };
@@ -76,12 +76,15 @@ fn strangers(seen: &[(String, Admission)], ours: &FleetConfig) -> Vec<Option<Str
     let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
     let shown: Vec<_> = seen.iter().map(|(_, shown)| Some(shown.clone())).collect();
     let renamed = || "redis.nodes has other addresses for the nodes of its fleet here".to_owned();
-    let why = |place| match place {
-        Place::Own | Place::Waits { .. } => None,
-        Place::Elsewhere => Some(renamed()),
-        Place::Other { differs } => Some(differs),
+    let why = |membership| match membership {
+        Membership::Own | Membership::Waits { .. } => None,
+        Membership::Elsewhere => Some(renamed()),
+        Membership::Other { differs } => Some(differs),
     };
-    places(&names, &shown, ours).into_iter().map(why).collect()
+    memberships(&names, &shown, ours)
+        .into_iter()
+        .map(why)
+        .collect()
 }
 
 /// A lock that is held under the configuration before. Pure.

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{
-    check,
+    check, commands,
     doctor::{self, finding},
     explain,
     failure::{Failure, listed, paragraph},
-    history, jobs, locks, orders,
+    history, jobs, locks,
     output::json_text,
     status, triggers,
 };
@@ -22,9 +22,9 @@ use crate::{
         WaitingTrigger,
         history::{BatchCounts, Resumed, RunRecord},
         status::{
-            DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStatus,
-            JobTrouble, LastSeen, LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus,
-            Presence, Rate, ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus, Standing,
+            DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStanding,
+            JobStatus, JobTrouble, LastSeen, LeaderStatus, LockDetail, LockState, LockStatus,
+            NodeStatus, Presence, Rate, ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus,
             leaks::{Leak, LeakKind},
             locks::{LedgerStatus, NodeLock},
         },
@@ -251,7 +251,7 @@ impl Of<'_> {
             stands_back: self.some(),
             engine_died: self.some(),
             trouble: self.some(),
-            standing: Standing::Standby,
+            standing: JobStanding::Standby,
             token: Some(Token(7)),
             since: Some(Self::at()),
             remaining_ms: Some(5),
@@ -530,10 +530,13 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         ("explain", explain::in_lines(&[own(), own()])),
         (
             "trigger",
-            sentence(orders::trigger_text(&trigger, text, true)),
+            sentence(commands::trigger_text(&trigger, text, true)),
         ),
-        ("resign", sentence(orders::resign_text(&resign))),
-        ("drain", sentence(orders::drain_text(&drain, Until::Heard))),
+        ("resign", sentence(commands::resign_text(&resign))),
+        (
+            "drain",
+            sentence(commands::drain_text(&drain, Until::Heard)),
+        ),
         ("json", json),
     ]
 }
@@ -553,7 +556,7 @@ fn with_lines(text: &str) -> Vec<(&'static str, String)> {
     };
     vec![
         ("history --output", history::show(&runs, true)),
-        ("pause", paragraph(&orders::paused_text(&pause))),
+        ("pause", paragraph(&commands::paused_text(&pause))),
         ("failure", Failure::Failed(text.to_owned()).text()),
         ("usage", Failure::Usage(text.to_owned()).text()),
     ]

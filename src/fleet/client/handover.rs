@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     super::{
         intent::{self, Drain, Intent, Resign},
-        status::{FleetStatus, LeaderStatus, Presence, Role, Standing},
+        status::{FleetStatus, JobStanding, LeaderStatus, Presence, Role},
     },
     Fleet,
     error::FleetError,
@@ -225,7 +225,7 @@ fn successor(
     let name = &found.name;
     let off = |p: &Presence| {
         let mut jobs = p.jobs.iter();
-        jobs.any(|j| j.name == job && j.standing == Standing::Off)
+        jobs.any(|j| j.name == job && j.standing == JobStanding::Off)
     };
     if found.id == leader.replica {
         Err(format!("{name} leads {job} already"))

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        explain::{self, Explanation, Told},
+        explain::{self, Explanation, StoredJob},
         history::RunRecord,
         intent::{self, Intent, Pause},
         status::{FleetStatus, JobStatus},
@@ -111,6 +111,18 @@ impl Fleet {
         Ok(explain::together(job, told))
     }
 
+    /// The same of a job of which no store tells yet.
+    #[cfg(feature = "cli")]
+    pub(crate) fn explain_unasked(
+        job: &str,
+        spec: &crate::job::Spec,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Explanation, FleetError> {
+        explain::answer(job, Some(spec), StoredJob::default(), at, now)
+            .map_err(FleetError::Unreadable)
+    }
+
     async fn explain_one(
         &self,
         job: &str,
@@ -129,7 +141,7 @@ impl Fleet {
         })
     }
 
-    async fn told_of(&self, job: &str) -> Result<Told, FleetError> {
+    async fn told_of(&self, job: &str) -> Result<StoredJob, FleetError> {
         let fleet = self.patiently(|| self.fleet_of(job)).await?;
         self.refuse_unknown(job, &fleet)?;
         let seen = self.locks.look(vec![format!("job/{job}")]).await?;
@@ -140,7 +152,7 @@ impl Fleet {
             _ => self.pause_of(job).await?,
         };
         let running = fleet.job(job);
-        Ok(Told {
+        Ok(StoredJob {
             coordination: running.map(|job| job.coordination.clone()),
             schedule: running.map(|job| (job.schedule.clone(), job.zone.clone())),
             leader: running.and_then(|job| match &job.leader {

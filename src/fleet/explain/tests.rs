@@ -226,7 +226,7 @@ fn a_tick_from_before_the_nodes_knew_anything_is_nobodys_to_tell() {
     let mut case = Case::new();
     let said = |case: &Case, when| case.ask(when).sentences.join(" ");
     assert!(!said(&case, "06:00").contains("memory"));
-    case.ledger.note_blanks(&[at("06:29")]);
+    case.ledger.note_memory_losses(&[at("06:29")]);
     let before = case.ask("06:00");
     assert_eq!(before.verdict, "forgotten");
     let text = before.sentences.join(" ");

@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{JobPresence, PRESENCE_PREFIX, Presence, Role, Standing, has_lock};
+use super::{JobPresence, JobStanding, PRESENCE_PREFIX, Presence, Role, has_lock};
 use crate::{hash::fnv1a, node::Doc};
 
 /// What the names of pages begin with.
@@ -94,7 +94,7 @@ impl Kind {
     pub(crate) fn part(self, job: &JobPresence, role: Role) -> Option<JobPresence> {
         let name = job.name.clone();
         // Taken for a moment and given back: the daily business of ticks.
-        let by_tick = job.coordination == "tick" && job.standing == Standing::Leading;
+        let by_tick = job.coordination == "tick" && job.standing == JobStanding::Leading;
         let leading = |part: JobPresence| JobPresence {
             standing: job.standing,
             token: job.token,
@@ -182,11 +182,11 @@ impl Kind {
 }
 
 /// What a replica in this role is to a job about which it says nothing.
-fn resting(coordination: &str, role: Role) -> Standing {
+fn resting(coordination: &str, role: Role) -> JobStanding {
     match (has_lock(coordination), role) {
-        (false, _) => Standing::Working,
-        (true, Role::Observer) => Standing::Off,
-        (true, _) => Standing::Standby,
+        (false, _) => JobStanding::Working,
+        (true, Role::Observer) => JobStanding::Off,
+        (true, _) => JobStanding::Standby,
     }
 }
 
@@ -279,10 +279,10 @@ impl Page {
 }
 
 /// What a page says: of jobs, by their names.
-pub(crate) type Told = BTreeMap<String, JobPresence>;
+pub(crate) type PageJobs = BTreeMap<String, JobPresence>;
 
 /// Reads a page of jobs.
-pub(crate) fn read(doc: &Doc) -> Option<Told> {
+pub(crate) fn read(doc: &Doc) -> Option<PageJobs> {
     if doc.body.len() > LARGEST_PAGE {
         return None;
     }
@@ -462,10 +462,10 @@ mod tests {
         assert_eq!(read.head.rev, 8);
         let page = json!([{ "name": "report", "standing": "dreaming", "mood": "good" }]);
         let told = pages_read(&page).unwrap();
-        assert_eq!(told["report"].standing, Standing::Off);
+        assert_eq!(told["report"].standing, JobStanding::Off);
     }
 
-    fn pages_read(body: &serde_json::Value) -> Option<Told> {
+    fn pages_read(body: &serde_json::Value) -> Option<PageJobs> {
         read(&doc("detail/h-1-x/runs.1.0", body))
     }
 
@@ -520,7 +520,7 @@ mod tests {
             zone: Some("Europe/Rome".to_owned()),
             definition: "0f".to_owned(),
             loaded: Some(at),
-            standing: Standing::Leading,
+            standing: JobStanding::Leading,
             token: Some(Token(7)),
             since: Some(at),
             remaining_ms: Some(5_000),
@@ -535,7 +535,7 @@ mod tests {
             ..JobPresence::default()
         };
         let rests = JobPresence {
-            standing: Standing::Standby,
+            standing: JobStanding::Standby,
             token: None,
             since: None,
             remaining_ms: None,
@@ -550,7 +550,7 @@ mod tests {
         };
         let works = JobPresence {
             coordination: "batch".to_owned(),
-            standing: Standing::Working,
+            standing: JobStanding::Working,
             ..rests.clone()
         };
         for (job, standings) in [(led, true), (by_tick, true), (works, false), (rests, false)] {
@@ -577,12 +577,12 @@ mod tests {
         let job = JobPresence {
             name: "report".to_owned(),
             coordination: "leader".to_owned(),
-            standing: Standing::Off,
+            standing: JobStanding::Off,
             ..JobPresence::default()
         };
         assert_eq!(Kind::Standings.part(&job, Role::Observer), None);
         assert!(Kind::Standings.part(&job, Role::Standby).is_some());
         let read = super::job(&job, Role::Observer, None, None);
-        assert_eq!(read.standing, Standing::Off);
+        assert_eq!(read.standing, JobStanding::Off);
     }
 }

@@ -405,7 +405,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::fleet::presence::{LIFETIME, Standing};
+    use crate::fleet::presence::{JobStanding, LIFETIME};
 
     fn at(ms: u64) -> Moment {
         Moment::from_boot(Duration::from_millis(ms))
@@ -454,7 +454,7 @@ mod tests {
         teller.lacks(page);
         me.jobs
             .iter_mut()
-            .for_each(|job| job.standing = Standing::Leading);
+            .for_each(|job| job.standing = JobStanding::Leading);
         let changed = teller.changes_of(&me, LIFETIME, at(120_000));
         assert!(changed.pages.iter().all(|(_, new)| new.rev > put.rev));
         teller.unsaid(page);
@@ -471,7 +471,7 @@ mod tests {
         me.written_at = Timestamp::from_second(60).unwrap();
         let at_rest = teller.changes_of(&me, LIFETIME, at(60_000));
         assert_eq!((kinds(&at_rest), at_rest.summary), (vec![], None));
-        me.jobs[7].standing = Standing::Leading;
+        me.jobs[7].standing = JobStanding::Leading;
         let led = teller.changes_of(&me, LIFETIME, at(60_100));
         assert_eq!(kinds(&led), [Kind::Standings]);
         assert!(led.pages[0].1.body.len() < 100, "one job is told");
@@ -581,7 +581,7 @@ mod tests {
         };
         assert_eq!(asked(&me, 0), 2_000);
         assert_eq!(asked(&me, 60_000), 0);
-        me.jobs[7].standing = Standing::Leading;
+        me.jobs[7].standing = JobStanding::Leading;
         let few = asked(&me, 60_100);
         assert!((1..200).contains(&few), "{few}");
     }
@@ -604,7 +604,7 @@ mod tests {
     fn the_summary_comes_after_its_pages() {
         let (mut teller, mut me) = (Teller::new(7), replica(200));
         teller.changes_of(&me, LIFETIME, at(0));
-        me.jobs[7].standing = Standing::Leading;
+        me.jobs[7].standing = JobStanding::Leading;
         let led = teller.changes_of(&me, LIFETIME, at(100));
         let (page, summary) = (&led.pages[0].1, led.summary.unwrap());
         let said: Summary = serde_json::from_str(&summary.body).unwrap();

@@ -56,9 +56,13 @@ impl Reading {
         }
     }
 
-    /// What `nodes`, in the order of the configuration, show of one lock. Those of them that are `blank` have lost their
+    /// What `nodes`, in the order of the configuration, show of one lock. Those of them with a `memory_loss` have lost their
     /// memory, or are new.
-    pub(crate) fn of(nodes: &[Result<View, NodeError>], expiry: Expiry, blank: &[bool]) -> Self {
+    pub(crate) fn of(
+        nodes: &[Result<View, NodeError>],
+        expiry: Expiry,
+        memory_loss: &[bool],
+    ) -> Self {
         let needed = nodes.len() / 2 + 1;
         let silent = nodes.iter().filter(|node| node.is_err()).count();
         let views = || nodes.iter().flatten();
@@ -81,7 +85,10 @@ impl Reading {
         if count + silent >= needed {
             return Self::Unknown;
         }
-        let forgot = blank.iter().zip(nodes).filter(|(b, n)| **b && n.is_ok());
+        let forgot = memory_loss
+            .iter()
+            .zip(nodes)
+            .filter(|(b, n)| **b && n.is_ok());
         Self::Nobody {
             forgotten: count + silent + forgot.count() >= needed,
         }
@@ -179,12 +186,12 @@ mod tests {
         assert_eq!(read([down(), free(), free()]), NOBODY);
         assert_eq!(read([free(), free(), shows("a", 5)]), NOBODY);
         assert_eq!(read([shows("a", 1), shows("b", 2), shows("c", 3)]), NOBODY);
-        let blank = Reading::of(
+        let memory_loss = Reading::of(
             &[shows("a", 5), free(), free()],
             Expiry::Observed,
             &[false, true, true],
         );
-        assert_eq!(blank, Reading::Nobody { forgotten: true });
+        assert_eq!(memory_loss, Reading::Nobody { forgotten: true });
     }
 
     #[test]

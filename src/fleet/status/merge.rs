@@ -1,4 +1,4 @@
-//! Many documents, one picture. Pure: facts and `now` in, the picture out.
+//! Many documents, one picture of replicas and jobs. Pure: facts and `now` in, the picture out.
 
 use std::{
     cmp::Reverse,
@@ -8,15 +8,14 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    FleetStatus, JobPresence, JobStatus, JobTrouble, LastSeen, LeaderStatus, LockStatus,
-    NodeStatus, Presence, ReplicaStatus, Role, RunStatus, Standing,
+    FleetStatus, JobPresence, JobStanding, JobStatus, JobTrouble, LastSeen, LeaderStatus,
+    NodeStatus, Presence, ReplicaStatus, Role, RunStatus,
     definitions::DefinitionStatus,
     leaders::{Holding, Reading},
-    locks::tally,
 };
 use crate::{
     fleet::presence::has_lock,
-    node::{Token, View, tag::tag_of},
+    node::{Token, tag::tag_of},
 };
 
 /// What one replica tells of one job.
@@ -244,22 +243,6 @@ impl Basis {
     }
 }
 
-// === impl LockStatus ===
-
-impl LockStatus {
-    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
-    /// nodes.
-    #[must_use]
-    pub(crate) fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
-        let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
-        for view in answers.iter().flatten() {
-            by_key.entry(&view.key).or_default().push(view);
-        }
-        let majority = configured / 2 + 1;
-        by_key.values().map(|views| lock(views, majority)).collect()
-    }
-}
-
 fn replicas<'a>(
     all: impl Iterator<Item = &'a Presence>,
     jobs: &[JobStatus],
@@ -411,7 +394,7 @@ pub(super) fn definitions_of<'a>(
         row.definition.clone_from(&job.definition);
         row.replicas.push(presence.name.clone());
         row.loaded = row.loaded.max(job.loaded);
-        row.leads |= job.standing == Standing::Leading;
+        row.leads |= job.standing == JobStanding::Leading;
         row.stands_back = row.stands_back.take().or_else(|| job.stands_back.clone());
     }
     if found.len() < 2 {
@@ -477,14 +460,14 @@ fn led<'a>(
 
 /// Whether the word is about the very lease that the lock shows.
 fn is_of(held: &Holding, (_, j): &Report<'_>) -> bool {
-    let token = j.token.filter(|_| j.standing == Standing::Leading);
+    let token = j.token.filter(|_| j.standing == JobStanding::Leading);
     token.is_some_and(|token| held.token <= token && token <= held.at_most)
 }
 
 /// Whether the lease of which the word tells cannot have run out.
 fn leads_still((p, j): &Report<'_>, now: Timestamp) -> bool {
     let lasts = |left| ms_since(p.written_at, now) < left;
-    j.standing == Standing::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
+    j.standing == JobStanding::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
 }
 
 /// What a replica knows of its own term.
@@ -521,7 +504,7 @@ fn last_seen(
 impl LastSeen {
     /// What a replica says of itself, if it says that it leads.
     pub(crate) fn said(p: &Presence, j: &JobPresence) -> Option<Self> {
-        let token = j.token.filter(|_| j.standing == Standing::Leading)?;
+        let token = j.token.filter(|_| j.standing == JobStanding::Leading)?;
         Some(Self {
             token,
             ..Self::of(p)
@@ -558,44 +541,6 @@ fn running(reports: &[Report<'_>], term: Option<Token>) -> Vec<RunStatus> {
         .collect();
     all.sort_by(|a, b| (a.started, &a.run_id).cmp(&(b.started, &b.run_id)));
     all
-}
-
-// === locks ===
-
-/// `views` is never empty.
-fn lock(views: &[&View], majority: usize) -> LockStatus {
-    let shown_on = |owner: &str| {
-        let shown = views
-            .iter()
-            .filter(move |v| v.holder.as_deref() == Some(owner));
-        shown.copied().collect::<Vec<_>>()
-    };
-    // The owner in most keys; in none, the owner of the latest lease.
-    let holders = views.iter().filter_map(|v| v.holder.as_deref());
-    let latest = || views.iter().max_by_key(|v| (v.token, &v.owner));
-    let owner = holders
-        .max_by_key(|owner| (shown_on(owner).len(), *owner))
-        .or_else(|| latest().and_then(|v| v.owner.as_deref()))
-        .unwrap_or_default();
-    let keys = shown_on(owner);
-    let held = keys.len() >= majority;
-    let left = keys.iter().filter_map(|v| v.remaining_ms);
-    let remaining_ms = tally(left, if held { majority } else { 1 });
-    let theirs: Vec<_> = views
-        .iter()
-        .filter(|v| v.holder.as_deref().or(v.owner.as_deref()) == Some(owner))
-        .collect();
-    LockStatus {
-        key: views.first().map(|v| v.key.clone()).unwrap_or_default(),
-        owner: owner.to_owned(),
-        token: theirs.iter().map(|v| v.token).max().unwrap_or_default(),
-        remaining_ms,
-        held,
-        nodes: keys.len(),
-        released: keys.is_empty() && theirs.iter().any(|v| v.released),
-        replica: None,
-        holder: None,
-    }
 }
 
 // === helpers ===

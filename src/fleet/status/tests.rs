@@ -29,7 +29,7 @@ fn leads(mut presence: Presence, job: &str, token: u64) -> Presence {
     presence.jobs.push(JobPresence {
         name: job.into(),
         coordination: "leader".into(),
-        standing: Standing::Leading,
+        standing: JobStanding::Leading,
         token: Some(Token(token)),
         since: Some(at(500)),
         remaining_ms: Some(9_000),

@@ -2,19 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
-use super::{PAGE, Told, records};
+use super::{FleetDocuments, PAGE, records};
 use crate::{
     clock::Moment,
     fleet::{
-        Fleet,
         intent::Pause,
         presence::{
             has_lock,
-            roster::{Roster, Wanted},
+            replicas::{Replicas, Wanted},
         },
         status::{
             FleetStatus, LastSeen, Presence,
@@ -31,25 +29,15 @@ const FEW: usize = PAGE;
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// What all clients of one replica's page share.
+/// What all clients of one replica's page share, beside what was read of documents.
+#[derive(Debug, Default)]
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
-    /// What was read of documents, also for commands that come by the page.
-    roster: Arc<tokio::sync::Mutex<Roster>>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,
 }
 
-impl Default for SharedView {
-    fn default() -> Self {
-        Self {
-            records: tokio::sync::Mutex::default(),
-            roster: Arc::new(tokio::sync::Mutex::new(Roster::noting_jobs())),
-            merged: tokio::sync::Mutex::default(),
-        }
-    }
-}
-
+#[derive(Debug)]
 struct Last {
     records: BTreeMap<String, Reading>,
     /// When another reading is due.
@@ -57,47 +45,43 @@ struct Last {
 }
 
 impl SharedView {
-    /// A client that reads what moves of what this view has read.
-    pub(crate) fn client(&self, locks: &Locks, by: String) -> Fleet {
-        Fleet::over(locks, by).reading(self.roster.clone())
-    }
-
-    /// The fleet as the store tells it, and this replica as it is now: at least that.
+    /// The fleet as the store tells it, and this replica as it is now: at least that. `replicas` notes which jobs move.
     pub(crate) async fn fleet(
         &self,
         locks: &Locks,
+        replicas: &tokio::sync::Mutex<Replicas>,
         me: Presence,
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let mut merged = self.merged.lock().await;
         let (heads, led) = {
-            let mut roster = self.roster.lock().await;
-            if roster.look(locks, Wanted::Jobs).await.is_err() {
+            let mut replicas = replicas.lock().await;
+            if replicas.look(locks, Wanted::Jobs).await.is_err() {
                 // This replica can be told when nothing else can.
-                *roster = Roster::noting_jobs();
+                *replicas = Replicas::noting_jobs();
             }
-            (roster.heads(locks.wall()), led(&roster, &me))
+            (replicas.heads(locks.wall()), led(&replicas, &me))
         };
-        let beside = Told::beside(locks, &heads, pauses).await?;
-        let blank = beside.blank();
+        let beside = FleetDocuments::beside(locks, &heads, pauses).await?;
+        let memory_loss = beside.memory_loss();
         let records = if led.len() <= FEW {
-            records(locks, &led, &blank).await?
+            records(locks, &led, &memory_loss).await?
         } else {
-            self.seldom(locks, &led, &blank).await?
+            self.seldom(locks, &led, &memory_loss).await?
         };
-        let mut roster = self.roster.lock().await;
+        let mut replicas = replicas.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         if !records.values().filter_map(Reading::tag).all(known) {
-            let _ = roster.look(locks, Wanted::Jobs).await;
+            let _ = replicas.look(locks, Wanted::Jobs).await;
         }
-        let moved = roster.take_moved();
+        let moved = replicas.take_moved();
         let others = Words {
-            names: roster.names().collect(),
+            names: replicas.names().collect(),
             moved,
-            told: &|job| roster.told_of(job),
+            told: &|job| replicas.told_of(job),
         };
-        let heads = roster.heads(locks.wall());
+        let heads = replicas.heads(locks.wall());
         Ok(beside.merge(
             locks,
             &heads,
@@ -113,7 +97,7 @@ impl SharedView {
         &self,
         locks: &Locks,
         led: &[String],
-        blank: &[bool],
+        memory_loss: &[bool],
     ) -> Result<BTreeMap<String, Reading>, LockError> {
         let clock = locks.clock();
         // Held while it is read: a question that comes meanwhile waits for the same reading.
@@ -122,7 +106,7 @@ impl SharedView {
         if let Some(last) = last.as_ref().filter(|last| began < last.until) {
             return Ok(last.records.clone());
         }
-        let records = records(locks, led, blank).await?;
+        let records = records(locks, led, memory_loss).await?;
         let took = clock.now().since(began);
         *last = Some(Last {
             records: records.clone(),
@@ -133,10 +117,10 @@ impl SharedView {
 }
 
 /// The jobs that one replica leads.
-fn led(roster: &Roster, me: &Presence) -> Vec<String> {
+fn led(replicas: &Replicas, me: &Presence) -> Vec<String> {
     let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
     let mine = mine.map(|job| job.name.as_str());
-    let told = roster.names().filter(|job| roster.is_locked(job));
+    let told = replicas.names().filter(|job| replicas.is_locked(job));
     let names: BTreeSet<&str> = told.chain(mine).collect();
     names.into_iter().map(str::to_owned).collect()
 }

@@ -313,7 +313,7 @@ fn a_replica_that_is_no_candidate_stands_by_for_nothing() {
     let of = |role| {
         let job = JobPresence {
             name: "job".to_owned(),
-            standing: Standing::Standby,
+            standing: JobStanding::Standby,
             ..JobPresence::default()
         };
         let own = Own::of([job.clone()]);
@@ -484,7 +484,7 @@ fn a_lock_that_is_taken_for_a_tick_is_nobodys_share() {
     let job = |name: &str, coordination: &str| JobPresence {
         name: name.to_owned(),
         coordination: coordination.to_owned(),
-        standing: Standing::Leading,
+        standing: JobStanding::Leading,
         ..JobPresence::default()
     };
     let told = Telling::all(Presence {
@@ -505,7 +505,7 @@ fn what_a_standby_of_everything_would_take_over_is_kept_once_for_all() {
         standing,
         ..JobPresence::default()
     };
-    let own = Own::of((0..1_000).map(|n| job(n, Standing::Standby)));
+    let own = Own::of((0..1_000).map(|n| job(n, JobStanding::Standby)));
     let presence = |jobs| Presence {
         mode: "shared".to_owned(),
         jobs,
@@ -517,9 +517,9 @@ fn what_a_standby_of_everything_would_take_over_is_kept_once_for_all() {
         others_rest: true,
     };
     let told = others_rest(vec![
-        job(3, Standing::Leading),
-        job(4, Standing::Standby),
-        job(5_000, Standing::Off),
+        job(3, JobStanding::Leading),
+        job(4, JobStanding::Standby),
+        job(5_000, JobStanding::Off),
     ]);
     let found = peer(&told);
     assert_eq!((found.len(), found.kept()), (999, 1));
@@ -527,8 +527,10 @@ fn what_a_standby_of_everything_would_take_over_is_kept_once_for_all() {
     assert!(!found.contains("job-5000"));
     // Told job by job it is the same.
     let named = (0..1_000).filter(|n| *n != 3);
-    let named = named.map(|n| job(n, Standing::Standby));
-    let named = Telling::all(presence(named.chain([job(3, Standing::Leading)]).collect()));
+    let named = named.map(|n| job(n, JobStanding::Standby));
+    let named = Telling::all(presence(
+        named.chain([job(3, JobStanding::Leading)]).collect(),
+    ));
     assert_eq!(peer(&named), found);
     assert_eq!(peer(&Telling::all(presence(Vec::new()))).len(), 0);
 }

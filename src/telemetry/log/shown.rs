@@ -36,23 +36,23 @@ pub(super) struct Shown<M> {
 }
 
 /// One of them.
-pub(super) struct Line<W> {
+pub(super) struct LineWriter<W> {
     to: W,
     colours: bool,
 }
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Shown<M> {
-    type Writer = Line<M::Writer>;
+    type Writer = LineWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line {
+        LineWriter {
             to: self.to.make_writer(),
             colours: self.colours,
         }
     }
 }
 
-impl<W: Write> Write for Line<W> {
+impl<W: Write> Write for LineWriter<W> {
     /// Takes one whole line: the log writes each in a single call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);

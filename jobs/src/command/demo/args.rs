@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::command::duration::duration;
+use watchkeeper::human::duration;
 
 /// Watch three replicas elect a leader and send notifications, then lose the leader; needs no server
 ///
@@ -22,7 +21,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
     pub(super) notifications: u32,
     /// Go on for at least so long, such as 30s or 5m [default: until everything is sent]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
     pub(super) for_: Option<Duration>,
     /// End with one line of JSON on standard output; the story goes to standard error
     #[arg(long)]

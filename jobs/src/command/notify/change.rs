@@ -38,7 +38,7 @@ enum Order {
 
 /// What came of an order.
 #[derive(Default)]
-struct Told {
+struct Outcomes {
     /// Items by what became of them.
     counts: BTreeMap<&'static str, u64>,
     /// Items that were named and left alone: the word and why.
@@ -60,8 +60,8 @@ pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failu
         )),
         (false, true) => {
             confirm(words.len(), &mailing, "send", args.yes)?;
-            let told = by_name(&mailing, words, Order::Retry).await?;
-            report(&mailing, told, "retry", args.json)
+            let outcomes = by_name(&mailing, words, Order::Retry).await?;
+            report(&mailing, outcomes, "retry", args.json)
         }
         (true, false) => retry_states(&mailing, &states, args).await,
     }
@@ -76,20 +76,20 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
         )));
     }
     confirm(words.len(), &mailing, "park", args.yes)?;
-    let told = by_name(&mailing, words, Order::Park).await?;
-    report(&mailing, told, "park", args.json)
+    let outcomes = by_name(&mailing, words, Order::Park).await?;
+    report(&mailing, outcomes, "park", args.json)
 }
 
 /// Some items, each named.
-async fn by_name(mailing: &Mailing, words: &[String], order: Order) -> Result<Told, Failure> {
+async fn by_name(mailing: &Mailing, words: &[String], order: Order) -> Result<Outcomes, Failure> {
     let mut table = mailing.change().await?;
-    let mut told = Told::default();
+    let mut outcomes = Outcomes::default();
     for some in words.chunks(TOGETHER) {
         let mut meant = Vec::with_capacity(some.len());
         for word in some {
             match table.find(word).await? {
                 Some(id) => meant.push((word, id)),
-                None => told.add(word, Did::Unknown),
+                None => outcomes.add(word, Did::Unknown),
             }
         }
         let ids: Vec<ItemId> = meant.iter().map(|(_, id)| id.clone()).collect();
@@ -101,10 +101,10 @@ async fn by_name(mailing: &Mailing, words: &[String], order: Order) -> Result<To
             Order::Park => table.park(&ids).await?,
         };
         for ((word, _), did) in meant.iter().zip(dids) {
-            told.add(word, did);
+            outcomes.add(word, did);
         }
     }
-    Ok(told)
+    Ok(outcomes)
 }
 
 /// All items of these states, in short transactions.
@@ -129,14 +129,14 @@ async fn retry_states(
     confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
     let clock = Clock::system();
     let bar = progress_bar(all);
-    let mut told = Told::default();
+    let mut outcomes = Outcomes::default();
     for state in states {
         let (mut place, mut size) = (None, FIRST_STEP);
         loop {
             let step = table.retry_step(*state, place.as_ref(), size).await?;
-            told.count(Did::Changed, step.changed);
-            told.count(Did::Forgotten, step.forgotten);
-            told.count(Did::Sending, step.sending);
+            outcomes.count(Did::Changed, step.changed);
+            outcomes.count(Did::Forgotten, step.forgotten);
+            outcomes.count(Did::Sending, step.sending);
             bar.inc(step.changed + step.forgotten + step.sending);
             if step.last.is_none() {
                 break;
@@ -147,7 +147,7 @@ async fn retry_states(
         }
     }
     bar.finish_and_clear();
-    report(mailing, told, "retry", args.json)
+    report(mailing, outcomes, "retry", args.json)
 }
 
 /// On standard error, where that is a terminal.
@@ -183,10 +183,10 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
     }
 }
 
-fn report(mailing: &Mailing, told: Told, order: &str, json: bool) -> Result<(), Failure> {
-    let n = |did| told.counts.get(word(did)).copied().unwrap_or(0);
+fn report(mailing: &Mailing, outcomes: Outcomes, order: &str, json: bool) -> Result<(), Failure> {
+    let n = |did| outcomes.counts.get(word(did)).copied().unwrap_or(0);
     if json {
-        let alone: Vec<_> = told
+        let alone: Vec<_> = outcomes
             .alone
             .iter()
             .map(|(id, why)| json!({"id": id, "why": why}))
@@ -221,13 +221,13 @@ fn report(mailing: &Mailing, told: Told, order: &str, json: bool) -> Result<(), 
             .map(|(n, what)| format!("{}: {n} {what}", mailing.job))
             .collect();
         terminal::out(&said.join("\n"));
-        for (id, why) in &told.alone {
+        for (id, why) in &outcomes.alone {
             terminal::err(&format!("{}: {why}", terminal::cell(id)));
         }
     }
     match n(Did::Sending) + n(Did::Unknown) {
         0 => Ok(()),
-        _ => Err(Failure::Told),
+        _ => Err(Failure::Outcomes),
     }
 }
 
@@ -241,9 +241,9 @@ const fn word(did: Did) -> &'static str {
     }
 }
 
-// === impl Told ===
+// === impl Outcomes ===
 
-impl Told {
+impl Outcomes {
     fn count(&mut self, did: Did, n: u64) {
         *self.counts.entry(word(did)).or_insert(0) += n;
     }

@@ -7,10 +7,9 @@ use std::{
 };
 
 use clap::{Args, error::ErrorKind};
-use watchkeeper::{cli::StoreArgs, config::SecretUrl, terminal};
+use watchkeeper::{cli::StoreArgs, config::SecretUrl, human::duration, terminal};
 
 use super::exit;
-use crate::command::duration::duration;
 
 /// Run a command while holding a lock
 ///
@@ -62,10 +61,10 @@ pub(super) struct Common {
     #[arg(long, value_name = "DURATION")]
     pub(super) ttl: Option<String>,
     /// How long to wait for the lock at most, 0s to try once and wait for no live holder [default: as long as it takes]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) wait: Option<Duration>,
     /// From SIGTERM to SIGKILL when the command is told to stop
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     pub(super) grace: Duration,
     /// Exit with this status when the lock was not held in time
     #[arg(

@@ -12,12 +12,11 @@ use watchkeeper::{
         load_without_jobs,
     },
     event::Events,
+    human::duration,
     telemetry::log::{self, Flush},
     terminal,
     worker::store,
 };
-
-use crate::command::duration::duration;
 
 use super::{args::Common, exit, trouble, voice::Voice};
 
@@ -64,7 +63,7 @@ fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
     options.flags = flags(common);
     let longer = |limit: Duration| {
         let ttl = common.ttl.as_deref();
-        ttl.is_some_and(|ttl| duration(ttl).is_ok_and(|ttl| ttl > limit))
+        ttl.is_some_and(|ttl| duration::parse(ttl).is_ok_and(|ttl| ttl > limit))
     };
     // A ttl beyond the default limit raises the limit.
     if longer(Config::default().locks.max_ttl) {

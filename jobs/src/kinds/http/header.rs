@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reqwest::header::{HeaderName, HeaderValue};
 
-use super::template::{Facts, Place, Template};
+use super::template::{Destination, Facts, Template};
 use crate::web::read_secret;
 
 /// Headers that belong to the connection: a wrong one would garble the request.
@@ -38,7 +38,7 @@ pub(super) fn header_name(
 /// The value of a header with its placeholders.
 pub(super) fn header_template(text: &str) -> Result<Template, String> {
     let template = Template::parse(text)?;
-    header_value(&template.fill(&Facts::sample(), Place::Header))
+    header_value(&template.fill(&Facts::sample(), Destination::Header))
         .ok_or("holds what a header cannot carry; use ASCII letters, digits and signs")?;
     Ok(template)
 }

@@ -76,7 +76,7 @@ use crate::web::{self, NoClient};
 use answer::{Hidden, Verdict, verdict};
 use header::{header_value, read_header};
 use params::Plan;
-use template::{FACTS, Fact, Facts, Place, escaped};
+use template::{Destination, FACTS, Fact, Facts, escaped};
 
 /// What the worker is told of it.
 pub(super) const KIND: Kind = Kind {
@@ -176,7 +176,7 @@ impl Job for Http {
 /// The request of one run, and what of it must not be repeated.
 async fn request(plan: &Plan, client: &Client, run: &Run) -> Result<(Request, Hidden), JobError> {
     let facts = Facts::of(run);
-    let text = plan.url.fill(&facts, Place::Url);
+    let text = plan.url.fill(&facts, Destination::Url);
     // The check has seen the same with other facts, which are encoded so that they change nothing but themselves.
     let url = Url::parse(&text).map_err(|error| JobError::fatal(format!("params.url: {error}")))?;
     let headers = headers(plan, run, &facts).await?;
@@ -185,7 +185,7 @@ async fn request(plan: &Plan, client: &Client, run: &Run) -> Result<(Request, Hi
         .request(plan.method.clone(), url.clone())
         .headers(headers);
     if let Some(body) = &plan.body {
-        request = request.body(body.text.fill(&facts, body.place));
+        request = request.body(body.text.fill(&facts, body.destination));
     }
     let request = request
         .build()
@@ -198,7 +198,7 @@ async fn request(plan: &Plan, client: &Client, run: &Run) -> Result<(Request, Hi
 async fn headers(plan: &Plan, run: &Run, facts: &Facts) -> Result<HeaderMap, JobError> {
     let mut headers = HeaderMap::new();
     for (fact, _, name) in FACTS {
-        let value = escaped(facts.get(fact), Place::Header);
+        let value = escaped(facts.get(fact), Destination::Header);
         headers.insert(HeaderName::from_static(name), checked(&value)?);
     }
     headers.insert(IDEMPOTENCY_KEY, checked(&idempotency_key(run, facts))?);
@@ -206,7 +206,7 @@ async fn headers(plan: &Plan, run: &Run, facts: &Facts) -> Result<HeaderMap, Job
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     for (name, value) in &plan.headers {
-        let mut value = checked(&value.fill(facts, Place::Header))?;
+        let mut value = checked(&value.fill(facts, Destination::Header))?;
         value.set_sensitive(tells(name.as_str()) && !name.as_str().starts_with("watchkeeper-"));
         headers.insert(name.clone(), value);
     }
@@ -240,7 +240,7 @@ fn idempotency_key(run: &Run, facts: &Facts) -> String {
         // Without a lock every replica runs it, and each of the calls is wanted.
         None => format!(
             "{job}/{tick}/{}",
-            escaped(facts.get(Fact::Replica), Place::Header)
+            escaped(facts.get(Fact::Replica), Destination::Header)
         ),
     }
 }

@@ -13,7 +13,7 @@ use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 use super::{
     expected::Expected,
     header::{header_name, header_template, read_header},
-    template::{Facts, Place, Template},
+    template::{Destination, Facts, Template},
 };
 use crate::kinds::kind::take;
 
@@ -63,7 +63,7 @@ pub(super) struct HeaderFile {
 pub(super) struct Body {
     pub(super) text: Template,
     /// Whether facts are escaped for JSON.
-    pub(super) place: Place,
+    pub(super) destination: Destination,
     /// The `Content-Type`, unless the headers have one.
     pub(super) content_type: Option<&'static str>,
 }
@@ -113,7 +113,7 @@ impl HttpParams {
         let header_files = self.header_files(&mut found);
         let content_type = headers.iter().find(|(name, _)| name == CONTENT_TYPE);
         let content_type = match content_type {
-            Some((_, value)) => Content::named(&value.fill(&Facts::sample(), Place::Header)),
+            Some((_, value)) => Content::named(&value.fill(&Facts::sample(), Destination::Header)),
             None if header_files.iter().any(|file| file.name == CONTENT_TYPE) => Content::Other,
             None => Content::Unnamed,
         };
@@ -246,7 +246,7 @@ fn url(text: &str) -> Result<(Template, Url), String> {
         );
     }
     let template = Template::parse(text)?;
-    let url = Url::parse(&template.fill(&Facts::sample(), Place::Url))
+    let url = Url::parse(&template.fill(&Facts::sample(), Destination::Url))
         .map_err(|error| format!("is not a valid address: {error}"))?;
     Ok((template, url))
 }
@@ -283,7 +283,7 @@ fn body_of(text: &str, content: Content) -> Result<Body, String> {
     let like_json = text.trim_start().starts_with(['{', '[']);
     let is_json = content == Content::Json || (content == Content::Unnamed && like_json);
     if is_json {
-        let sample = template.fill(&Facts::sample(), Place::Json);
+        let sample = template.fill(&Facts::sample(), Destination::Json);
         serde_json::from_str::<serde::de::IgnoredAny>(&sample).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             format!(
@@ -294,10 +294,10 @@ fn body_of(text: &str, content: Content) -> Result<Body, String> {
     }
     Ok(Body {
         text: template,
-        place: if is_json || content == Content::WithJson {
-            Place::Json
+        destination: if is_json || content == Content::WithJson {
+            Destination::Json
         } else {
-            Place::Text
+            Destination::Text
         },
         content_type: match content {
             Content::Unnamed if is_json => Some("application/json"),

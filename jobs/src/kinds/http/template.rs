@@ -39,7 +39,7 @@ pub(super) struct Facts([String; 8]);
 
 /// Where a text goes, and what a fact must not do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Destination {
     /// An address: facts are percent-encoded, so that none is a separator.
     Url,
     /// A header: what a header cannot carry is percent-encoded.
@@ -79,25 +79,25 @@ impl Template {
     }
 
     /// The text with the facts in their places.
-    pub(super) fn fill(&self, facts: &Facts, place: Place) -> String {
+    pub(super) fn fill(&self, facts: &Facts, destination: Destination) -> String {
         let texts = self.0.parts().iter().map(|part| match part {
             Part::Text(text) => text.clone(),
-            Part::Placeholder(fact) => escaped(facts.get(*fact), place),
+            Part::Placeholder(fact) => escaped(facts.get(*fact), destination),
         });
         texts.collect()
     }
 }
 
-/// A fact as it may stand in this place.
-pub(super) fn escaped(fact: &str, place: Place) -> String {
-    match place {
-        Place::Url => utf8_percent_encode(fact, RESERVED).to_string(),
-        Place::Header => utf8_percent_encode(fact, CONTROLS).to_string(),
-        Place::Json => {
+/// A fact as it may stand there.
+pub(super) fn escaped(fact: &str, destination: Destination) -> String {
+    match destination {
+        Destination::Url => utf8_percent_encode(fact, RESERVED).to_string(),
+        Destination::Header => utf8_percent_encode(fact, CONTROLS).to_string(),
+        Destination::Json => {
             let quoted = serde_json::Value::from(fact).to_string();
             quoted[1..quoted.len() - 1].to_owned()
         }
-        Place::Text => fact.to_owned(),
+        Destination::Text => fact.to_owned(),
     }
 }
 
@@ -143,10 +143,10 @@ impl Facts {
 mod tests {
     use super::*;
 
-    fn filled(text: &str, place: Place) -> String {
+    fn filled(text: &str, destination: Destination) -> String {
         let mut facts = Facts::sample();
         facts.0[Fact::Replica as usize] = "a \"b\"/\\\nü".to_owned();
-        Template::parse(text).unwrap().fill(&facts, place)
+        Template::parse(text).unwrap().fill(&facts, destination)
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let names = FACTS.map(|(_, name, _)| format!("${{{name}}}")).join(" ");
         let text = Template::parse(&names).unwrap();
         assert_eq!(
-            text.fill(&Facts::sample(), Place::Text),
+            text.fill(&Facts::sample(), Destination::Text),
             "job 2026-01-02T03:04:05Z 1 1 run replica 0 1"
         );
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn two_dollars_stand_for_one() {
         assert_eq!(
-            filled("$${job} ${job} $ {} $5 $$", Place::Text),
+            filled("$${job} ${job} $ {} $5 $$", Destination::Text),
             "${job} job $ {} $5 $$"
         );
     }
@@ -170,13 +170,22 @@ mod tests {
     #[test]
     fn a_fact_cannot_leave_its_place() {
         let encoded = "a%20%22b%22%2F%5C%0A%C3%BC";
-        assert_eq!(filled("/${replica}", Place::Url), format!("/{encoded}"));
-        assert_eq!(filled("${tick}", Place::Url), "2026-01-02T03%3A04%3A05Z");
-        assert_eq!(filled("${replica}", Place::Header), "a \"b\"/\\%0A%C3%BC");
-        let json = filled("{\"by\": \"${replica}\"}", Place::Json);
+        assert_eq!(
+            filled("/${replica}", Destination::Url),
+            format!("/{encoded}")
+        );
+        assert_eq!(
+            filled("${tick}", Destination::Url),
+            "2026-01-02T03%3A04%3A05Z"
+        );
+        assert_eq!(
+            filled("${replica}", Destination::Header),
+            "a \"b\"/\\%0A%C3%BC"
+        );
+        let json = filled("{\"by\": \"${replica}\"}", Destination::Json);
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read["by"], "a \"b\"/\\\nü");
-        assert_eq!(filled("${replica}", Place::Text), "a \"b\"/\\\nü");
+        assert_eq!(filled("${replica}", Destination::Text), "a \"b\"/\\\nü");
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Prepared {
             Value::BulkString(text) => decode::brief(&text)?,
             list => decode::told(list, self.call.ops.len())?,
         };
-        let decode::Told {
+        let decode::RawReply {
             form,
             at,
             found,

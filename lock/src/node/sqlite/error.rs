@@ -143,11 +143,13 @@ pub enum OpenError {
     },
 }
 
-/// What to do about a file of another layout: that before is brought to this one.
+/// What to do about a file of another layout.
 fn instead(found: i64, known: i64) -> &'static str {
-    match found == known - 1 {
-        true => "other processes use it so: stop them, and the next start brings it to this layout",
-        false => "use the version that wrote it",
+    match found < known {
+        true => {
+            "use the version that wrote it, or stop all that use it and move it away: locks, tokens and ledgers then begin anew"
+        }
+        false => "use the version that wrote it, or a later one",
     }
 }
 

@@ -73,6 +73,7 @@ use crate::clock::Clock;
 mod boot;
 mod error;
 mod inspect;
+mod layout;
 mod open;
 mod place;
 mod rows;

@@ -8,7 +8,7 @@ use tracing::{debug, error, warn};
 use super::{
     boot::{Takeover, Watch},
     error::OpenError,
-    inspect,
+    inspect, layout,
     open::{self, BUSY_TIMEOUT},
     place::{self, Inodes, Names, Still},
     rows::{self, SqlRows},
@@ -161,7 +161,7 @@ impl Store {
         if changed {
             rows.changed(changes.saturating_add(1))?;
             if granted > noted {
-                noted = open::note(&tx, granted)?;
+                noted = layout::note(&tx, granted)?;
             }
         }
         let misfits = std::mem::take(&mut rows.misfits);
@@ -215,7 +215,7 @@ impl Store {
             .conn
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = node_ms(&self.clock);
-        let shown = open::shown(&tx)?;
+        let shown = layout::shown(&tx)?;
         if shown.boot == self.boot {
             self.settled = true;
             return Ok(());
@@ -224,14 +224,14 @@ impl Store {
         let left = match watch.judge(now) {
             Takeover::In(left) => left,
             Takeover::Now => {
-                open::take_over(&tx, &shown, &self.boot, now)?;
+                layout::take_over(&tx, &shown, &self.boot, now)?;
                 tx.commit()?;
                 self.settled = true;
                 return Ok(());
             }
         };
         let (path, theirs) = (self.names.main.display(), watch.boot());
-        let damaged = match open::overlong(&tx)? {
+        let damaged = match layout::overlong(&tx)? {
             Some(lease) => {
                 format!("; {lease} is damaged, and waited for as the longest that may live")
             }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A call that the pump carries.
-struct Flight {
+struct PumpedCall {
     call: Pin<Box<dyn Future<Output = Done> + Send>>,
     ops: usize,
     /// It is looked at then, whether it has moved or not.
@@ -46,33 +46,33 @@ impl Link {
     /// Sends what is queued, until the link is closed.
     pub(crate) async fn pump(self) {
         let at_work = AtWork(&self);
-        let mut flights: Vec<Flight> = Vec::with_capacity(IN_FLIGHT + 1);
+        let mut pumped: Vec<PumpedCall> = Vec::with_capacity(IN_FLIGHT + 1);
         let mut timer: Option<(Moment, BoxFuture<'static, ()>)> = None;
         let mut bell = pin!(self.0.bell.notified());
         loop {
-            if !self.load(&mut flights, &mut timer) {
+            if !self.load(&mut pumped, &mut timer) {
                 break;
             }
             let mut senders = 0;
             poll_fn(|cx| {
                 let now = self.0.clock.now();
-                let before = flights.len();
+                let before = pumped.len();
                 // In the order in which they were queued, and so is the first look at each.
-                flights.retain_mut(|flight| match flight.call.as_mut().poll(cx) {
+                pumped.retain_mut(|one| match one.call.as_mut().poll(cx) {
                     Poll::Ready(done) => {
                         senders += done.senders;
-                        self.unload(flight.ops, done.took);
+                        self.unload(one.ops, done.took);
                         false
                     }
                     Poll::Pending => {
-                        if now >= flight.deadline {
+                        if now >= one.deadline {
                             // It has more time, or a time of its own.
-                            flight.deadline = now + self.0.timeout;
+                            one.deadline = now + self.0.timeout;
                         }
                         true
                     }
                 });
-                let mut woken = flights.len() < before;
+                let mut woken = pumped.len() < before;
                 if let Some((_, timed)) = &mut timer
                     && timed.as_mut().poll(cx).is_ready()
                 {
@@ -92,7 +92,7 @@ impl Link {
             .await;
             if let Some(callers) = self.0.callers.as_ref().filter(|_| senders > 1) {
                 // All of them run before any of what they ask is sent.
-                let _gathering = callers.crowd.gather();
+                let _waking = callers.links.wake();
                 tokio::task::yield_now().await;
             }
         }
@@ -102,7 +102,7 @@ impl Link {
     /// Takes on what may leave, and sets the timer; whether the link is open.
     fn load(
         &self,
-        flights: &mut Vec<Flight>,
+        pumped: &mut Vec<PumpedCall>,
         timer: &mut Option<(Moment, BoxFuture<'static, ()>)>,
     ) -> bool {
         let now = self.0.clock.now();
@@ -130,7 +130,7 @@ impl Link {
                         alone.keep(refused_in_all(result));
                         Done { took, senders: 1 }
                     });
-                    flights.push(Flight {
+                    pumped.push(PumpedCall {
                         call,
                         ops,
                         deadline,
@@ -146,7 +146,7 @@ impl Link {
         } else if meets {
             lane.meets = true;
             lane.begin(0);
-            flights.push(Flight {
+            pumped.push(PumpedCall {
                 call: Box::pin(self.clone().meet(now)),
                 ops: 0,
                 deadline: now + self.0.timeout,
@@ -163,13 +163,13 @@ impl Link {
             };
             let ops = batch.iter().map(|queued| queued.ops.len()).sum();
             lane.begin(ops);
-            flights.push(Flight {
+            pumped.push(PumpedCall {
                 call: Box::pin(self.clone().carry(batch, now)),
                 ops,
                 deadline: now + self.0.timeout,
             });
         }
-        self.set(&mut lane, flights, timer);
+        self.set(&mut lane, pumped, timer);
         true
     }
 
@@ -177,15 +177,11 @@ impl Link {
     fn set(
         &self,
         lane: &mut Lane,
-        flights: &[Flight],
+        pumped: &[PumpedCall],
         timer: &mut Option<(Moment, BoxFuture<'static, ()>)>,
     ) {
         let alone = lane.alone.as_ref().map(|alone| alone.deadline);
-        let next = flights
-            .iter()
-            .map(|flight| flight.deadline)
-            .chain(alone)
-            .min();
+        let next = pumped.iter().map(|one| one.deadline).chain(alone).min();
         let next = next.or_else(|| lane.stirred.then(|| self.0.clock.now() + self.0.timeout));
         let later = |next: Moment| timer.as_ref().is_none_or(|(at, _)| next < *at);
         if let Some(next) = next.filter(|next| later(*next)) {

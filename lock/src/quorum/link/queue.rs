@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::board::Place;
+use super::answer_queue::AnswerSlot;
 use crate::{
     clock::Moment,
     hash::fnv1a,
@@ -53,7 +53,7 @@ pub(super) struct Queued {
 pub(super) enum Return {
     One(oneshot::Sender<Result<Reply, NodeError>>),
     /// Its sender asks other nodes as well.
-    At(Place),
+    At(AnswerSlot),
 }
 
 // === impl Return ===
@@ -63,14 +63,14 @@ impl Return {
     fn send(self, result: Result<Reply, NodeError>) -> bool {
         match self {
             Self::One(reply) => reply.send(result).is_ok(),
-            Self::At(place) => place.answer(result),
+            Self::At(slot) => slot.answer(result),
         }
     }
 
     /// The answer comes in another way.
     pub(super) fn dispense(self) {
-        if let Self::At(place) = self {
-            place.dispense();
+        if let Self::At(slot) = self {
+            slot.dispense();
         }
     }
 }

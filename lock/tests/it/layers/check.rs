@@ -23,6 +23,9 @@ pub type Exceptions = &'static [(&'static str, &'static str, &'static str)];
 /// Files that lead to each other, and the reason. Every file of a circle is named, and no other.
 pub type Circles = &'static [(&'static [&'static str], &'static str)];
 
+/// Files, and all below them, that only the module uses in which they lie; and the door that others take.
+pub type Inner = &'static [(&'static str, &'static str)];
+
 /// Every edge of the source is in the table, or an exception.
 pub fn modules_use_only_what_lies_below_them(layers: Layers, exceptions: Exceptions) {
     let allowed = |from: &str, to: &str| {
@@ -118,6 +121,27 @@ fn faults(uses: &Uses, allowed: Circles) -> Vec<String> {
         format!("no longer a circle, or another one: {files:?}; take it off the list ({why})")
     });
     new.chain(gone).collect()
+}
+
+/// No other module reaches behind the door of one. What the module passes on by name is at the door.
+pub fn what_is_inner_is_used_by_its_module_alone(inner: Inner) {
+    let uses = source().uses(Follow::Root);
+    let mut wrong = Vec::new();
+    for (path, door) in inner {
+        let within =
+            |file: &str| file == format!("{path}.rs") || file.starts_with(&format!("{path}/"));
+        assert!(
+            uses.keys().any(|file| within(file)),
+            "{path} is gone; take it off the list"
+        );
+        for (from, used) in &uses {
+            let outside = module_of(from) != module_of(path);
+            for (to, by) in used.iter().filter(|(to, _)| outside && within(to)) {
+                wrong.push(format!("{from} uses {to} by {}: {door}", list(by)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The test of the test, with crates that are made up.

@@ -22,7 +22,7 @@ pub(super) enum Form {
 }
 
 /// An answer to a call, taken apart.
-pub(super) struct Told {
+pub(super) struct RawReply {
     pub(super) form: Form,
     /// The time on the node's clock.
     pub(super) at: u64,
@@ -218,14 +218,14 @@ impl<'a> Scene<'a> {
 }
 
 /// A short answer to a call of one operation in one text: the time, and the grant where it was an attempt.
-pub(super) fn brief(text: &[u8]) -> Result<Told, NodeError> {
+pub(super) fn brief(text: &[u8]) -> Result<RawReply, NodeError> {
     let (at, grant) = text.split_at_checked(TIME).unwrap_or((text, &[]));
     let number = |digits| row::digits(digits).ok_or_else(|| nonsense("not a number"));
     let answer = match grant {
         [] => 0,
         grant => i64::try_from(number(grant)?).map_err(|_| nonsense("a number out of range"))?,
     };
-    Ok(Told {
+    Ok(RawReply {
         form: Form::Short,
         at: number(at)?,
         found: vec![Value::Int(answer)],
@@ -234,7 +234,7 @@ pub(super) fn brief(text: &[u8]) -> Result<Told, NodeError> {
 }
 
 /// Any other answer, to so many operations.
-pub(super) fn told(value: Value, ops: usize) -> Result<Told, NodeError> {
+pub(super) fn told(value: Value, ops: usize) -> Result<RawReply, NodeError> {
     let mut rest = Fields::of(value)?;
     let (form, at) = (rest.int()?, rest.unsigned()?);
     let (form, found) = match form {
@@ -243,7 +243,7 @@ pub(super) fn told(value: Value, ops: usize) -> Result<Told, NodeError> {
         3 => (Form::Short, rest.runs(ops)?),
         _ => (Form::Short, vec![rest.next()?]),
     };
-    Ok(Told {
+    Ok(RawReply {
         form,
         at,
         found,

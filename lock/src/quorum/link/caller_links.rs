@@ -9,36 +9,36 @@ use super::{Inner, Link};
 
 /// The links of one process' callers: while many senders of one are woken, none sends.
 #[derive(Default)]
-pub(super) struct Crowd {
-    gathering: AtomicUsize,
+pub(super) struct CallerLinks {
+    waking: AtomicUsize,
     links: OnceLock<Vec<Weak<Inner>>>,
 }
 
 /// Senders are being woken, until this is dropped.
-pub(super) struct Gathering<'a>(&'a Crowd);
+pub(super) struct Waking<'a>(&'a CallerLinks);
 
-// === impl Crowd ===
+// === impl CallerLinks ===
 
-impl Crowd {
-    pub(super) fn gathers(&self, links: &[Link]) {
+impl CallerLinks {
+    pub(super) fn are(&self, links: &[Link]) {
         let links = links.iter().map(|link| Arc::downgrade(&link.0)).collect();
         // Set once, where the links are made.
         let _ = self.links.set(links);
     }
 
-    pub(super) fn gathers_now(&self) -> bool {
-        self.gathering.load(Ordering::SeqCst) > 0
+    pub(super) fn are_waking(&self) -> bool {
+        self.waking.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn gather(&self) -> Gathering<'_> {
-        self.gathering.fetch_add(1, Ordering::SeqCst);
-        Gathering(self)
+    pub(super) fn wake(&self) -> Waking<'_> {
+        self.waking.fetch_add(1, Ordering::SeqCst);
+        Waking(self)
     }
 }
 
-impl Drop for Gathering<'_> {
+impl Drop for Waking<'_> {
     fn drop(&mut self) {
-        if self.0.gathering.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.0.waking.fetch_sub(1, Ordering::SeqCst) == 1 {
             let links = self.0.links.get().into_iter().flatten();
             for link in links.filter_map(Weak::upgrade) {
                 let link = Link(link);

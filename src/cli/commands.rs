@@ -1,4 +1,4 @@
-//! The orders of people to a running fleet: `pause`, `resume`, `trigger`, `resign`, `drain`. The store is asked and nothing else: no
+//! The commands of people to a running fleet: `pause`, `resume`, `trigger`, `resign`, `drain`. The store is asked and nothing else: no
 //! replica need be reachable.
 
 use std::{

@@ -10,36 +10,36 @@ use crate::node::{NodeError, Reply};
 
 /// Where links leave answers for one sender.
 #[derive(Default)]
-pub(crate) struct Board(Mutex<Posted>);
+pub(crate) struct AnswerQueue(Mutex<Answers>);
 
 #[derive(Default)]
-struct Posted {
+struct Answers {
     answers: VecDeque<(usize, Result<Reply, NodeError>)>,
     /// The sender is woken when there are so many.
     enough: usize,
     waker: Option<Waker>,
 }
 
-/// The place of one node's answer.
-pub(crate) struct Place {
-    board: Arc<Board>,
+/// The slot of one node's answer.
+pub(crate) struct AnswerSlot {
+    queue: Arc<AnswerQueue>,
     node: usize,
     answered: bool,
 }
 
-// === impl Board ===
+// === impl AnswerQueue ===
 
-impl Board {
-    /// A place for the answer of this node.
-    pub(crate) fn place(self: &Arc<Self>, node: usize) -> Place {
-        Place {
-            board: self.clone(),
+impl AnswerQueue {
+    /// A slot for the answer of this node.
+    pub(crate) fn slot(self: &Arc<Self>, node: usize) -> AnswerSlot {
+        AnswerSlot {
+            queue: self.clone(),
             node,
             answered: false,
         }
     }
 
-    fn posted(&self) -> MutexGuard<'_, Posted> {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
         // Changed by short, complete steps.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,28 +50,28 @@ impl Board {
         enough: usize,
         cx: &mut Context<'_>,
     ) -> Poll<(usize, Result<Reply, NodeError>)> {
-        let mut posted = self.posted();
-        if posted.answers.len() >= enough
-            && let Some(answer) = posted.answers.pop_front()
+        let mut arrived = self.answers();
+        if arrived.answers.len() >= enough
+            && let Some(answer) = arrived.answers.pop_front()
         {
-            posted.waker = None;
+            arrived.waker = None;
             return Poll::Ready(answer);
         }
-        posted.enough = enough;
-        if !posted
+        arrived.enough = enough;
+        if !arrived
             .waker
             .as_ref()
             .is_some_and(|w| w.will_wake(cx.waker()))
         {
-            posted.waker = Some(cx.waker().clone());
+            arrived.waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }
 }
 
-// === impl Place ===
+// === impl AnswerSlot ===
 
-impl Place {
+impl AnswerSlot {
     /// Leaves the answer; whether its sender was woken.
     pub(crate) fn answer(mut self, result: Result<Reply, NodeError>) -> bool {
         self.leave(result)
@@ -79,11 +79,11 @@ impl Place {
 
     fn leave(&mut self, result: Result<Reply, NodeError>) -> bool {
         self.answered = true;
-        let mut posted = self.board.posted();
-        posted.answers.push_back((self.node, result));
-        let enough = posted.answers.len() >= posted.enough;
-        let waker = posted.waker.take_if(|_| enough);
-        drop(posted);
+        let mut arrived = self.queue.answers();
+        arrived.answers.push_back((self.node, result));
+        let enough = arrived.answers.len() >= arrived.enough;
+        let waker = arrived.waker.take_if(|_| enough);
+        drop(arrived);
         waker.map(Waker::wake).is_some()
     }
 
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AnswerSlot {
     fn drop(&mut self) {
         if !self.answered {
             self.leave(Err(ended()));

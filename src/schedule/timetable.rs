@@ -55,7 +55,7 @@ pub(super) struct Group<'a> {
 
 /// Jobs that start in the same minute, or in the same second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Crowd<'a> {
+pub(crate) struct BusyMinute<'a> {
     /// The beginning of the minute, or of the second.
     pub(crate) at: Timestamp,
     /// How many they are.
@@ -130,7 +130,7 @@ impl<'a> Timetable<'a> {
 
     /// The minutes at which [`BUSY`] or more jobs start, the most crowded first; of the same jobs the first minute only.
     #[must_use]
-    pub(crate) fn minutes(&self) -> Vec<Crowd<'a>> {
+    pub(crate) fn minutes(&self) -> Vec<BusyMinute<'a>> {
         let seldom = |(_, group): &(usize, &Group<'_>)| group.starts.len() <= OFTEN;
         let mut minutes: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
         for (at, group) in self.0.iter().enumerate().filter(seldom) {
@@ -143,7 +143,7 @@ impl<'a> Timetable<'a> {
             }
         }
         let mut seen = HashSet::new();
-        let mut found: Vec<Crowd<'a>> = Vec::new();
+        let mut found: Vec<BusyMinute<'a>> = Vec::new();
         for (minute, groups) in minutes {
             let count = groups.iter().map(|at| self.0[*at].jobs.len()).sum();
             if count < BUSY || seen.contains(&groups) {
@@ -151,17 +151,17 @@ impl<'a> Timetable<'a> {
             }
             if let Ok(at) = Timestamp::from_second(minute * 60) {
                 let named = self.named(&groups);
-                found.push(Crowd { at, count, named });
+                found.push(BusyMinute { at, count, named });
             }
             seen.insert(groups);
         }
-        found.sort_by_key(|crowd| std::cmp::Reverse(crowd.count));
+        found.sort_by_key(|busy| std::cmp::Reverse(busy.count));
         found
     }
 
     /// The second in which the most jobs start whose starts are written, the first of several; how many those are.
     #[must_use]
-    pub(crate) fn worst_second(&self) -> Option<Crowd<'a>> {
+    pub(crate) fn worst_second(&self) -> Option<BusyMinute<'a>> {
         let mut seconds: HashMap<i64, usize> = HashMap::new();
         let writing = || self.0.iter().filter(|group| group.writers > 0);
         for group in writing() {
@@ -177,7 +177,7 @@ impl<'a> Timetable<'a> {
             .filter(|(_, group)| group.writers > 0 && there(group))
             .map(|(at, _)| at)
             .collect();
-        Some(Crowd {
+        Some(BusyMinute {
             at: Timestamp::from_second(second).ok()?,
             count,
             named: self.named(&groups),

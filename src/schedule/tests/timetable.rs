@@ -1,7 +1,7 @@
 //! Many jobs at the same minute or second.
 
 use super::{
-    super::crowd::{Crowd, Herd, Member, Timetable},
+    super::timetable::{BusyMinute, Herd, Member, Timetable},
     *,
 };
 
@@ -36,8 +36,8 @@ fn herds(of: &[(&str, usize)], names: &[Vec<String>], jitter: Duration) -> Vec<H
     of.iter().zip(names).map(herd).collect()
 }
 
-fn shown(crowd: &Crowd<'_>) -> (String, usize) {
-    (crowd.at.to_string(), crowd.count)
+fn shown(busy: &BusyMinute<'_>) -> (String, usize) {
+    (busy.at.to_string(), busy.count)
 }
 
 fn minutes(of: &[(&str, usize)], jitter: Duration) -> Vec<(String, usize)> {

@@ -23,8 +23,8 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    JobPresence, PRESENCE_PREFIX, Presence, Standing, has_lock,
-    pages::{self, Kind, Page, Summary, Told},
+    JobPresence, JobStanding, PRESENCE_PREFIX, Presence, has_lock,
+    pages::{self, Kind, Page, PageJobs, Summary},
 };
 use crate::{
     lock::{Lives, LockError, Locks},
@@ -77,11 +77,11 @@ pub(crate) struct Telling {
 
 /// The replicas of a fleet, as far as they were read.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct Replicas {
     /// For how much longer a summary must live to count, and may.
     life: Range<Duration>,
     lives: Lives,
-    replicas: BTreeMap<String, Replica>,
+    by_id: BTreeMap<String, Replica>,
     /// Summaries that make no sense, by their revision.
     in_vain: BTreeMap<String, u64>,
     /// How often a replica was found to tell something new.
@@ -105,7 +105,7 @@ struct Replica {
     /// All that it says of itself, where that was read.
     head: Option<Presence>,
     /// Of each page the revision that was read last, and what it says; nothing where it is none of ours.
-    pages: BTreeMap<Page, (u64, Option<Told>)>,
+    pages: BTreeMap<Page, (u64, Option<PageJobs>)>,
     /// For which revisions in the summary a kind was read in full.
     complete: BTreeMap<Kind, u64>,
     /// What is missing has been told for this revision.
@@ -114,24 +114,24 @@ struct Replica {
     left: Duration,
     /// What its pages came to at the last look at all of them.
     lives: Lives,
-    /// Which news of the roster was the last of this replica.
+    /// Which news of the replicas was the last of this replica.
     news: u64,
 }
 
-impl Default for Roster {
+impl Default for Replicas {
     /// Of all replicas whose summaries stand, with the age of each.
     fn default() -> Self {
         Self::within(ANY)
     }
 }
 
-impl Roster {
+impl Replicas {
     /// Of replicas whose summaries live for `life`: of late, where that begins a little before their whole lifetime.
     pub(crate) fn within(life: Range<Duration>) -> Self {
         Self {
             life,
             lives: Lives::default(),
-            replicas: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             in_vain: BTreeMap::new(),
             news: 0,
             noted: None,
@@ -167,7 +167,7 @@ impl Roster {
         changed |= self.details(locks, wanted).await?;
         if let Some(Noted { names, moved }) = &mut self.noted {
             for job in moved.iter() {
-                if self.replicas.values().any(|of| of.facts(job).is_some()) {
+                if self.by_id.values().any(|of| of.facts(job).is_some()) {
                     names.insert(job.clone());
                 } else {
                     names.remove(job);
@@ -184,20 +184,20 @@ impl Roster {
             .into_iter()
             .filter_map(|(name, told)| Some((name.strip_prefix(PRESENCE_PREFIX)?.to_owned(), told)))
             .collect();
-        let before = self.replicas.len();
-        let gone = self.replicas.keys().filter(|id| !living.contains_key(*id));
+        let before = self.by_id.len();
+        let gone = self.by_id.keys().filter(|id| !living.contains_key(*id));
         let gone: Vec<String> = gone.cloned().collect();
         for id in gone {
-            if let Some(replica) = self.replicas.remove(&id)
+            if let Some(replica) = self.by_id.remove(&id)
                 && let Some(noted) = &mut self.noted
             {
                 noted.moved.extend(replica.names());
             }
         }
         self.in_vain.retain(|id, _| living.contains_key(id));
-        let mut changed = before != self.replicas.len();
+        let mut changed = before != self.by_id.len();
         let is_news = |id: &str, rev: u64| {
-            let known = self.replicas.get(id).map(|known| known.summary.head.rev);
+            let known = self.by_id.get(id).map(|known| known.summary.head.rev);
             known.max(self.in_vain.get(id).copied()) < Some(rev)
         };
         let news = living.iter().filter(|(id, (rev, _))| is_news(id, *rev));
@@ -211,7 +211,7 @@ impl Roster {
             };
             changed = true;
             self.news += 1;
-            let replica = self.replicas.entry(summary.head.id.clone()).or_default();
+            let replica = self.by_id.entry(summary.head.id.clone()).or_default();
             replica.news = self.news;
             if replica.summary.pages != summary.pages {
                 // The pages are others now: all of them are read anew.
@@ -227,7 +227,7 @@ impl Roster {
             replica.summary = summary;
         }
         for (id, (_, left)) in &living {
-            if let Some(replica) = self.replicas.get_mut(id) {
+            if let Some(replica) = self.by_id.get_mut(id) {
                 replica.left = *left;
             }
         }
@@ -238,7 +238,7 @@ impl Roster {
         if let Wanted::Standings { hash, .. } = wanted {
             let agree = |replica: &&mut Replica| replica.summary.definitions == hash;
             // They say what this replica knows by itself.
-            self.replicas
+            self.by_id
                 .values_mut()
                 .filter(agree)
                 .for_each(Replica::forget_facts);
@@ -252,7 +252,7 @@ impl Roster {
             Wanted::Standings { but, .. } => but,
             _ => "",
         };
-        let ids = self.replicas.iter_mut();
+        let ids = self.by_id.iter_mut();
         let ids = ids.filter(|(id, replica)| *id != itself && lacks(replica));
         let ids: Vec<(String, Option<Lives>)> = ids
             .map(|(id, replica)| {
@@ -262,7 +262,7 @@ impl Roster {
             })
             .collect();
         let mut changed = false;
-        let pages = self.replicas.values().map(|replica| replica.summary.pages);
+        let pages = self.by_id.values().map(|replica| replica.summary.pages);
         let pages = pages.max().and_then(|most| usize::try_from(most).ok());
         let (least, most) = AT_ONCE;
         let at_once = PAGES / (pages.unwrap_or(1) * Kind::PAGED.len() + 1);
@@ -275,7 +275,7 @@ impl Roster {
             let (mut asked, mut trouble) = (Vec::new(), None);
             let mut names = Vec::new();
             for ((id, _), listed) in some.iter().zip(listed) {
-                let Some(replica) = self.replicas.get_mut(id) else {
+                let Some(replica) = self.by_id.get_mut(id) else {
                     continue;
                 };
                 let (there, lives) = match listed {
@@ -307,7 +307,7 @@ impl Roster {
                 }
             }
             for (id, news, lives) in asked {
-                let Some(replica) = self.replicas.get_mut(id) else {
+                let Some(replica) = self.by_id.get_mut(id) else {
                     continue;
                 };
                 let docs = docs.remove(id).unwrap_or_default();
@@ -337,14 +337,14 @@ impl Roster {
 
     /// Every replica with all that was read of it, at `now`.
     pub(crate) fn presences(&self, now: Timestamp) -> Vec<Presence> {
-        let all = self.replicas.values();
+        let all = self.by_id.values();
         all.map(|replica| replica.presence(now)).collect()
     }
 
     /// Every replica without its jobs, but those whose engines have died.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     pub(crate) fn heads(&self, now: Timestamp) -> Vec<Presence> {
-        let all = self.replicas.values();
+        let all = self.by_id.values();
         all.map(|replica| replica.head(now)).collect()
     }
 
@@ -365,7 +365,7 @@ impl Roster {
     /// What each of them tells of a job.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     pub(crate) fn told_of(&self, job: &str) -> Vec<(&str, JobPresence)> {
-        let all = self.replicas.iter();
+        let all = self.by_id.iter();
         all.filter_map(|(id, replica)| Some((id.as_str(), replica.job(job)?)))
             .collect()
     }
@@ -373,19 +373,19 @@ impl Roster {
     /// Whether a job of which they tell has a lock that one replica holds.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     pub(crate) fn is_locked(&self, job: &str) -> bool {
-        let mut told = self.replicas.values().filter_map(|of| of.facts(job));
+        let mut told = self.by_id.values().filter_map(|of| of.facts(job));
         told.any(|facts| has_lock(&facts.coordination))
     }
 
     /// The replicas that are there, and a number that grows with what each tells.
     pub(crate) fn news(&self) -> impl Iterator<Item = (&str, u64)> {
-        let all = self.replicas.iter();
+        let all = self.by_id.iter();
         all.map(|(id, replica)| (id.as_str(), replica.news))
     }
 
     /// What a replica tells a reader with these jobs.
     pub(crate) fn telling(&self, id: &str, now: Timestamp, own: &Own) -> Option<Telling> {
-        Some(self.replicas.get(id)?.telling(now, own))
+        Some(self.by_id.get(id)?.telling(now, own))
     }
 
     /// The same of all of them, and of these jobs alone.
@@ -395,16 +395,16 @@ impl Roster {
         now: Timestamp,
         own: &Own,
     ) -> impl Iterator<Item = Presence> {
-        let all = self.replicas.values();
+        let all = self.by_id.values();
         all.map(move |replica| replica.about(jobs, now, own))
     }
 
     /// The largest token under which a replica says to lead the job.
     pub(crate) fn leader(&self, job: &str) -> Option<Token> {
-        let told = self.replicas.values().filter_map(|replica| {
+        let told = self.by_id.values().filter_map(|replica| {
             let page = replica.page(Kind::Standings, job)?;
             page.get(job)
-                .filter(|told| told.standing == Standing::Leading)
+                .filter(|told| told.standing == JobStanding::Leading)
         });
         told.filter_map(|told| told.token).max()
     }
@@ -534,7 +534,7 @@ impl Replica {
         }
     }
 
-    fn page(&self, kind: Kind, job: &str) -> Option<&Told> {
+    fn page(&self, kind: Kind, job: &str) -> Option<&PageJobs> {
         let of = self.summary.pages;
         let number = Page::number_of(job, of);
         let (_, told) = self.pages.get(&Page { kind, number, of })?;
@@ -560,10 +560,10 @@ impl Replica {
 
     /// The names of the jobs that it has defined.
     fn names(&self) -> impl Iterator<Item = String> {
-        self.parts(Kind::Facts).flat_map(Told::keys).cloned()
+        self.parts(Kind::Facts).flat_map(PageJobs::keys).cloned()
     }
 
-    fn parts(&self, kind: Kind) -> impl Iterator<Item = &Told> {
+    fn parts(&self, kind: Kind) -> impl Iterator<Item = &PageJobs> {
         let pages = self.pages.iter().filter(move |(page, _)| page.kind == kind);
         pages.filter_map(|(_, (_, told))| told.as_ref())
     }
@@ -595,7 +595,7 @@ impl Replica {
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     fn head(&self, now: Timestamp) -> Presence {
         let mut presence = self.itself(now, false);
-        let jobs = self.parts(Kind::Standings).flat_map(Told::values);
+        let jobs = self.parts(Kind::Standings).flat_map(PageJobs::values);
         let died = jobs.filter(|job| job.engine_died.is_some());
         presence.jobs = died.cloned().collect();
         presence
@@ -603,7 +603,7 @@ impl Replica {
 
     /// All that it tells, put together.
     fn presence(&self, now: Timestamp) -> Presence {
-        let facts = self.parts(Kind::Facts).flat_map(Told::values);
+        let facts = self.parts(Kind::Facts).flat_map(PageJobs::values);
         Presence {
             jobs: facts.map(|facts| self.defined(facts)).collect(),
             ..self.itself(now, false)
@@ -619,7 +619,7 @@ impl Replica {
         if self.summary.definitions != own.hash {
             return Telling::all(self.presence(now));
         }
-        let names = self.parts(Kind::Standings).flat_map(Told::keys);
+        let names = self.parts(Kind::Standings).flat_map(PageJobs::keys);
         let named = names.filter_map(|name| own.facts.get(name));
         let named = named.filter(|_| !self.may_lead_any());
         Telling {

@@ -40,14 +40,14 @@ impl Store {
         }
     }
 
-    async fn look(&self, roster: &mut Roster, wanted: Wanted<'_>) -> Vec<Presence> {
-        roster.look(&self.locks, wanted).await.unwrap();
-        roster.presences(self.locks.wall())
+    async fn look(&self, known: &mut Replicas, wanted: Wanted<'_>) -> Vec<Presence> {
+        known.look(&self.locks, wanted).await.unwrap();
+        known.presences(self.locks.wall())
     }
 
     /// Looks as a replica does that has these definitions; says whether anything has moved.
-    async fn look_as_peer(&self, roster: &mut Roster, hash: &str) -> bool {
-        let looked = roster
+    async fn look_as_peer(&self, known: &mut Replicas, hash: &str) -> bool {
+        let looked = known
             .look(&self.locks, Wanted::Standings { hash, but: "" })
             .await;
         looked.unwrap()
@@ -81,11 +81,11 @@ fn replica(id: &str, rev: u64, jobs: usize) -> Presence {
 
 fn lead(replica: &mut Presence, job: usize, token: u64) {
     let job = &mut replica.jobs[job];
-    (job.standing, job.token) = (Standing::Leading, Some(Token(token)));
+    (job.standing, job.token) = (JobStanding::Leading, Some(Token(token)));
 }
 
-fn of_late() -> Roster {
-    Roster::within(LIFETIME - FRESH..LIFETIME)
+fn of_late() -> Replicas {
+    Replicas::within(LIFETIME - FRESH..LIFETIME)
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,8 +97,8 @@ async fn all_that_replicas_tell_is_put_together() {
     for replica in [&a, &b] {
         write_all(&store.locks, replica, LIFETIME).await;
     }
-    let mut roster = Roster::default();
-    let mut read = store.look(&mut roster, Wanted::Jobs).await;
+    let mut known = Replicas::default();
+    let mut read = store.look(&mut known, Wanted::Jobs).await;
     for replica in &mut read {
         replica
             .jobs
@@ -107,8 +107,8 @@ async fn all_that_replicas_tell_is_put_together() {
         replica.written_at = Timestamp::default();
     }
     assert_eq!(read, [a, b]);
-    assert_eq!(roster.leader("job-7"), Some(Token(5)));
-    assert_eq!(roster.leader("job-8"), None);
+    assert_eq!(known.leader("job-7"), Some(Token(5)));
+    assert_eq!(known.leader("job-8"), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,16 +116,16 @@ async fn each_document_is_read_once_per_revision() {
     let store = Store::new();
     let mut a = replica("a", 1, 200);
     write_all(&store.locks, &a, LIFETIME).await;
-    let mut roster = of_late();
+    let mut known = of_late();
     let hash = pages::hash_of(a.jobs.iter().map(|job| (&*job.name, "other")));
-    assert!(store.look_as_peer(&mut roster, &hash).await);
-    assert!(!store.look_as_peer(&mut roster, &hash).await);
+    assert!(store.look_as_peer(&mut known, &hash).await);
+    assert!(!store.look_as_peer(&mut known, &hash).await);
     lead(&mut a, 7, 5);
     a.rev = 2;
     write_all(&store.locks, &a, LIFETIME).await;
-    assert!(store.look_as_peer(&mut roster, &hash).await);
-    assert!(!store.look_as_peer(&mut roster, &hash).await);
-    assert_eq!(roster.leader("job-7"), Some(Token(5)));
+    assert!(store.look_as_peer(&mut known, &hash).await);
+    assert!(!store.look_as_peer(&mut known, &hash).await);
+    assert_eq!(known.leader("job-7"), Some(Token(5)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,14 +150,14 @@ async fn only_pages_that_have_moved_are_listed() {
             }
         }
     });
-    let mut roster = Roster::noting_jobs();
+    let mut known = Replicas::noting_jobs();
     let mut look = async || {
         listed.lock().unwrap().clear();
-        roster.look(&store.locks, Wanted::Jobs).await.unwrap();
+        known.look(&store.locks, Wanted::Jobs).await.unwrap();
         let listed = listed.lock().unwrap();
         let of = |id| listed.iter().filter(|name| name.starts_with(id)).count();
-        let jobs = (roster.names().count(), roster.take_moved().len());
-        let ends = roster.told_of("job-7").into_iter();
+        let jobs = (known.names().count(), known.take_moved().len());
+        let ends = known.told_of("job-7").into_iter();
         let ends = ends.filter(|(_, job)| job.last_outcome.is_some()).count();
         ([of("detail/a/"), of("detail/b/")], jobs, ends)
     };
@@ -187,27 +187,27 @@ async fn peers_with_the_same_jobs_tell_what_is_not_as_expected() {
     let store = Store::new();
     let mut a = replica("a", 1, 200);
     lead(&mut a, 7, 5);
-    a.jobs[8].standing = Standing::Off;
+    a.jobs[8].standing = JobStanding::Off;
     write_all(&store.locks, &a, LIFETIME).await;
     let own = Own::of(replica("me", 1, 200).jobs);
-    let mut roster = of_late();
-    store.look_as_peer(&mut roster, &own.hash).await;
-    let told = roster.telling("a", store.locks.wall(), &own).unwrap();
+    let mut known = of_late();
+    store.look_as_peer(&mut known, &own.hash).await;
+    let told = known.telling("a", store.locks.wall(), &own).unwrap();
     assert!(told.others_rest);
     let mut named = told.presence.jobs;
     named.sort_by(|a, b| a.name.cmp(&b.name));
     let named = named.iter().map(|job| (&*job.name, job.standing));
-    let not_at_rest = [("job-7", Standing::Leading), ("job-8", Standing::Off)];
+    let not_at_rest = [("job-7", JobStanding::Leading), ("job-8", JobStanding::Off)];
     assert_eq!(named.collect::<Vec<_>>(), not_at_rest);
     let asked = ["job-7", "job-9"].map(str::to_owned).into();
-    let about = roster.about(&asked, store.locks.wall(), &own);
-    let about: Vec<Standing> = about
+    let about = known.about(&asked, store.locks.wall(), &own);
+    let about: Vec<JobStanding> = about
         .flat_map(|told| told.jobs)
         .map(|job| job.standing)
         .collect();
-    assert_eq!(about, [Standing::Leading, Standing::Standby]);
+    assert_eq!(about, [JobStanding::Leading, JobStanding::Standby]);
     let facts = |page: &&Page| page.kind == Kind::Facts;
-    let pages = &roster.replicas["a"].pages;
+    let pages = &known.by_id["a"].pages;
     assert_eq!(pages.keys().filter(facts).count(), 0, "they were not read");
 }
 
@@ -217,12 +217,12 @@ async fn whoever_touches_nothing_any_more_counts_as_gone() {
     write_all(&store.locks, &replica("a", 1, 1), LIFETIME).await;
     write_all(&store.locks, &replica("b", 1, 1), LIFETIME).await;
     let touched = vec![("presence/a".to_owned(), 1_000_005)];
-    let mut roster = of_late();
-    let mut all = Roster::default();
+    let mut known = of_late();
+    let mut all = Replicas::default();
     for n in 0..10 {
         let touched = store.locks.touch_docs(touched.clone(), LIFETIME).await;
         assert!(touched.unwrap().is_empty());
-        let there = store.look(&mut roster, Wanted::Replicas).await.len();
+        let there = store.look(&mut known, Wanted::Replicas).await.len();
         let gone = INTERVAL * n > FRESH;
         assert_eq!(there, if gone { 1 } else { 2 }, "after {n}");
         let shown = store.look(&mut all, Wanted::Replicas).await;
@@ -237,9 +237,9 @@ async fn whoever_touches_nothing_any_more_counts_as_gone() {
     for node in &store.nodes {
         node.faults().clock_offset(-3_600_000);
     }
-    assert_eq!(store.look(&mut roster, Wanted::Replicas).await, []);
+    assert_eq!(store.look(&mut known, Wanted::Replicas).await, []);
     store.locks.touch_docs(touched, LIFETIME).await.unwrap();
-    assert_eq!(store.look(&mut roster, Wanted::Replicas).await.len(), 1);
+    assert_eq!(store.look(&mut known, Wanted::Replicas).await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
     lead(&mut a, 7, 5);
     write_all(&store.locks, &a, LIFETIME).await;
     let all = async || {
-        let read = store.look(&mut Roster::default(), Wanted::Jobs).await;
+        let read = store.look(&mut Replicas::default(), Wanted::Jobs).await;
         assert_eq!(read.len(), 1, "it is there all the same");
         read[0].jobs.len()
     };
@@ -274,7 +274,7 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
     store.put("detail/a/what", 1 << 40, "[]").await;
     assert_eq!(all().await, known);
     // Older than the summary says: what it leads is not known.
-    let mut roster = of_late();
+    let mut known = of_late();
     store
         .locks
         .remove_doc(&name(Kind::Standings))
@@ -282,9 +282,9 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
         .unwrap();
     store.put(&name(Kind::Standings), 1, "[]").await;
     let hash = "none";
-    store.look_as_peer(&mut roster, hash).await;
-    assert!(!roster.replicas["a"].has(Kind::Standings));
-    assert_eq!(roster.leader("job-7"), None);
+    store.look_as_peer(&mut known, hash).await;
+    assert!(!known.by_id["a"].has(Kind::Standings));
+    assert_eq!(known.leader("job-7"), None);
     // It is looked for again, and found.
     store
         .locks
@@ -293,9 +293,9 @@ async fn pages_that_are_missing_old_or_damaged_are_not_known() {
         .unwrap();
     a.rev = 2;
     write_all(&store.locks, &a, LIFETIME).await;
-    store.look_as_peer(&mut roster, hash).await;
-    assert!(roster.replicas["a"].has(Kind::Standings));
-    assert_eq!(roster.leader("job-7"), Some(Token(5)));
+    store.look_as_peer(&mut known, hash).await;
+    assert!(known.by_id["a"].has(Kind::Standings));
+    assert_eq!(known.leader("job-7"), Some(Token(5)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,14 +314,14 @@ async fn summaries_that_make_no_sense_are_left_out() {
     ] {
         store.put(&format!("presence/{name}"), 7, body).await;
     }
-    let mut roster = Roster::default();
+    let mut known = Replicas::default();
     for _ in 0..2 {
-        let read = store.look(&mut roster, Wanted::Jobs).await;
+        let read = store.look(&mut known, Wanted::Jobs).await;
         let ids: Vec<_> = read.iter().map(|replica| &*replica.id).collect();
         assert_eq!((ids, read[0].jobs.len()), (vec!["v"], 0));
     }
     store.put("presence/w", 8, "{\"id\":\"w\"}").await;
-    assert_eq!(store.look(&mut roster, Wanted::Jobs).await.len(), 2);
+    assert_eq!(store.look(&mut known, Wanted::Jobs).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,6 +329,6 @@ async fn a_node_that_does_not_answer_hides_nothing() {
     let store = Store::new();
     write_all(&store.locks, &replica("a", 1, 10), LIFETIME).await;
     store.nodes[0].faults().fail_all();
-    let read = store.look(&mut Roster::default(), Wanted::Jobs).await;
+    let read = store.look(&mut Replicas::default(), Wanted::Jobs).await;
     assert_eq!(read[0].jobs.len(), 10);
 }

@@ -1,7 +1,7 @@
 //! What happened in a simulated fleet: the runs of its jobs as their code saw them, and everything that was told.
 //!
 //! # Invariants
-//! - B1 A run stands in the book once per attempt, with the state it came to last: running, ended, or interrupted by the
+//! - B1 A run is recorded once per attempt, with the state it came to last: running, ended, or interrupted by the
 //!   death of its process.   (a_killed_run_is_interrupted_and_the_next_attempt_finds_its_checkpoint)
 
 use std::{
@@ -59,24 +59,24 @@ pub struct BatchRecord {
 
 /// A line of the story: what was told, or what the test did.
 #[derive(Clone, Debug)]
-pub(super) enum Line {
+pub(super) enum Entry {
     Told(Told),
     Did(Timestamp, String),
 }
 
-/// The book of one simulation. Cheap to clone.
+/// The record of one simulation. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Book {
-    pages: Arc<Mutex<Pages>>,
+pub(super) struct Recorder {
+    recorded: Arc<Mutex<Recorded>>,
     truth: Clock,
     news: Arc<latest::Sender<u64>>,
 }
 
 #[derive(Default)]
-pub(super) struct Pages {
+pub(super) struct Recorded {
     pub(super) runs: Vec<RunRecord>,
     pub(super) batches: Vec<BatchRecord>,
-    pub(super) story: Vec<Line>,
+    pub(super) story: Vec<Entry>,
     /// What must not happen and did, with the job it happened to.
     pub(super) violations: Vec<(String, String)>,
     /// Where a run of this id stands, and which attempt it is.
@@ -100,7 +100,7 @@ struct Acting {
 
 /// Lives as long as the code of one run.
 struct Begun {
-    book: Book,
+    recorder: Recorder,
     number: u64,
     run: Run,
     batch: Option<usize>,
@@ -109,17 +109,17 @@ struct Begun {
 /// A job, watched.
 struct Watched<J: ?Sized> {
     job: Arc<J>,
-    book: Book,
+    recorder: Recorder,
     replica: Replica,
     most: usize,
 }
 
-// === impl Book ===
+// === impl Recorder ===
 
-impl Book {
+impl Recorder {
     pub(super) fn new(truth: Clock) -> Self {
         Self {
-            pages: Arc::default(),
+            recorded: Arc::default(),
             truth,
             news: Arc::default(),
         }
@@ -127,26 +127,26 @@ impl Book {
 
     /// The same work, noted here. No more than `most` runs of it may be under way at a time.
     pub(super) fn watch(&self, body: Body, replica: Replica, most: usize) -> Body {
-        let (book, job) = (self.clone(), body);
+        let (recorder, job) = (self.clone(), body);
         match job {
             Body::Job(job) => Body::Job(Arc::new(Watched {
                 job,
-                book,
+                recorder,
                 replica,
                 most,
             })),
             Body::Batch(job) => Body::Batch(Arc::new(Watched {
                 job,
-                book,
+                recorder,
                 replica,
                 most,
             })),
         }
     }
 
-    pub(super) fn read(&self) -> MutexGuard<'_, Pages> {
-        // A panic leaves pages as whole as they were.
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn read(&self) -> MutexGuard<'_, Recorded> {
+        // A panic leaves what is recorded as whole as it was.
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes after the next entry.
@@ -160,16 +160,16 @@ impl Book {
 
     /// The test did something.
     pub(super) fn did(&self, what: String) {
-        let line = Line::Did(self.now(), what);
-        self.write(|pages| pages.story.push(line));
+        let entry = Entry::Did(self.now(), what);
+        self.write(|recorded| recorded.story.push(entry));
     }
 
     pub(super) fn told(&self, replica: Replica, event: Event) {
         let at = self.now();
-        self.write(|pages| {
-            pages.take(&event, replica, at);
+        self.write(|recorded| {
+            recorded.take(&event, replica, at);
             let told = Told { at, replica, event };
-            pages.story.push(Line::Told(told));
+            recorded.story.push(Entry::Told(told));
         });
     }
 
@@ -177,24 +177,24 @@ impl Book {
     pub(super) fn died(&self, replica: Replica, why: &str) {
         let now = self.now();
         let name = replica.to_string();
-        self.write(|pages| {
-            let runs = pages.runs.iter_mut();
+        self.write(|recorded| {
+            let runs = recorded.runs.iter_mut();
             for run in runs.filter(|run| run.replica_name == name && run.outcome == RUNNING) {
                 INTERRUPTED.clone_into(&mut run.outcome);
                 (run.detail, run.ended) = (why.to_owned(), Some(now));
             }
-            pages.acting.retain(|acting| acting.replica != replica);
+            recorded.acting.retain(|acting| acting.replica != replica);
         });
     }
 
     pub(super) fn froze(&self, replica: Replica) {
-        self.write(|pages| {
-            let of = pages.acting.iter_mut().filter(|a| a.replica == replica);
+        self.write(|recorded| {
+            let of = recorded.acting.iter_mut().filter(|a| a.replica == replica);
             of.for_each(|acting| acting.frozen = true);
         });
     }
 
-    fn write<T>(&self, f: impl FnOnce(&mut Pages) -> T) -> T {
+    fn write<T>(&self, f: impl FnOnce(&mut Recorded) -> T) -> T {
         let done = f(&mut self.read());
         self.news.send_modify(|news| *news += 1);
         done
@@ -202,10 +202,10 @@ impl Book {
 
     fn begins(&self, replica: Replica, run: &Run, most: usize) -> Begun {
         let now = self.now();
-        let (number, batch) = self.write(|pages| pages.begins(replica, run, most, now));
-        let (book, run) = (self.clone(), run.clone());
+        let (number, batch) = self.write(|recorded| recorded.begins(replica, run, most, now));
+        let (recorder, run) = (self.clone(), run.clone());
         Begun {
-            book,
+            recorder,
             number,
             run,
             batch,
@@ -213,9 +213,9 @@ impl Book {
     }
 }
 
-// === impl Pages ===
+// === impl Recorded ===
 
-impl Pages {
+impl Recorded {
     fn begins(
         &mut self,
         replica: Replica,
@@ -355,8 +355,8 @@ impl Pages {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let now = self.book.now();
-        self.book.write(|pages| pages.ends(self, now));
+        let now = self.recorder.now();
+        self.recorder.write(|recorded| recorded.ends(self, now));
     }
 }
 
@@ -365,7 +365,7 @@ impl Drop for Begun {
 #[async_trait]
 impl Job for Watched<dyn Job> {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
-        let _begun = self.book.begins(self.replica, &run, self.most);
+        let _begun = self.recorder.begins(self.replica, &run, self.most);
         self.job.run(run).await
     }
 
@@ -381,7 +381,7 @@ impl BatchJob for Watched<dyn BatchJob> {
     }
 
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
-        let begun = self.book.begins(self.replica, &run, self.most);
+        let begun = self.recorder.begins(self.replica, &run, self.most);
         let done = self.job.process(batch, run).await;
         let word = match &done {
             Ok(Outcome::Done) => "done",
@@ -389,9 +389,9 @@ impl BatchJob for Watched<dyn BatchJob> {
             Ok(Outcome::RetryAfter(_)) => "retry",
             Err(_) => "failed",
         };
-        self.book.write(|pages| {
+        self.recorder.write(|recorded| {
             let place = begun.batch;
-            if let Some(batch) = place.and_then(|place| pages.batches.get_mut(place)) {
+            if let Some(batch) = place.and_then(|place| recorded.batches.get_mut(place)) {
                 word.clone_into(&mut batch.outcome);
             }
         });

@@ -182,7 +182,7 @@ fn what_nobody_remembers_is_not_told() {
         let key = "job/report";
         let seen = fleet.operator().look(vec![key.to_owned()]).await.unwrap();
         let ledger = Ledger::from_body(&seen[0].record().body).unwrap();
-        let known_from = *ledger.blanks().last().unwrap();
+        let known_from = *ledger.memory_losses().last().unwrap();
         assert!(known_from > starts.ticks()[2] && known_from < starts.ticks()[3]);
     });
 }
