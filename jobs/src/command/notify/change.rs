@@ -227,7 +227,7 @@ fn report(mailing: &Mailing, outcomes: Outcomes, order: &str, json: bool) -> Res
     }
     match n(Did::Sending) + n(Did::Unknown) {
         0 => Ok(()),
-        _ => Err(Failure::Outcomes),
+        _ => Err(Failure::Told),
     }
 }
 

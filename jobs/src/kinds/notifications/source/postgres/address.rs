@@ -23,7 +23,7 @@ use watchkeeper::DurationExt;
 /// Where the database is, and how it is reached.
 #[derive(Clone)]
 pub(crate) struct PgAddress {
-    config: Config,
+    config: Box<Config>,
     /// None when the address does not say.
     ssl_mode: Option<SslMode>,
     pub(super) tls: TlsFiles,
@@ -103,7 +103,7 @@ impl PgAddress {
             return Err(format!("names no user; write {FORM}"));
         }
         Ok(Self {
-            config,
+            config: Box::new(config),
             ssl_mode,
             tls,
             password_file: None,
