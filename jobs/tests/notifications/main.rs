@@ -27,7 +27,12 @@ use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
 use watchkeeper_jobs::Notifications;
 
-use crate::{scene::Scene, sender::send};
+use crate::{
+    command::{Ran, watchkeeper},
+    commands::configure,
+    scene::Scene,
+    sender::send,
+};
 
 /// Makes a test of each case.
 macro_rules! cases {
@@ -95,6 +100,38 @@ async fn a_database_that_was_replaced_is_read_from_then_on() {
     std::fs::remove_file(here).unwrap();
     let gone = job.pending(10).await.unwrap_err();
     assert!(gone.to_string().contains("no database"), "{gone}");
+}
+
+#[tokio::test]
+async fn check_looks_into_the_file() {
+    let scene = Scene::with_rows(1).await;
+    let check = |more: &str| -> Ran {
+        configure(&scene, more);
+        let mut command = watchkeeper(scene.folder.path());
+        command.arg("check").output().unwrap().into()
+    };
+    check("").ok();
+    let file = scene.db().display().to_string();
+    let ran = check("columns = { id = \"key\" }\n").with(2);
+    for words in ["jobs.mail.params.columns", "no column `key`", &file] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    scene.sql(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+         INSERT INTO notifications (recipient, body, sent_at) SELECT 'a', 'b', 'c' FROM n",
+    );
+    check("").ok();
+    scene.sql("DROP INDEX notifications_unsent");
+    let ran = check("").with(2);
+    let index = "CREATE INDEX IF NOT EXISTS \"notifications_unsent\" ON \"notifications\" (\"id\") WHERE \"sent_at\" IS NULL;";
+    for words in [index, &file] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    scene.sql(index);
+    check("").ok();
+    std::fs::write(scene.db(), "This is something else.").unwrap();
+    let ran = check("").with(2);
+    assert!(ran.out.contains("not a database"), "{}", ran.out);
 }
 
 #[tokio::test]

@@ -9,11 +9,11 @@ use watchkeeper_jobs::Notifications;
 use crate::scene::Scene;
 
 /// Whether the job is told of work soon.
-async fn is_told(job: &Notifications, within: Duration) -> bool {
+pub(crate) async fn is_told(job: &Notifications, within: Duration) -> bool {
     Clock::system().timeout(within, job.woken()).await.is_ok()
 }
 
-const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 const NEVER: Duration = Duration::from_millis(300);
 
 pub(crate) async fn an_announcement_begins_a_look() {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    announced::{SOON, is_told},
     command::{Ran, watchkeeper},
     scene::Scene,
 };
@@ -82,7 +83,9 @@ pub(crate) async fn check_says_what_differs_in_the_database() {
             place.starts_with(&format!("jobs.mail.params.{key}")),
             "{place}"
         );
-        assert!(message.contains(words), "{message}");
+        for words in [words, scene.database()] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
     }
     // Where no database can be reached the configuration alone is checked.
     configure(
@@ -110,9 +113,47 @@ pub(crate) async fn check_says_what_differs_in_the_database() {
     assert_eq!(scene.things(), things, "looking makes nothing");
 }
 
+/// Blocks of the guide in the words of this database, statement by statement.
+fn statements_of_the_guide() -> Vec<&'static str> {
+    let guide = include_str!("../../../docs/guides/notifications.md");
+    let blocks = guide.split("```postgresql\n").skip(1);
+    let blocks = blocks.filter_map(|block| block.split("```").next());
+    let statements = blocks.flat_map(|block| block.split(";\n"));
+    statements.filter(|s| !s.trim().is_empty()).collect()
+}
+
+pub(crate) async fn the_tables_of_the_guide_are_served() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "DROP TABLE notifications; CREATE SCHEMA shop;
+         CREATE TABLE shop.notifications (id bigint PRIMARY KEY, channel text, payload text, sent_at timestamptz);
+         DO $$ BEGIN CREATE ROLE app; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;",
+    );
+    let statements = statements_of_the_guide();
+    assert!(statements.len() >= 4, "{statements:?}");
+    for statement in statements {
+        scene.sql(statement);
+    }
+    scene.sql(
+        "INSERT INTO notifications (recipient, payload) VALUES ('a', '{\"n\": 1}');
+         INSERT INTO shop.notifications VALUES (1, 'mail', 'b', NULL), (2, 'push', 'b', NULL);",
+    );
+    let columns = json!({"payload": "payload"});
+    let job = scene.job(json!({ "columns": columns }));
+    scene.send_all(&job, 1).await;
+    let filtered =
+        json!({"table": "shop.notifications", "columns": columns, "where": "channel = 'mail'"});
+    scene.send_all(&scene.job(filtered), 1).await;
+    let left = "SELECT count(*) FROM shop.notifications WHERE sent_at IS NULL";
+    assert_eq!(
+        (scene.tally().accepted, scene.unsent(), scene.number(left)),
+        (2, 0, 1)
+    );
+}
+
 pub(crate) async fn a_schema_that_is_printed_can_be_run() {
     let scene = Scene::with_rows(4).await;
-    let more = "table = \"notifications\"\nside_tables = { schema = \"ops\", create = false }\n";
+    let more = "table = \"notifications\"\nside_tables = { schema = \"ops\", create = false }\nlisten = \"mails\"\n";
     configure(&scene, &scene.source(), more);
     let sql = ran(&scene, &["notify", "schema"]).ok().out;
     assert!(
@@ -123,7 +164,12 @@ pub(crate) async fn a_schema_that_is_printed_can_be_run() {
     let (tables, _) = sql.split_once("CREATE INDEX CONCURRENTLY").unwrap();
     scene.sql(tables);
     scene.sql(tables);
-    let job = scene.job(json!({"side_tables": {"schema": "ops", "create": false}}));
+    let side_tables = json!({"schema": "ops", "create": false});
+    let job = scene.job(json!({"side_tables": side_tables, "listen": "mails"}));
     scene.send_all(&job, 1).await;
     assert_eq!((scene.tally().accepted, scene.unsent()), (4, 0));
+    // It has a trigger in it, which tells of new rows.
+    assert!(is_told(&job, SOON).await, "of what came before it listened");
+    scene.sql("INSERT INTO notifications (recipient, body) VALUES ('a', 'b')");
+    assert!(is_told(&job, SOON).await);
 }

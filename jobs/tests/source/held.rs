@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::oneshot;
 use watchkeeper::{batch::BatchJob, clock::Clock, node::Token};
-use watchkeeper_jobs::{notifications::State, receiver::Faults};
+use watchkeeper_jobs::{
+    notifications::{Did, ItemId, State},
+    receiver::Faults,
+};
 
 use crate::{
     scene::Scene,
@@ -118,6 +121,68 @@ pub(crate) async fn holders_of_one_batch_at_one_time_repeat_only_what_is_listed(
         tally.repeats_recognised,
         left.doubted_ever
     );
+}
+
+/// Waits until so many sessions of this database wait for such a lock.
+async fn until_so_many_wait(scene: &Scene, kind: &str, many: i64) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = '{kind}'
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    );
+    while scene.number(&waiting) < many {
+        Clock::system().sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Nothing that looks into this table gets on while it is held.
+const HOLD_INTENTS: &str = "BEGIN; LOCK TABLE watchkeeper_delivery_intent";
+
+pub(crate) async fn a_successor_waits_for_the_open_transaction_of_the_last_holder() {
+    let scene = Scene::with_rows(5).await;
+    let (last, next) = (scene.job(json!({})), scene.job(json!({})));
+    for job in [&last, &next] {
+        job.pending(1).await.unwrap();
+    }
+    let other = scene.session().await;
+    other.batch_execute(HOLD_INTENTS).await.unwrap();
+    let (of_last, of_next) = (run(), run());
+    let following = async {
+        until_so_many_wait(&scene, "relation", 1).await;
+        let letting_go = async {
+            until_so_many_wait(&scene, "advisory", 1).await;
+            other.batch_execute("COMMIT").await.unwrap();
+        };
+        let sending = next.process_under(Token(2), BATCH, &of_next);
+        tokio::join!(sending, letting_go).0
+    };
+    let sending = last.process_under(Token(1), BATCH, &of_last);
+    let (one, other) = tokio::join!(sending, following);
+    one.unwrap();
+    other.unwrap();
+    // The second has seen what the first was about to send.
+    let (tally, left) = (scene.tally(), listed(&next).await);
+    assert_eq!((left.doubted_ever, scene.unsent()), (5, 0));
+    assert_eq!((tally.accepted, tally.accepted_twice), (5, 0));
+}
+
+pub(crate) async fn a_person_waits_for_a_batch_that_begins() {
+    let scene = Scene::with_rows(5).await;
+    let job = scene.job(json!({}));
+    job.pending(1).await.unwrap();
+    let mut person = scene.operator(true).await;
+    let other = scene.session().await;
+    other.batch_execute(HOLD_INTENTS).await.unwrap();
+    let parking = async {
+        until_so_many_wait(&scene, "relation", 1).await;
+        let letting_go = async {
+            until_so_many_wait(&scene, "advisory", 1).await;
+            other.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(person.park(&[ItemId::Int(3)]), letting_go).0
+    };
+    let (_, did) = tokio::join!(send(&job, 1, BATCH), parking);
+    assert_eq!(did.unwrap(), [Did::Sending], "it is left alone");
+    assert_eq!((scene.tally().accepted, scene.unsent()), (5, 0));
 }
 
 pub(crate) async fn ids_committed_late_are_all_sent() {

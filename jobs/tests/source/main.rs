@@ -116,6 +116,8 @@ fn main() {
             a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_its_key,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,
+            a_successor_waits_for_the_open_transaction_of_the_last_holder,
+            a_person_waits_for_a_batch_that_begins,
             ids_committed_late_are_all_sent,
         },
         search::{
@@ -142,6 +144,7 @@ fn main() {
         check::{
             check_says_what_differs_in_the_database,
             a_schema_that_is_printed_can_be_run,
+            the_tables_of_the_guide_are_served,
         },
     ];
     let conclusion = libtest_mimic::run(&arguments, cases);

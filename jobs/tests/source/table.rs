@@ -243,4 +243,13 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
         .unwrap_err();
     assert!(error.to_string().contains("could not be made"), "{error}");
     assert_eq!(scene.unsent(), 1);
+    scene.sql(&format!(
+        "GRANT CREATE ON SCHEMA public TO guest_{}",
+        scene.database()
+    ));
+    // These rights are enough.
+    scene
+        .send_all(&scene.job(json!({"source": guest})), 1)
+        .await;
+    assert_eq!(scene.unsent(), 0);
 }

@@ -45,8 +45,8 @@ pub(super) enum NotifyCommand {
     Import(ImportArgs),
     /// Print the SQL that makes the side tables, and the index that the search for work goes by
     ///
-    /// For teams whose own migrations make tables (`side_tables.create = false`). Changes nothing. Asks PostgreSQL which
-    /// schema the table is in.
+    /// For teams whose own migrations make tables (`side_tables.create = false`). With `listen` also a trigger that announces
+    /// new rows. Changes nothing. Asks PostgreSQL which schema the table is in.
     Schema(SchemaArgs),
 }
 

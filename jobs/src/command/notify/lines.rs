@@ -76,7 +76,7 @@ fn csv(file: File, null: String) -> Result<Box<dyn Iterator<Item = Result<Line, 
 
 fn jsonl(mut from: impl BufRead) -> impl Iterator<Item = Result<Line, String>> {
     let mut number = 0;
-    let mut next = move || loop {
+    let next = move || loop {
         number += 1;
         let mut text = Vec::new();
         let wrong = |why: &str| Some(Err(format!("line {number}: {why}")));
@@ -95,7 +95,7 @@ fn jsonl(mut from: impl BufRead) -> impl Iterator<Item = Result<Line, String>> {
             Err(why) => wrong(&format!("it is no JSON: {why}")),
         };
     };
-    std::iter::from_fn(move || next())
+    std::iter::from_fn(next)
 }
 
 #[cfg(test)]

@@ -75,7 +75,9 @@ mod text;
 pub(crate) mod times;
 
 pub use job::Notifications;
-pub use params::{Address, Columns, InDoubt, NotificationsParams, SideTables};
+#[doc(hidden)]
+pub use params::SideTables;
+pub use params::{Address, Columns, InDoubt, NotificationsParams};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]

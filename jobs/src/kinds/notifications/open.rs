@@ -1,6 +1,6 @@
 //! From parameters to a table: the one way in which the job and the commands open a source.
 
-use std::sync::Arc;
+use std::{error::Error as _, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -101,7 +101,7 @@ pub(crate) fn look(params: &Value) -> Findings {
         Ok(None) => {}
         Ok(Some(index)) => found.error(
             &["table"],
-            "is large, and the search for unsent rows has no index: it would read rows that were sent",
+            format!("is large in {database}, and the search for unsent rows has no index: it would read rows that were sent"),
             index,
         ),
         Err(error) => {
@@ -122,8 +122,22 @@ pub(crate) fn look(params: &Value) -> Findings {
                 ),
                 _ => (source, ""),
             };
-            found.error(&[key, source], error.to_string(), remedy);
+            found.error(&[key, source], within(&database, &error), remedy);
         }
     }
     found
+}
+
+/// What went wrong and why, with the source in which it did.
+fn within(database: &Database, error: &SourceError) -> String {
+    let (mut why, place) = (error.to_string(), database.to_string());
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        why = format!("{why}: {inner}");
+        cause = inner.source();
+    }
+    match why.contains(&place) {
+        true => why,
+        false => format!("{why} (in {place})"),
+    }
 }

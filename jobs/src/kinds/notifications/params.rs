@@ -102,6 +102,7 @@ pub struct Columns {
 /// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[doc(hidden)] // for configurations, whose reference has its keys
 pub struct SideTables {
     /// The schema of PostgreSQL that they are in; that of the table unless it is named.
     pub schema: Option<String>,

@@ -23,7 +23,7 @@ use watchkeeper::DurationExt;
 /// Where the database is, and how it is reached.
 #[derive(Clone)]
 pub(crate) struct PgAddress {
-    config: Config,
+    config: Box<Config>,
     /// None when the address does not say.
     ssl_mode: Option<SslMode>,
     pub(super) tls: TlsFiles,
@@ -103,7 +103,7 @@ impl PgAddress {
             return Err(format!("names no user; write {FORM}"));
         }
         Ok(Self {
-            config,
+            config: Box::new(config),
             ssl_mode,
             tls,
             password_file: None,
@@ -275,8 +275,11 @@ mod tests {
             "postgres://me:hunter2@db:1,b:2,c:3/app?hunter2=hunter2",
             "postgres://me:hunter2@/app",
         ] {
-            let why = PgAddress::parse(broken).unwrap_err();
-            assert!(!why.contains("hunter2") && !why.contains("ter2"), "{why}");
+            let told = match PgAddress::parse(broken) {
+                Ok(address) => format!("{address} {address:?}"),
+                Err(why) => why,
+            };
+            assert!(!told.contains("hun") && !told.contains("ter2"), "{told}");
         }
         let text = format!("{address:?}");
         assert!(!text.contains("hunter2") && !text.contains("s3cret"));

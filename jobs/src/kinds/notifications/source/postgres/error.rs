@@ -39,6 +39,11 @@ fn meaning(code: &SqlState) -> (&'static str, bool) {
             "see `table`, `columns` and `where` of the job's parameters",
             false,
         ),
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => (
+            "see the user in `source`, and the password there or in `password_file`",
+            true,
+        ),
+        SqlState::INVALID_CATALOG_NAME => ("see the database in `source`", true),
         SqlState::READ_ONLY_SQL_TRANSACTION => {
             ("it is read-only; name the primary in `source`", true)
         }

@@ -22,6 +22,9 @@ use crate::notifications::{
     source::{Item, Result},
 };
 
+/// Rows to send, and those that are too large to be sent, with their bytes.
+type Due = (Vec<Item>, Vec<(ItemId, u64)>);
+
 /// Numbers of cells with rows that may go now.
 pub(super) fn cells_with_work(
     conn: &Connection,
@@ -57,14 +60,14 @@ pub(super) fn cells_with_work(
     }
 }
 
-/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent, with their bytes.
+/// The cell's rows that may go now, at most one batch of them.
 pub(super) fn due(
     tx: &Connection,
     table: &Table,
     cell: &Cell,
     database: &str,
     now_ms: i64,
-) -> Result<(Vec<Item>, Vec<(ItemId, u64)>)> {
+) -> Result<Due> {
     let ids = due_ids(tx, table, cell, now_ms)?;
     let columns: Vec<String> = match &table.payload {
         Payload::Column(column) => vec![column.clone()],
