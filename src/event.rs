@@ -311,7 +311,13 @@ mod tests {
 
     #[test]
     fn locks_of_jobs_are_called_by_the_jobs_name() {
-        let keys = ["job/report", "batch/mail/7", "once/orders/1-0", "lock/a/b", "k"];
+        let keys = [
+            "job/report",
+            "batch/mail/7",
+            "once/orders/1-0",
+            "lock/a/b",
+            "k",
+        ];
         let names = ["report", "mail", "orders", "lock", "raw"];
         assert_eq!(keys.map(resource), names);
     }

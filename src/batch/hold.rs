@@ -58,7 +58,9 @@ impl Hold {
         };
         match written {
             Ok(()) => ended,
-            Err(loss) => Ended::Cancelled(format!("what became of it could not be written: {loss}")),
+            Err(loss) => {
+                Ended::Cancelled(format!("what became of it could not be written: {loss}"))
+            }
         }
     }
 }

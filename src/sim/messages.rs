@@ -80,7 +80,10 @@ fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u
 async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
     for _ in 0..1_000 {
         fleet.sleep(ms(50)).await;
-        if readers.iter().all(|r| r.unsettled.lock().unwrap().is_empty()) {
+        if readers
+            .iter()
+            .all(|r| r.unsettled.lock().unwrap().is_empty())
+        {
             return;
         }
     }

@@ -7,8 +7,8 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::{
-    chance::Chance,
     acquire::LocksBuilder,
+    chance::Chance,
     node::{
         Expiry, GuardSettings, Node, RestartGuard,
         memory::{Cut, MemoryNode},
@@ -193,7 +193,11 @@ async fn a_message_of_a_dead_consumer_is_handled_by_another() {
     let own = scene.nodes.clone();
     let links: Vec<_> = own.iter().map(MemoryNode::link).collect();
     let lines = own.into_iter().map(|node| Arc::new(node) as Arc<dyn Node>);
-    let one = Once::new(&scene.over(lines.collect(), 1).start().unwrap(), "orders", HOUR);
+    let one = Once::new(
+        &scene.over(lines.collect(), 1).start().unwrap(),
+        "orders",
+        HOUR,
+    );
     let at = scene.now();
     let _work = ours(&one, "a", at).await;
     // Its process ends without a word: nothing extends the lease any more.

@@ -240,7 +240,10 @@ fn variables(message: &Message) -> Result<[(OsString, OsString); 2], String> {
         ));
     }
     Ok([
-        ("WATCHKEEPER_MESSAGE_ID".into(), message.id.to_string().into()),
+        (
+            "WATCHKEEPER_MESSAGE_ID".into(),
+            message.id.to_string().into(),
+        ),
         ("WATCHKEEPER_MESSAGE".into(), fields.into()),
     ])
 }

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OnceCell;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use watchkeeper::{
     batch::{BatchJob, BatchLimits, Settled},
     chance::Chance,
@@ -57,12 +57,16 @@ struct Reading {
     /// Where the search for messages of other members goes on, and when.
     take_over_from: String,
     take_over_at: Moment,
+    /// When to forget members that are gone.
+    forget_at: Moment,
     /// When to look whether the stream has begun anew.
     look_back_at: Moment,
 }
 
 /// A stream that has nothing new is looked at so often: it may have begun anew.
 const LOOK_BACK_EVERY: Duration = Duration::from_secs(2);
+/// Members of processes that have ended are forgotten after this time, and looked for so often.
+const GONE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(600));
 /// A list of dead messages keeps about so many.
 const MOST_DEAD: usize = 100_000;
 
@@ -97,6 +101,7 @@ impl Stream {
             server: Server::new(client.clone(), name.clone()),
             take_over_from: START.to_owned(),
             take_over_at: Moment::ZERO,
+            forget_at: Moment::ZERO,
             look_back_at: Moment::ZERO,
         };
         Ok(Ends {
@@ -179,7 +184,10 @@ impl Stream {
             reading.take_over_from = next;
             if !messages.is_empty() {
                 let count = messages.len();
-                info!(job = self.name(), stream, group, count, "messages taken over");
+                info!(
+                    job = self.name(),
+                    stream, group, count, "messages taken over"
+                );
             }
             self.window().add(messages);
         }
@@ -187,6 +195,14 @@ impl Stream {
         if room > 0 {
             let messages = server.deal(stream, member, room).await?;
             self.window().add(messages);
+        }
+        if now >= reading.forget_at {
+            let (after, every) = GONE;
+            reading.forget_at = now + every;
+            if let Err(trouble) = server.forget_members(stream, group, after).await {
+                // The user may not run scripts, for instance: it costs the server a little memory.
+                debug!(job = self.name(), %trouble, "members that are gone stay in the group");
+            }
         }
         Ok(())
     }
@@ -271,7 +287,10 @@ impl BatchJob for Stream {
         let mut reading = self.ends().await?.reading.lock().await;
         match self.read(&mut reading).await {
             Ok(()) => {}
-            Err(Trouble::NoGroup) => self.make_group(&mut reading).await.map_err(JobError::retry)?,
+            Err(Trouble::NoGroup) => self
+                .make_group(&mut reading)
+                .await
+                .map_err(JobError::retry)?,
             Err(trouble) => return Err(JobError::retry(trouble)),
         }
         Ok(self.window().ids(limit))
@@ -290,7 +309,9 @@ impl BatchJob for Stream {
         let last = run.attempt() >= self.params.attempts;
         if run.attempt() > self.params.attempts {
             // Its last attempt has ended without a word about it.
-            return self.bury(&message, "its last attempt did not end well", &run).await;
+            return self
+                .bury(&message, "its last attempt did not end well", &run)
+                .await;
         }
         run.check()?;
         let ends = self.ends().await?;

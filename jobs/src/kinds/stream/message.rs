@@ -92,7 +92,10 @@ mod tests {
     fn no_more_is_read_than_there_is_room_for() {
         let mut window = Window::new(3);
         window.add(["2-0", "10-0"].map(message));
-        assert_eq!((window.room(), window.ids(9)), (1, vec!["2-0".into(), "10-0".into()]));
+        assert_eq!(
+            (window.room(), window.ids(9)),
+            (1, vec!["2-0".into(), "10-0".into()])
+        );
         // One that comes again takes no more room.
         window.add([message("2-0")]);
         assert_eq!(window.room(), 1);

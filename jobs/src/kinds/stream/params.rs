@@ -234,7 +234,10 @@ mod tests {
     fn good_parameters_have_no_findings() {
         assert_eq!(found(&json!({})), []);
         assert_eq!(found(&json!({"mode": "group", "group": "shop"})), []);
-        assert_eq!(found(&json!({"sink": "", "exec": {"command": ["true"]}})), []);
+        assert_eq!(
+            found(&json!({"sink": "", "exec": {"command": ["true"]}})),
+            []
+        );
         let body = json!({"body": "{\"order\": \"${order}\"}", "dead": "lost"});
         assert_eq!(found(&body), []);
     }
@@ -244,17 +247,29 @@ mod tests {
         for (more, key, says) in [
             (json!({"url": ""}), "url", "redis://HOST:PORT"),
             (json!({"url": "http://h"}), "url", "redis://HOST:PORT"),
-            (json!({"url_file": "/nowhere/u"}), "url_file", "beside `url`"),
+            (
+                json!({"url_file": "/nowhere/u"}),
+                "url_file",
+                "beside `url`",
+            ),
             (
                 json!({"url": "", "url_file": "/nowhere/u"}),
                 "url_file",
                 "/nowhere/u",
             ),
             (json!({"stream": ""}), "stream", "key of the stream"),
-            (json!({"mode": "group"}), "group", "name of a consumer group"),
+            (
+                json!({"mode": "group"}),
+                "group",
+                "name of a consumer group",
+            ),
             (json!({"group": "shop"}), "group", "mode = \"group\""),
             (json!({"dead": "orders"}), "dead", "name another"),
-            (json!({"retention": "0s"}), "retention", "longer than nothing"),
+            (
+                json!({"retention": "0s"}),
+                "retention",
+                "longer than nothing",
+            ),
             (json!({"attempts": 0}), "attempts", "at least 1"),
             (json!({"claim": 251}), "claim", "1 to 250"),
             (json!({"read_ahead": 0}), "read_ahead", "1 to 10000"),

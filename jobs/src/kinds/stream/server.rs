@@ -65,7 +65,11 @@ impl Server {
     ) -> Result<Vec<Message>, Trouble> {
         let mut ask = cmd("XREADGROUP");
         ask.arg("GROUP").arg(group).arg(member);
-        ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream).arg(">");
+        ask.arg("COUNT")
+            .arg(most)
+            .arg("STREAMS")
+            .arg(stream)
+            .arg(">");
         self.ask(&ask).await.map(|answer| of_streams(&answer))
     }
 
@@ -89,6 +93,19 @@ impl Server {
         // What was trimmed meanwhile has no content, and is no work.
         let messages = parts.get(1).map(of_entries).unwrap_or_default();
         Ok((next.unwrap_or_else(|| START.to_owned()), messages))
+    }
+
+    /// Removes members that have asked for nothing for so long and hold no message: those of processes that have ended.
+    pub(super) async fn forget_members(
+        &mut self,
+        stream: &str,
+        group: &str,
+        idle: Duration,
+    ) -> Result<(), Trouble> {
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let mut ask = cmd("EVAL");
+        ask.arg(FORGET).arg(1).arg(stream).arg(group).arg(idle_ms);
+        self.ask(&ask).await.map(drop)
     }
 
     /// Makes the group, and the stream if need be. It begins with messages after `from`. One that is there stays as it is.
@@ -143,7 +160,11 @@ impl Server {
         ask.arg("STREAM").arg(stream);
         let answer = match self.exchange(&ask).await {
             Ok(answer) => answer,
-            Err(error) if error.detail().is_some_and(|why| why.contains("no such key")) => {
+            Err(error)
+                if error
+                    .detail()
+                    .is_some_and(|why| why.contains("no such key")) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(self.trouble(&error)),
@@ -157,7 +178,9 @@ impl Server {
     }
 
     async fn ask(&mut self, ask: &Cmd) -> Result<Value, Trouble> {
-        self.exchange(ask).await.map_err(|error| self.trouble(&error))
+        self.exchange(ask)
+            .await
+            .map_err(|error| self.trouble(&error))
     }
 
     async fn exchange(&mut self, ask: &Cmd) -> Result<Value, RedisError> {
@@ -193,16 +216,22 @@ impl Server {
         let why = match error.code() {
             Some("NOGROUP") => return Trouble::NoGroup,
             Some("WRONGTYPE") => {
-                "the key of the stream holds something else; name another key, or remove it".to_owned()
+                "the key of the stream holds something else; name another key, or remove it"
+                    .to_owned()
             }
             Some("NOAUTH" | "WRONGPASS") => {
-                "it wants a user and a password, or other ones; put them into the address".to_owned()
+                "it wants a user and a password, or other ones; put them into the address"
+                    .to_owned()
             }
             Some("NOPERM") => "the user may not do this; it needs +@stream on the keys".to_owned(),
             Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
             // The detail of what is no answer may repeat the address.
             None if error.is_timeout() => "no answer in time".to_owned(),
-            None if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ResponseError)) => {
+            None if matches!(
+                error.kind(),
+                ErrorKind::Server(ServerErrorKind::ResponseError)
+            ) =>
+            {
                 error.detail().unwrap_or("it refuses").to_owned()
             }
             None => error.category().to_owned(),
@@ -213,6 +242,16 @@ impl Server {
 
 /// Where the list of messages that are dealt out begins.
 pub(super) const START: &str = "0-0";
+
+/// In one step: a member that is given a message meanwhile would lose it.
+const FORGET: &str = r"
+for _, member in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local of = {}
+  for i = 1, #member, 2 do of[member[i]] = member[i + 1] end
+  if of.pending == 0 and of.idle > tonumber(ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], of.name)
+  end
+end";
 
 // === answers ===
 
