@@ -19,7 +19,7 @@ use watchkeeper::{
 };
 
 use super::{
-    handler::{Handled, Handler},
+    handler::{Handled, Handler, Plan, errors},
     id::Id,
     message::{Message, Window},
     params::{Mode, StreamParams},
@@ -92,10 +92,10 @@ impl Stream {
     }
 
     fn connect(&self) -> Result<Ends, String> {
-        let found = self.params.check();
-        if !found.is_empty() {
-            return Err(in_a_line(&found));
-        }
+        let mut found = self.params.check();
+        let plan = Plan::read(&self.params, &mut found);
+        let right = plan.filter(|_| errors(&found) == 0);
+        let plan = right.ok_or_else(|| in_a_line(&found))?;
         let (client, name) = self.params.client()?;
         let reading = Reading {
             server: Server::new(client.clone(), name.clone()),
@@ -107,7 +107,7 @@ impl Stream {
         Ok(Ends {
             reading: tokio::sync::Mutex::new(reading),
             burying: tokio::sync::Mutex::new(Server::new(client, name)),
-            handler: Arc::new(self.params.handler(&self.clock)?),
+            handler: Arc::new(plan.open(&self.clock)?),
         })
     }
 
