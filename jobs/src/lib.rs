@@ -21,6 +21,7 @@
 //! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
 //! - [`mod@exec`]: runs a command.
+//! - The kind `stream`, known by its parameters alone: handles each message of a Redis stream once.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]

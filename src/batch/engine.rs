@@ -4,9 +4,9 @@
 //! - B1 A batch is processed only under a claim of this replica.           (a_batch_is_processed_under_its_claim)
 //! - B2 A lost claim cancels that batch only.                              (a_lost_claim_cancels_one_batch)
 //! - B3 A claim is released after the batch's work has ended.              (a_claim_outlives_its_work)
+//! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! - B5 Where batches are messages, one that was done is not done again, and one that failed waits for its pause on every replica.
 //!   (a_message_is_handled_once_by_all_replicas, a_message_that_fails_waits_on_every_replica)
-//! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tokio::runtime::Runtime;
-use watchkeeper::spawn::Spawn;
+use watchkeeper::{clock::Clock, spawn::Spawn};
 use watchkeeper_jobs::receiver::{Faults, Receiver, Tally};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     log::Line,
     server::RedisServer,
     store::Store,
-    wait::{pause, soon},
+    wait::{SOON, pause, soon},
 };
 
 /// Messages that a worker handles at once.
@@ -74,10 +74,28 @@ params = {{ url = "{}", stream = "orders", retention = "1h", {more} }}
     fn wait_for(&self, wanted: impl FnMut(&Tally) -> bool) -> Tally {
         let mut tally = self.receiver.watch();
         self.runtime.block_on(async {
-            let limit = crate::wait::SOON * 2;
-            let seen = tokio::time::timeout(limit, tally.wait_for(wanted)).await;
-            seen.expect("it comes to that").unwrap().clone()
+            let limit = SOON * 2;
+            let seen = Clock::system().timeout(limit, tally.wait_for(wanted)).await;
+            match seen {
+                Ok(seen) => seen.unwrap().clone(),
+                Err(_) => panic!("not within {limit:?}: {:?}", self.counts()),
+            }
         })
+    }
+
+    /// Requests, items that were accepted, repeats.
+    fn counts(&self) -> [u64; 3] {
+        let tally = self.receiver.tally();
+        [tally.requests, tally.accepted, tally.repeats_recognised]
+    }
+
+    /// So many messages came twice: what was under way in workers that were killed, or in one whose claim was lost, which a busy
+    /// machine does.
+    fn explains(&self, repeats: u64, killed: u64) {
+        let lost = |l: &Line| l.is("batch ended", "orders") && l.text("outcome") != "done";
+        let lost = self.fleet.log.since(0).iter().filter(|l| lost(l)).count();
+        let most = killed * AT_ONCE + u64::try_from(lost).unwrap();
+        assert!(repeats <= most, "{repeats} repeats, {lost} claims lost");
     }
 
     /// Kills the worker that was started first, and starts another.
@@ -101,7 +119,7 @@ params = {{ url = "{}", stream = "orders", retention = "1h", {more} }}
         let told = |line: &Line| {
             line.is("cannot look for batches", "orders") && line.text("why").contains(why)
         };
-        self.fleet.log.wait(mark, crate::wait::SOON, why, told);
+        self.fleet.log.wait(mark, SOON, why, told);
     }
 }
 
@@ -120,8 +138,9 @@ pub(crate) fn readers_that_are_killed_lose_and_double_nothing(store: Store) {
     assert_eq!(tally.accepted_twice, 0);
     let repeats = tally.repeats_recognised;
     scene.fleet.measured("repeats after kills", &repeats);
-    assert!(repeats <= KILLED * AT_ONCE, "{repeats}");
+    scene.explains(repeats, KILLED);
     for worker in scene.fleet.workers() {
+        scene.fleet.wait_until_ready(worker);
         scene.fleet.terminate(worker);
         assert!(scene.fleet.wait_until_gone(worker), "it ends well");
     }
@@ -151,15 +170,17 @@ pub(crate) fn fifty_thousand_messages_are_handled_once_by_five_readers(store: St
         }
         keys
     };
+    let clock = Clock::system();
     let mut done = 0;
     for n in 1..=KILLED + 1 {
         let wanted = MESSAGES * n / (KILLED + 1);
+        let limit = clock.now() + SOON * 5;
         while done < wanted {
+            assert!(clock.now() < limit, "{done} of {wanted}");
             pause(Duration::from_millis(500));
-            let now = handled().len();
-            scene.fleet.measured("messages", &now);
-            done = now;
+            done = handled().len();
         }
+        scene.fleet.measured("messages", &done);
         if n <= KILLED {
             scene.replace_one();
         }
@@ -170,7 +191,10 @@ pub(crate) fn fifty_thousand_messages_are_handled_once_by_five_readers(store: St
         .fleet
         .measured("messages, repeats", &(keys.len(), repeats));
     assert_eq!(keys.len(), MESSAGES);
-    assert!(repeats <= KILLED * usize::try_from(AT_ONCE).unwrap());
+    scene.explains(
+        u64::try_from(repeats).unwrap(),
+        u64::try_from(KILLED).unwrap(),
+    );
 }
 
 /// Members that die leave what they were dealt to the others, also what they had not begun.
@@ -193,7 +217,7 @@ pub(crate) fn messages_of_dead_members_are_taken_over(store: Store) {
     assert_eq!(tally.accepted_twice, 0);
     soon("group without pending messages", || scene.pending() == 0);
     let repeats = scene.receiver.tally().repeats_recognised;
-    assert!(repeats <= AT_ONCE, "{repeats}");
+    scene.explains(repeats, 1);
 }
 
 /// Messages are taken over while their members are slow; the claim keeps the successors waiting.
@@ -210,13 +234,12 @@ pub(crate) fn a_slow_member_and_its_successor_do_not_both_handle_a_message(store
     scene.wait_for(|t| t.accepted == MESSAGES);
     soon("group without pending messages", || scene.pending() == 0);
     let taken_over = |l: &Line| l.is("messages taken over", "orders");
-    scene.fleet.log.wait(
-        0,
-        crate::wait::SOON,
-        "messages that are taken over",
-        taken_over,
-    );
-    assert_eq!(scene.receiver.tally().requests, MESSAGES);
+    scene
+        .fleet
+        .log
+        .wait(0, SOON, "messages that are taken over", taken_over);
+    let repeats = scene.receiver.tally().requests - MESSAGES;
+    scene.explains(repeats, 0);
 }
 
 /// What fails again and again goes aside, with its reason; the others are done.
@@ -271,6 +294,6 @@ pub(crate) fn a_stream_that_is_lost_and_comes_back_is_read_on(store: Store) {
         scene.server.restart();
         scene.add(10);
         let tally = scene.wait_for(|t| t.accepted == 40);
-        assert_eq!(tally.requests, 40);
+        scene.explains(tally.requests - 40, 0);
     }
 }

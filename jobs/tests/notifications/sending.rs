@@ -126,18 +126,26 @@ pub(crate) async fn a_refused_item_comes_back_after_its_pause() {
 pub(crate) async fn rows_are_sent_not_before_one_time_and_not_after_another() {
     let scene = Scene::with_rows(5).await;
     for column in ["due", "until"] {
-        scene.sql(&format!("ALTER TABLE notifications ADD COLUMN {column} bigint"));
+        scene.sql(&format!(
+            "ALTER TABLE notifications ADD COLUMN {column} bigint"
+        ));
     }
     let far = 9_000_000_000_i64;
     scene.sql("UPDATE notifications SET due = 1 WHERE id = 1");
-    scene.sql(&format!("UPDATE notifications SET due = {far} WHERE id = 2"));
+    scene.sql(&format!(
+        "UPDATE notifications SET due = {far} WHERE id = 2"
+    ));
     scene.sql("UPDATE notifications SET until = 1 WHERE id = 3");
-    scene.sql(&format!("UPDATE notifications SET until = {far} WHERE id = 4"));
+    scene.sql(&format!(
+        "UPDATE notifications SET until = {far} WHERE id = 4"
+    ));
     let columns = json!({ "payload": "body", "send_after": "due", "expires_at": "until" });
     let job = scene.job(json!({ "columns": columns }));
     send(&job, 1, "notifications/50/0").await;
     let tally = scene.tally();
-    let lost: Vec<i64> = (1..=5).filter(|id| tally.lost("notifications", [*id]) > 0).collect();
+    let lost: Vec<i64> = (1..=5)
+        .filter(|id| tally.lost("notifications", [*id]) > 0)
+        .collect();
     assert_eq!((tally.accepted, lost), (3, vec![2, 3]));
     let dead = listed(&job).await;
     assert_eq!(dead.counts.dead, 1);

@@ -25,13 +25,15 @@
 //! is the median of the nodes' clocks.
 //!
 //! Nodes that lose their memory come back with what the others know. When too few others were left, they say since when they may
-//! have forgotten something, and a message dated before that (or within `locks.skew` after it) is refused. A store that is new
-//! cannot be told from one that has forgotten all, so what is older than the store is refused, too.
+//! have forgotten something, and a message dated before that (or within `locks.skew` after it) is refused. Nodes that are new
+//! cannot be told from nodes that have forgotten all, so what is older than they are is refused, too.
 //!
 //! # When things fail  Unsure means not done: the message is handled again, by whichever consumer claims it next.
 //! # Not promised
 //! - One handling where a consumer dies between the effect and the final record, or cannot write it. Give the receiver the id
 //!   as its idempotency key, or have it compare the token.
+//! - Anything once a store has lost its memory and does not say so: Redis without the restart guard, an embedded file that was
+//!   removed.
 //! - Anything if consumers of one name are given different retentions, or the fleet's time is set back by more than the margin;
 //!   after a loss of memory, of messages whose date is ahead of the fleet's time by more than `locks.skew`.
 //!
@@ -147,7 +149,8 @@ impl Once {
         let retention_ms = millis(retention);
         Self {
             locks: locks.clone(),
-            name: name.into(),
+            // A slash ends it in the keys of its messages.
+            name: name.replace('%', "%25").replace('/', "%2F").into(),
             retention_ms,
             ttl: None,
             shortest_ms: Arc::new(AtomicI64::new(retention_ms)),
@@ -263,7 +266,9 @@ impl Once {
         }
         // A record whose holder dies before the release is kept no longer than `locks.retention`.
         let room_ms = millis(self.locks.timing().retention.saturating_sub(MARGIN));
-        let beyond_ms = (-age_ms).saturating_sub(room_ms.saturating_sub(self.retention_ms));
+        let beyond_ms = age_ms
+            .saturating_neg()
+            .saturating_sub(room_ms.saturating_sub(self.retention_ms));
         let beyond_ms = u64::try_from(beyond_ms).ok().filter(|ms| *ms > 0)?;
         Some(Claim::Held {
             for_at_most: Some(Duration::from_millis(beyond_ms)),

@@ -294,6 +294,15 @@ async fn a_retention_beyond_that_of_the_nodes_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slash_in_a_name_is_none_of_an_id() {
+    let scene = Scene::new();
+    let (locks, at) = (scene.locks(1, None), scene.now());
+    let (one, two) = (Once::new(&locks, "a/b", HOUR), Once::new(&locks, "a", HOUR));
+    ours(&one, "c", at).await.done().await.unwrap();
+    ours(&two, "b/c", at).await.done().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_shortest_retention_that_any_consumer_shows_counts() {
     let scene = Scene::new();
     let (one, at) = (scene.consumer(1), scene.now());

@@ -265,7 +265,11 @@ impl NotificationsParams {
             ("columns.send_after", &self.columns.send_after),
             ("columns.expires_at", &self.columns.expires_at),
         ];
-        columns.extend(times.into_iter().filter_map(|(key, c)| Some((key, c.clone()?))));
+        columns.extend(
+            times
+                .into_iter()
+                .filter_map(|(key, c)| Some((key, c.clone()?))),
+        );
         let body = self.body.iter().map(|text| ("body", text.expose()));
         let mail = MailParams::deserialize(&self.mail).ok();
         let mail = mail.iter().flat_map(MailParams::texts);

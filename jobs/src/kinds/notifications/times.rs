@@ -106,6 +106,9 @@ mod tests {
         assert_eq!(why, "column `until` holds no time");
         let why = refused(json!({ "after": [1] })).unwrap();
         assert_eq!(why, "column `after` holds no time");
-        assert_eq!(refused(json!({ "until": 1e30 })).unwrap(), "column `until` holds no time");
+        assert_eq!(
+            refused(json!({ "until": 1e30 })).unwrap(),
+            "column `until` holds no time"
+        );
     }
 }

@@ -20,11 +20,11 @@ use crate::{
             cell::ItemId,
             delivery::Answer,
             limits::Limits,
-            times::Times,
             params::Target,
             sending::{Sending, Sent},
             sink::{self, Sink},
             source::Item,
+            times::Times,
         },
     },
     web::RESERVED,
@@ -136,7 +136,15 @@ impl Plan {
     }
 }
 
-fn errors(found: &Findings) -> usize {
+/// All that is wrong with the parameters of a job; connects to nobody.
+pub(super) fn check(params: &StreamParams) -> Findings {
+    let mut found = params.check();
+    Plan::read(params, &mut found);
+    found
+}
+
+/// How much of what was found is an error.
+pub(super) fn errors(found: &Findings) -> usize {
     let errors = found.iter().filter(|f| f.severity == Severity::Error);
     errors.count()
 }
@@ -291,5 +299,81 @@ mod tests {
         assert_eq!(fields.1, "{\"order\":\"7\"}");
         let large = message(json!({"order": "7".repeat(MOST_OF_A_VARIABLE)}));
         assert!(variables(&large).is_err());
+    }
+
+    fn found(more: &Value) -> Vec<(String, String)> {
+        let mut params = json!({
+            "url": "redis://user:hunter2@h.example/1",
+            "stream": "orders",
+            "sink": "https://h.example/hook",
+        });
+        let more = more.as_object().unwrap().clone();
+        params.as_object_mut().unwrap().extend(more);
+        let params: StreamParams = serde_json::from_value(params).unwrap();
+        let found = check(&params).into_iter();
+        found
+            .map(|mut f| (f.keys.swap_remove(0), f.message))
+            .collect()
+    }
+
+    #[test]
+    fn good_parameters_have_no_findings() {
+        assert_eq!(found(&json!({})), []);
+        assert_eq!(found(&json!({"mode": "group", "group": "shop"})), []);
+        assert_eq!(
+            found(&json!({"sink": "", "exec": {"command": ["true"]}})),
+            []
+        );
+        let body = json!({"body": "{\"order\": \"${order}\"}", "dead": "lost"});
+        assert_eq!(found(&body), []);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_key_and_with_the_remedy() {
+        for (more, key, says) in [
+            (json!({"url": ""}), "url", "redis://HOST:PORT"),
+            (json!({"url": "http://h"}), "url", "redis://HOST:PORT"),
+            (
+                json!({"url_file": "/nowhere/u"}),
+                "url_file",
+                "beside `url`",
+            ),
+            (
+                json!({"url": "", "url_file": "/nowhere/u"}),
+                "url_file",
+                "/nowhere/u",
+            ),
+            (json!({"stream": ""}), "stream", "key of the stream"),
+            (
+                json!({"mode": "group"}),
+                "group",
+                "name of a consumer group",
+            ),
+            (json!({"group": "shop"}), "group", "mode = \"group\""),
+            (json!({"dead": "orders"}), "dead", "name another"),
+            (
+                json!({"retention": "0s"}),
+                "retention",
+                "longer than nothing",
+            ),
+            (json!({"attempts": 0}), "attempts", "at least 1"),
+            (json!({"claim": 251}), "claim", "1 to 250"),
+            (json!({"read_ahead": 0}), "read_ahead", "1 to 10000"),
+            (json!({"sink": ""}), "sink", "exec"),
+            (json!({"exec": {"command": ["true"]}}), "exec", "keep one"),
+            (
+                json!({"sink": "", "exec": {"command": ["/nowhere/x"]}}),
+                "exec.command",
+                "/nowhere/x",
+            ),
+            (json!({"sink": "smtp://h"}), "sink", "http://"),
+            (json!({"secrets": ["x"]}), "secrets", "openssl rand"),
+        ] {
+            let told = found(&more);
+            assert_eq!(told.len(), 1, "{more}: {told:?}");
+            assert_eq!(told[0].0, key, "{more}");
+            assert!(told[0].1.contains(says), "{more}: {told:?}");
+            assert!(!told[0].1.contains("hunter2"), "{told:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OnceCell;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use watchkeeper::{
     batch::{BatchJob, BatchLimits, Settled},
     chance::Chance,
@@ -19,7 +19,7 @@ use watchkeeper::{
 };
 
 use super::{
-    handler::{Handled, Handler},
+    handler::{Handled, Handler, Plan, errors},
     id::Id,
     message::{Message, Window},
     params::{Mode, StreamParams},
@@ -57,12 +57,16 @@ struct Reading {
     /// Where the search for messages of other members goes on, and when.
     take_over_from: String,
     take_over_at: Moment,
+    /// When to forget members that are gone.
+    forget_at: Moment,
     /// When to look whether the stream has begun anew.
     look_back_at: Moment,
 }
 
 /// A stream that has nothing new is looked at so often: it may have begun anew.
 const LOOK_BACK_EVERY: Duration = Duration::from_secs(2);
+/// Members of processes that have ended are forgotten after this time, and looked for so often.
+const GONE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(600));
 /// A message that this replica does not know any more is left to others for so long.
 const UNKNOWN: Duration = Duration::from_secs(1);
 /// A list of dead messages keeps about so many.
@@ -90,21 +94,22 @@ impl Stream {
     }
 
     fn connect(&self) -> Result<Ends, String> {
-        let found = self.params.check();
-        if !found.is_empty() {
-            return Err(in_a_line(&found));
-        }
+        let mut found = self.params.check();
+        let plan = Plan::read(&self.params, &mut found);
+        let right = plan.filter(|_| errors(&found) == 0);
+        let plan = right.ok_or_else(|| in_a_line(&found))?;
         let (client, name) = self.params.client()?;
         let reading = Reading {
             server: Server::new(client.clone(), name.clone()),
             take_over_from: START.to_owned(),
             take_over_at: Moment::ZERO,
+            forget_at: Moment::ZERO,
             look_back_at: Moment::ZERO,
         };
         Ok(Ends {
             reading: tokio::sync::Mutex::new(reading),
             burying: tokio::sync::Mutex::new(Server::new(client, name)),
-            handler: Arc::new(self.params.handler(&self.clock)?),
+            handler: Arc::new(plan.open(&self.clock)?),
         })
     }
 
@@ -192,6 +197,14 @@ impl Stream {
         if room > 0 {
             let messages = server.deal(stream, member, room).await?;
             self.window().add(messages);
+        }
+        if now >= reading.forget_at {
+            let (after, every) = GONE;
+            reading.forget_at = now + every;
+            if let Err(trouble) = server.forget_members(stream, group, after).await {
+                // The user may not run scripts, for instance: it costs the server a little memory.
+                debug!(job = self.name(), %trouble, "members that are gone stay in the group");
+            }
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ mod message;
 mod params;
 mod server;
 
-use self::{job::Stream, params::StreamParams};
+use self::job::Stream;
 use super::kind::{Kind, read};
 
 /// What the worker is told of it.
@@ -48,7 +48,7 @@ pub(super) const KIND: Kind = Kind {
         let events = worker.events().clone();
         worker.batch_kind("stream", move |params| Stream::new(params, events.clone()))
     },
-    check: |params| read(params, StreamParams::check),
+    check: |params| read(params, handler::check),
     look: None,
     fixed: &[],
     tells_progress: false,

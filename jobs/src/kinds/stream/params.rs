@@ -5,17 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use serde::Deserialize;
 use watchkeeper::{
     DurationExt,
-    clock::Clock,
     config::{Findings, Secret},
     files,
     human::Span,
     node::redis::{self, TlsFiles},
 };
 
-use super::handler::{Handler, Plan};
 use crate::kinds::{
     exec::ExecParams,
-    kind::{in_a_line, take},
+    kind::take,
     notifications::{
         Address,
         params::{ensure, one_or_more},
@@ -107,7 +105,7 @@ impl Default for StreamParams {
 }
 
 impl StreamParams {
-    /// What is wrong with these parameters; connects to nobody.
+    /// What is wrong with these parameters, but for what is done with messages; connects to nobody.
     #[must_use]
     pub(super) fn check(&self) -> Findings {
         let mut found = Findings::default();
@@ -155,21 +153,7 @@ impl StreamParams {
             let otherwise = format!("must be from 1 to {most}");
             say(key, (1..=most).contains(&number), &otherwise);
         }
-        Plan::read(self, &mut found);
         found
-    }
-
-    /// What handles messages.
-    ///
-    /// # Errors
-    /// What is wrong, in a line.
-    pub(super) fn handler(&self, clock: &Clock) -> Result<Handler, String> {
-        let mut found = Findings::default();
-        let plan = Plan::read(self, &mut found);
-        match plan {
-            Some(plan) => plan.open(clock),
-            None => Err(in_a_line(&found)),
-        }
     }
 
     /// A client of the server, and its name for people.
@@ -207,87 +191,5 @@ impl StreamParams {
     /// How often messages of others are looked for.
     pub(super) fn look_every(&self) -> Duration {
         (self.take_over_after.0 / 4).max(200.millis())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn found(more: &Value) -> Vec<(String, String)> {
-        let mut params = json!({
-            "url": "redis://user:hunter2@h.example/1",
-            "stream": "orders",
-            "sink": "https://h.example/hook",
-        });
-        let more = more.as_object().unwrap().clone();
-        params.as_object_mut().unwrap().extend(more);
-        let params: StreamParams = serde_json::from_value(params).unwrap();
-        let found = params.check().into_iter();
-        found
-            .map(|mut f| (f.keys.swap_remove(0), f.message))
-            .collect()
-    }
-
-    #[test]
-    fn good_parameters_have_no_findings() {
-        assert_eq!(found(&json!({})), []);
-        assert_eq!(found(&json!({"mode": "group", "group": "shop"})), []);
-        assert_eq!(
-            found(&json!({"sink": "", "exec": {"command": ["true"]}})),
-            []
-        );
-        let body = json!({"body": "{\"order\": \"${order}\"}", "dead": "lost"});
-        assert_eq!(found(&body), []);
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_by_its_key_and_with_the_remedy() {
-        for (more, key, says) in [
-            (json!({"url": ""}), "url", "redis://HOST:PORT"),
-            (json!({"url": "http://h"}), "url", "redis://HOST:PORT"),
-            (
-                json!({"url_file": "/nowhere/u"}),
-                "url_file",
-                "beside `url`",
-            ),
-            (
-                json!({"url": "", "url_file": "/nowhere/u"}),
-                "url_file",
-                "/nowhere/u",
-            ),
-            (json!({"stream": ""}), "stream", "key of the stream"),
-            (
-                json!({"mode": "group"}),
-                "group",
-                "name of a consumer group",
-            ),
-            (json!({"group": "shop"}), "group", "mode = \"group\""),
-            (json!({"dead": "orders"}), "dead", "name another"),
-            (
-                json!({"retention": "0s"}),
-                "retention",
-                "longer than nothing",
-            ),
-            (json!({"attempts": 0}), "attempts", "at least 1"),
-            (json!({"claim": 251}), "claim", "1 to 250"),
-            (json!({"read_ahead": 0}), "read_ahead", "1 to 10000"),
-            (json!({"sink": ""}), "sink", "exec"),
-            (json!({"exec": {"command": ["true"]}}), "exec", "keep one"),
-            (
-                json!({"sink": "", "exec": {"command": ["/nowhere/x"]}}),
-                "exec.command",
-                "/nowhere/x",
-            ),
-            (json!({"sink": "smtp://h"}), "sink", "http://"),
-            (json!({"secrets": ["x"]}), "secrets", "openssl rand"),
-        ] {
-            let told = found(&more);
-            assert_eq!(told.len(), 1, "{more}: {told:?}");
-            assert_eq!(told[0].0, key, "{more}");
-            assert!(told[0].1.contains(says), "{more}: {told:?}");
-            assert!(!told[0].1.contains("hunter2"), "{told:?}");
-        }
     }
 }

@@ -95,6 +95,19 @@ impl Server {
         Ok((next.unwrap_or_else(|| START.to_owned()), messages))
     }
 
+    /// Removes members that have asked for nothing for so long and hold no message: those of processes that have ended.
+    pub(super) async fn forget_members(
+        &mut self,
+        stream: &str,
+        group: &str,
+        idle: Duration,
+    ) -> Result<(), Trouble> {
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let mut ask = cmd("EVAL");
+        ask.arg(FORGET).arg(1).arg(stream).arg(group).arg(idle_ms);
+        self.ask(&ask).await.map(drop)
+    }
+
     /// Makes the group, and the stream if need be. It begins with messages after `from`. One that is there stays as it is.
     pub(super) async fn make_group(
         &mut self,
@@ -229,6 +242,16 @@ impl Server {
 
 /// Where the list of messages that are dealt out begins.
 pub(super) const START: &str = "0-0";
+
+/// In one step: a member that is given a message meanwhile would lose it.
+const FORGET: &str = r"
+for _, member in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local of = {}
+  for i = 1, #member, 2 do of[member[i]] = member[i + 1] end
+  if of.pending == 0 and of.idle > tonumber(ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], of.name)
+  end
+end";
 
 // === answers ===
 

@@ -50,7 +50,10 @@ pub(super) fn rows_of(sql_name: &str, filter: Option<&str>, due: Option<&str>) -
     let conditions: Vec<String> = filter.into_iter().chain(due.map(str::to_owned)).collect();
     match &conditions[..] {
         [] => format!("{sql_name} AS n"),
-        all => format!("(SELECT * FROM {sql_name} WHERE {}) AS n", all.join(" AND ")),
+        all => format!(
+            "(SELECT * FROM {sql_name} WHERE {}) AS n",
+            all.join(" AND ")
+        ),
     }
 }
 
@@ -117,7 +120,10 @@ mod tests {
         let rows = rows_of("t", Some("a = 1 -- mine"), None);
         assert_eq!(rows, "(SELECT * FROM t WHERE (\na = 1 -- mine\n)) AS n");
         let due = rows_of("t", Some("a = 1 -- mine"), Some("b < 2"));
-        assert_eq!(due, "(SELECT * FROM t WHERE (\na = 1 -- mine\n) AND b < 2) AS n");
+        assert_eq!(
+            due,
+            "(SELECT * FROM t WHERE (\na = 1 -- mine\n) AND b < 2) AS n"
+        );
         assert_eq!(rows_of("t", None, None), "t AS n");
     }
 
