@@ -22,7 +22,6 @@
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
 //! - [`mod@exec`]: runs a command.
 //! - The kind `stream`, known by its parameters alone: handles each message of a Redis stream once.
-//! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -31,6 +30,7 @@ mod command;
 // What the demonstration and the tests send, and to whom.
 #[doc(hidden)] // for the demonstration and the tests
 pub mod demo_table;
+#[doc(hidden)] // for the commands, and the test that is a guard
 pub mod guard;
 mod kinds;
 #[doc(hidden)] // for the demonstration and the tests

@@ -92,6 +92,20 @@ fn every_sql_statement_in_the_documents_is_understood() {
 }
 
 #[test]
+fn the_statement_that_books_payments_is_that_of_the_example() {
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let page = read("docs/guides/exactly-once.md");
+    let statement = blocks(&page, "text").remove(0);
+    let statement = words(statement.trim_end().trim_end_matches(';')).join(" ");
+    let example = words(&read("jobs/examples/postings.rs")).join(" ");
+    assert!(example.contains(&statement), "{statement}");
+}
+
+#[test]
 fn the_configuration_of_the_composition_loads() {
     let loaded =
         load_text(&read("deploy/worker.toml")).unwrap_or_else(|problems| panic!("{problems}"));

@@ -69,6 +69,7 @@ use watchkeeper::{
     secret::tells,
 };
 
+#[doc(hidden)] // named at the top of the crate
 pub use params::HttpParams;
 
 use super::kind::{Kind, in_a_line, read};

@@ -74,10 +74,13 @@ pub(crate) mod source;
 mod text;
 pub(crate) mod times;
 
+#[doc(hidden)] // named at the top of the crate
 pub use job::Notifications;
-#[doc(hidden)]
+#[doc(hidden)] // named at the top of the crate
+pub use params::NotificationsParams;
+#[doc(hidden)] // a part of the parameters
 pub use params::SideTables;
-pub use params::{Address, Columns, InDoubt, NotificationsParams};
+pub use params::{Address, Columns, InDoubt};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]
