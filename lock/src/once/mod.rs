@@ -266,7 +266,9 @@ impl Once {
         }
         // A record whose holder dies before the release is kept no longer than `locks.retention`.
         let room_ms = millis(self.locks.timing().retention.saturating_sub(MARGIN));
-        let beyond_ms = age_ms.saturating_neg().saturating_sub(room_ms.saturating_sub(self.retention_ms));
+        let beyond_ms = age_ms
+            .saturating_neg()
+            .saturating_sub(room_ms.saturating_sub(self.retention_ms));
         let beyond_ms = u64::try_from(beyond_ms).ok().filter(|ms| *ms > 0)?;
         Some(Claim::Held {
             for_at_most: Some(Duration::from_millis(beyond_ms)),

@@ -300,10 +300,7 @@ async fn a_retention_beyond_that_of_the_nodes_is_refused() {
 async fn a_slash_in_a_name_is_none_of_an_id() {
     let scene = Scene::new();
     let (locks, at) = (scene.locks(1, None), scene.now());
-    let (one, two) = (
-        Once::new(&locks, "a/b", HOUR),
-        Once::new(&locks, "a", HOUR),
-    );
+    let (one, two) = (Once::new(&locks, "a/b", HOUR), Once::new(&locks, "a", HOUR));
     ours(&one, "c", at).await.done().await.unwrap();
     ours(&two, "b/c", at).await.done().await.unwrap();
 }
