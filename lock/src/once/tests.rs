@@ -119,7 +119,10 @@ async fn one_of_many_consumers_handles_a_message() {
                     match once.claim(&id, at).await {
                         Ok(Claim::Ours(work)) => {
                             let pause = clock.sleep(Duration::from_millis(seed));
-                            let work = work.run(async { Ok::<_, ()>(pause.await) });
+                            let work = work.run(async {
+                                pause.await;
+                                Ok::<_, ()>(())
+                            });
                             work.await.unwrap().unwrap();
                             handled.push(id.clone());
                         }
