@@ -31,10 +31,6 @@ use crate::{backoff::Backoff, clock::Moment, quorum::LockError, spawn::Spawn};
 
 mod pace;
 
-/// How often the demand is looked at while there is some.
-const LOOK: Duration = Duration::from_millis(250);
-/// How long a program without a share waits for one in a call.
-const WAIT: Duration = Duration::from_secs(5);
 /// What a program gives up for others it leaves to them for so long for each share that it has.
 const COURTESY: Duration = Duration::from_millis(5);
 /// Pauses after attempts that failed, from and to.

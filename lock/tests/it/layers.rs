@@ -99,6 +99,7 @@ const CIRCLES: check::Circles = &[
         &[
             "acquire/builder.rs",
             "acquire/mod.rs",
+            "acquire/rate.rs",
             "acquire/slots.rs",
             "acquire/start.rs",
             "acquire/wait_queue.rs",

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::{LOOK, WAIT};
 use crate::clock::Moment;
 
+/// How often the demand is looked at while there is some.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a program without a share waits for one in a call.
+const WAIT: Duration = Duration::from_secs(5);
 /// Shares of a rate at most: each is a lease that is renewed.
 const MOST: u32 = 16;
 /// A share has so many acts a second at least, unless the whole rate is lower: rounding costs a twentieth at most.
