@@ -56,8 +56,9 @@
 //!         work.run(ship(id, key)).await??;
 //!     }
 //!     Claim::Done => {}
-//!     Claim::Held { .. } => println!("{id} is with another consumer: ask again later"),
 //!     Claim::TooOld => println!("{id} may have been handled: nothing knows any more"),
+//!     // Another consumer has it, or has died with it.
+//!     _ => println!("{id} is to be asked for again"),
 //! }
 //! assert!(matches!(orders.claim(id, produced_at).await?, Claim::Done));
 //! # async fn ship(_: &str, _: watchkeeper_lock::node::Token) -> Result<(), std::io::Error> { Ok(()) }
