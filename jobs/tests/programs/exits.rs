@@ -15,7 +15,9 @@ pub(crate) fn the_commands_status_is_ours(store: Store) {
         let line = format!("{verb} k");
         let run = |script: &str| scene.run(&line, script);
         let done = run("echo out; echo err >&2").with(0);
-        assert_eq!((done.out.as_str(), done.err.as_str()), ("out\n", "err\n"));
+        assert_eq!(done.out, "out\n");
+        // Before it stands what is said of nodes that answer late, on a busy machine.
+        assert!(done.err.ends_with("err\n"), "{done:?}");
         assert!(done.took < AT_ONCE, "{done:?}");
         run("exit 7").with(7);
         run("kill -9 $$").with(137);

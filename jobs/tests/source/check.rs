@@ -136,7 +136,7 @@ pub(crate) async fn the_tables_of_the_guide_are_served() {
     }
     scene.sql(
         "INSERT INTO notifications (recipient, payload) VALUES ('a', '{\"n\": 1}');
-         INSERT INTO shop.notifications VALUES (1, 'mail', 'b', NULL), (2, 'push', 'b', NULL);",
+         INSERT INTO shop.notifications VALUES (7, 'mail', 'b', NULL), (8, 'push', 'b', NULL);",
     );
     let columns = json!({"payload": "payload"});
     let job = scene.job(json!({ "columns": columns }));

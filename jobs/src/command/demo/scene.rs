@@ -9,6 +9,7 @@ use std::{
 use serde_json::json;
 use watchkeeper::{
     Worker,
+    chance::Chance,
     config::{Config, LoadOptions},
 };
 
@@ -124,6 +125,7 @@ fn masters(urls: &[String]) -> String {
 fn configuration(folder: &Path, locks: &str, params: &serde_json::Value) -> String {
     let path = |name: &str| json!(folder.join(name).display().to_string()).to_string();
     let ttl = TTL.as_secs();
+    let token = Chance::system().id();
     format!(
         r#"[worker]
 namespace = "demo"
@@ -135,6 +137,8 @@ ttl = "{ttl}s"
 
 [admin]
 listen = "127.0.0.1:0"
+# Of its own: with masters it would be kept in a folder that outlives us.
+token = "{token}"
 
 [jobs.{BEAT}]
 kind = "heartbeat"
