@@ -4,7 +4,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{ExitCode, Stdio},
     time::Duration,
@@ -12,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
     net::UnixStream,
@@ -20,6 +19,8 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use watchkeeper::{clock::Clock, terminal};
+#[cfg(feature = "postgres")]
+use {rustix::process::geteuid, std::os::unix::fs::chown};
 
 use super::fleet::dies_with;
 
@@ -53,6 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LAST: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 /// The owner of the database.
+#[cfg(feature = "postgres")]
 const OWNER: &str = "watchkeeper";
 
 const NO_REDIS: &str =
