@@ -2,8 +2,13 @@
 
 use anyhow::Context;
 use watchkeeper::{
-    Ledger, Locks, clock::Clock, config::Config, fleet::Fleet, fleet::status::FleetStatus,
-    lock::LockError, worker::store,
+    Ledger, Locks,
+    clock::Clock,
+    config::Config,
+    fleet::Fleet,
+    fleet::status::FleetStatus,
+    lock::{LockError, LockState},
+    worker::store,
 };
 
 use super::scene::BEAT;
@@ -24,6 +29,13 @@ pub(crate) struct Look {
     pub(crate) ledger: String,
 }
 
+/// Under which token it holds the lock. A minority of the nodes may show a larger one, of a bid that was lost.
+fn token_of(holder: &str, seen: &LockState) -> Option<u64> {
+    let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
+    let its = views.filter(|view| view.owner.as_deref() == Some(holder));
+    its.map(|view| view.token.0).max()
+}
+
 impl Scout {
     pub(crate) fn new(config: &Config, clock: &Clock) -> anyhow::Result<Self> {
         let namespace = &config.worker.namespace;
@@ -40,7 +52,7 @@ impl Scout {
         let seen = seen.into_iter().next();
         let answered = seen.filter(|seen| seen.nodes.iter().any(Result::is_ok));
         Ok(answered.map(|seen| Look {
-            held_under: seen.holder().map(|_| seen.token().0),
+            held_under: seen.holder().and_then(|holder| token_of(&holder, &seen)),
             ledger: seen.record().body,
         }))
     }
