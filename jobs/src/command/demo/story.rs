@@ -260,13 +260,12 @@ impl Story {
         }
     }
 
-    /// The leader, when the lock and its own word agree, and it is ours to do something to.
+    /// The leader by its own word, when the lock is held and it is ours to do something to. Nodes may show larger tokens than
+    /// its own: of bids that were lost.
     fn leader(&self, look: Option<&Look>, status: &FleetStatus) -> Option<Leader> {
         let leader = status.job(BEAT)?.leader.as_ref()?;
-        let token = look?.held_under?;
-        if leader.token.0 != token {
-            return None;
-        }
+        look?.held_under?;
+        let token = leader.token.0;
         let running = status.job(SEND).map(|job| job.running.as_slice());
         let mut running = running.unwrap_or_default().iter();
         Some(Leader {
