@@ -43,9 +43,9 @@ use crate::{
 
 /// How long `pending` may take.
 const PENDING_LIMIT: Duration = Duration::from_secs(30);
-/// Why a batch was told to stop that has said nothing for longer than its job allows.
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
+/// Why a batch was told to stop that has said nothing for longer than its job allows.
 const NO_PROGRESS: &str = "the batch makes no progress";
 /// For each message that may be claimed now, so many are looked at: most were done by others.
 const LOOKED_AT: usize = 8;

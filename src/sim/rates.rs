@@ -85,7 +85,7 @@ fn fuzz(seeds: std::ops::Range<u64>) -> usize {
     sum
 }
 
-/// Every day some, in the long run a thousand: five minutes.
+/// Every day some, in the long run a thousand: two minutes.
 #[test]
 fn the_rate_holds_whatever_fails() {
     let seeds = match std::env::var_os("WATCHKEEPER_LONG") {

@@ -1,5 +1,5 @@
-//! Fleets of real worker processes on real stores: killed, told to go, frozen, stalled. Costs about two and a half minutes on
-//! two cores, most of them spent waiting, four cases at a time.
+//! Fleets of real worker processes on real stores: killed, told to go, frozen, stalled. Costs about four minutes on two
+//! cores, most of them spent waiting, five cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.

@@ -1,4 +1,4 @@
-//! Streams handled by several workers, some of which die: each message once.
+//! Streams handled by several workers, some of which die: each message once. Costs about 16 seconds, two cases at a time.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -35,8 +35,9 @@
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
 //! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
-//! `sqlite`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent to), `rate`,
-//! `queue`, `sending`, `job`, `operator` (what a person does with what is left).
+//! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
+//! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
+//! and not after), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
