@@ -1,9 +1,10 @@
 //! Which rows belong together: fixed cells, the same on every replica, whatever was sent meanwhile.
 //!
 //! A batch is named `TABLE/LAYOUT/CELL`: `notifications/50/12` holds the ids 600 to 649, `letters/h64/7` the text ids
-//! whose hash falls into bucket 7 of 64, `letters/p64/7` the same by a hash that PostgreSQL alone can tell. The layout is part of the name, so that replicas configured with different
-//! sizes never take different rows for the same batch; that they do not work on overlapping cells at the same time
-//! is the source's duty, which keeps one layout in force per table.
+//! whose hash falls into bucket 7 of 64, `letters/p64/7` the same by a hash that PostgreSQL alone can tell, and
+//! `letters/k64-1f2e3d4c/7` the rows whose recipients do, where rows of one recipient keep their order. The layout is part of
+//! the name, so that replicas configured with different sizes never take different rows for the same batch; that they do not
+//! work on overlapping cells at the same time is the source's duty, which keeps one layout in force per table.
 
 use std::fmt;
 
@@ -32,6 +33,8 @@ pub(crate) enum Layout {
     Hash(u32),
     /// The same by a hash that the database computes, so that it can look for them.
     Opaque(u32),
+    /// Buckets of the hash of another column, which has this number: all rows that have one value there are in one cell.
+    Key(u32, u32),
 }
 
 /// One cell of a table.
@@ -53,12 +56,24 @@ impl Layout {
     pub(crate) fn cell_of(self, id: &ItemId) -> Option<i64> {
         match (self, id) {
             (Self::Range(size), ItemId::Int(id)) => Some(id.div_euclid(i64::from(size.max(1)))),
-            (Self::Range(_), ItemId::Text(_)) | (Self::Opaque(_), _) => None,
-            (Self::Hash(buckets), id) => {
-                // The same for ever, as the names of batches must be.
-                let bucket = fnv1a(id.to_string().bytes()) % u64::from(buckets.max(1));
-                i64::try_from(bucket).ok()
-            }
+            (Self::Range(_), ItemId::Text(_)) | (Self::Opaque(_) | Self::Key(..), _) => None,
+            (Self::Hash(buckets), id) => Some(bucket_of(&id.to_string(), buckets)),
+        }
+    }
+
+    /// The layout in which rows are divided by this column.
+    #[must_use]
+    pub(crate) fn by_column(column: &str, buckets: u32) -> Self {
+        let number = fnv1a(column.bytes());
+        Self::Key(buckets, u32::try_from(number >> 32).unwrap_or_default())
+    }
+
+    /// In how many buckets, if that is how rows are divided by this column.
+    #[must_use]
+    pub(crate) fn buckets_by(self, column: &str) -> Option<u32> {
+        match self {
+            Self::Key(buckets, _) if self == Self::by_column(column, buckets) => Some(buckets),
+            _ => None,
         }
     }
 
@@ -73,9 +88,17 @@ impl Layout {
         (within(first), within(first + i128::from(size) - 1))
     }
 
-    /// The layout of a word: `50`, `h64`, `p64`.
+    /// The layout of a word: `50`, `h64`, `p64`, `k64-1f2e3d4c`.
     #[must_use]
     pub(crate) fn parse(word: &str) -> Option<Self> {
+        if let Some((buckets, column)) = word.strip_prefix('k').and_then(|w| w.split_once('-')) {
+            let column = u32::from_str_radix(column, 16).ok()?;
+            return buckets
+                .parse()
+                .ok()
+                .filter(|n| *n > 0)
+                .map(|buckets| Self::Key(buckets, column));
+        }
         let (make, digits): (fn(u32) -> Self, _) = match word.split_at_checked(1) {
             Some(("h", digits)) => (Self::Hash, digits),
             Some(("p", digits)) => (Self::Opaque, digits),
@@ -91,8 +114,16 @@ impl fmt::Display for Layout {
             Self::Range(size) => write!(f, "{size}"),
             Self::Hash(buckets) => write!(f, "h{buckets}"),
             Self::Opaque(buckets) => write!(f, "p{buckets}"),
+            Self::Key(buckets, column) => write!(f, "k{buckets}-{column:08x}"),
         }
     }
+}
+
+/// The bucket of a text: the same for ever, as the names of batches must be.
+#[must_use]
+pub(crate) fn bucket_of(text: &str, buckets: u32) -> i64 {
+    let bucket = fnv1a(text.bytes()) % u64::from(buckets.max(1));
+    i64::try_from(bucket).unwrap_or_default()
 }
 
 // === impl Cell ===
@@ -180,12 +211,24 @@ mod tests {
             "letters.mailed_at/h64/7",
             "app.letters?ff/p64/7",
             "t/1/-3",
+            "t/k64-00ab12cd/7",
         ] {
             assert_eq!(Cell::parse(name).unwrap().to_string(), name);
         }
-        for name in ["", "t", "t/5", "t/0/1", "t/h/1", "t/5/x"] {
+        for name in [
+            "", "t", "t/5", "t/0/1", "t/h/1", "t/5/x", "t/k5/1", "t/k0-a/1", "t/k5-x/1",
+        ] {
             assert_eq!(Cell::parse(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_division_by_a_column_is_known_by_it() {
+        let layout = Layout::by_column("recipient", 64);
+        assert_eq!(layout.buckets_by("recipient"), Some(64));
+        assert_eq!(layout.buckets_by("tenant"), None);
+        assert_eq!(Layout::Hash(64).buckets_by("recipient"), None);
+        assert_eq!(Layout::parse(&layout.to_string()), Some(layout));
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl Notifications {
             limits: &self.limits,
             times: &self.times,
             clock: &self.clock,
+            order: self.params.ordered_by(),
         };
         let Sent {
             answers,

@@ -311,7 +311,7 @@ mod tests {
     fn a_row_that_waits_for_its_limit_holds_up_no_other() {
         let limits = Limits::new(vec![limit(1.0, by_tenant())]);
         let rows = ["a", "a", "a", "b", "c"].map(row);
-        let mut queue = Queue::new(rows.iter().map(|row| limits.keys(row, "")));
+        let mut queue = Queue::new(rows.iter().map(|row| (limits.keys(row, ""), None)));
         let mut begun = Vec::new();
         let wait = loop {
             let admit = |keys: &Keys| limits.admit(keys, at(0), Admission::free);

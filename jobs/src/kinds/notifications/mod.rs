@@ -16,6 +16,8 @@
 //!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`)
 //! - N3 A holder whose intent was replaced writes nothing.         (`a_stale_holder_marks_and_removes_nothing`)
 //! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
+//! - N5 Where an order is wanted, a row is sent when all earlier ones of its recipient that are there have gone.
+//!   (`rows_of_one_recipient_go_in_order_whatever_fails`)
 //!
 //! # When things fail
 //! A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
@@ -37,7 +39,7 @@
 //! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
 //! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
 //! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
-//! and not after), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
+//! and not after), `order` (one after the other), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
@@ -66,6 +68,7 @@ mod job;
 pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod operator;
+mod order;
 pub(crate) mod params;
 mod pauses;
 mod queue;
@@ -81,7 +84,7 @@ pub use job::Notifications;
 pub use params::NotificationsParams;
 #[doc(hidden)] // a part of the parameters
 pub use params::SideTables;
-pub use params::{Address, Columns, InDoubt};
+pub use params::{Address, Columns, InDoubt, Order};
 
 // What `Notifications::between` takes: it may still change.
 #[doc(hidden)]

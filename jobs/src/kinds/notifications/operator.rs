@@ -198,8 +198,8 @@ pub(crate) struct Facts {
 pub(crate) enum Change {
     /// Nothing is written.
     Leave(Did),
-    /// Its row of the side table goes.
-    Forget(Did),
+    /// Its row of the side table goes: its row is gone, or marked.
+    Forget,
     /// Its row of the side table says this from now on.
     Write(Exception),
 }
@@ -232,11 +232,8 @@ pub(crate) fn to_retry(facts: &Facts) -> Change {
         _ if facts.sending => Change::Leave(Did::Sending),
         (None, true) => Change::Leave(Did::AsItIs),
         (None, false) => Change::Leave(Did::Unknown),
-        (Some(_), false) => Change::Forget(Did::Forgotten),
-        (Some(noted), true) => match again(&noted.exception, noted.token) {
-            Some(item) => Change::Write(item),
-            None => Change::Forget(Did::Changed),
-        },
+        (Some(_), false) => Change::Forget,
+        (Some(noted), true) => Change::Write(again(&noted.exception, noted.token)),
     }
 }
 
@@ -247,29 +244,29 @@ pub(crate) fn to_park(facts: &Facts) -> Change {
     match prior {
         _ if facts.sending => Change::Leave(Did::Sending),
         None if !facts.unsent => Change::Leave(Did::Unknown),
-        Some(_) if !facts.unsent => Change::Forget(Did::Forgotten),
+        Some(_) if !facts.unsent => Change::Forget,
         Some(prior) if prior.state == State::Parked => Change::Leave(Did::AsItIs),
         prior => Change::Write(parked(prior)),
     }
 }
 
-/// The item as it waits to be sent again, with its attempts counted anew; nothing for one that was never begun, which is
-/// an ordinary unsent row then.
+/// The item as it waits to be sent again, with its attempts counted anew.
 #[must_use]
-pub(crate) fn again(prior: &Exception, token: Token) -> Option<Exception> {
+pub(crate) fn again(prior: &Exception, token: Token) -> Exception {
     let state = match prior.state {
-        State::Parked if token == Token(0) => return None,
+        // It was never begun. Its place in an order is kept by what stands here, and would be lost with it.
+        State::Parked if token == Token(0) => State::Retry,
         // What is parked may have been received, if a holder ever had it.
         State::InDoubt | State::Parked => State::InDoubt,
         State::Dead | State::Retry => State::Retry,
     };
-    Some(Exception {
+    Exception {
         state,
         attempts: 0,
         not_before_ms: 0,
         reason: prior.reason.clone(),
         doubted: false,
-    })
+    }
 }
 
 /// The item as it waits for a person.
@@ -298,7 +295,8 @@ impl Change {
     #[must_use]
     pub(crate) const fn did(&self) -> Did {
         match self {
-            Self::Leave(did) | Self::Forget(did) => *did,
+            Self::Leave(did) => *did,
+            Self::Forget => Did::Forgotten,
             Self::Write(_) => Did::Changed,
         }
     }
@@ -348,13 +346,13 @@ mod tests {
 
     #[test]
     fn what_may_have_been_received_stays_in_doubt() {
-        let after = |state, token| again(&exception(state), Token(token)).map(|e| e.state);
-        assert_eq!(after(State::Parked, 7), Some(State::InDoubt));
-        assert_eq!(after(State::InDoubt, 7), Some(State::InDoubt));
-        assert_eq!(after(State::Dead, 7), Some(State::Retry));
-        assert_eq!(after(State::Retry, 7), Some(State::Retry));
-        assert_eq!(after(State::Parked, 0), None, "never begun");
-        let item = again(&exception(State::Dead), Token(7)).unwrap();
+        let after = |state, token| again(&exception(state), Token(token)).state;
+        assert_eq!(after(State::Parked, 7), State::InDoubt);
+        assert_eq!(after(State::InDoubt, 7), State::InDoubt);
+        assert_eq!(after(State::Dead, 7), State::Retry);
+        assert_eq!(after(State::Retry, 7), State::Retry);
+        assert_eq!(after(State::Parked, 0), State::Retry, "never begun");
+        let item = again(&exception(State::Dead), Token(7));
         assert_eq!((item.attempts, item.not_before_ms), (0, 0));
         assert!(!item.doubted, "no new doubt: it was counted when it arose");
     }
@@ -386,8 +384,8 @@ mod tests {
     #[test]
     fn what_others_sent_or_deleted_is_forgotten() {
         let gone = facts(false, false, Some(State::Dead));
-        assert_eq!(to_retry(&gone), Change::Forget(Did::Forgotten));
-        assert_eq!(to_park(&gone), Change::Forget(Did::Forgotten));
+        assert_eq!(to_retry(&gone), Change::Forget);
+        assert_eq!(to_park(&gone), Change::Forget);
         let unknown = facts(false, false, None);
         assert_eq!(to_retry(&unknown), Change::Leave(Did::Unknown));
         assert_eq!(to_park(&unknown), Change::Leave(Did::Unknown));

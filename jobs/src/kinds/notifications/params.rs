@@ -70,6 +70,8 @@ pub struct NotificationsParams {
     pub rate: Value,
     /// What to do with a row that may have been sent.
     pub in_doubt: Option<InDoubt>,
+    /// Whether rows of one recipient go one after the other.
+    pub order: Option<Order>,
     /// Sendings of one row before it is given up as dead.
     pub attempts: u32,
     /// Pause before the second sending; doubles each time, up to an hour.
@@ -93,6 +95,8 @@ pub struct Columns {
     pub url: Option<String>,
     /// Holds the secrets that sign the row's webhook, with blanks between them; a row without any is signed by `secrets`.
     pub secret: Option<String>,
+    /// Holds whom the row is for: rows with one value go in the order of their ids. A row without one goes as it comes.
+    pub recipient: Option<String>,
     /// Holds the time before which the row is not sent, or null.
     pub send_after: Option<String>,
     /// Holds the time after which the row is not sent any more, or null.
@@ -119,6 +123,19 @@ pub enum InDoubt {
     Repeat,
     /// Leave it for a person to decide.
     Park,
+}
+
+/// What rows of one recipient wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// For each earlier one, also one that waits for a person.
+    Strict,
+    /// For each earlier one that still goes by itself.
+    #[default]
+    SkipDead,
+    /// For none.
+    None,
 }
 
 /// An address that may hold credentials: shows nothing but scheme and host, or the path of a file.
@@ -173,6 +190,7 @@ impl Default for NotificationsParams {
             concurrency: 4,
             rate: Value::Null,
             in_doubt: None,
+            order: None,
             // About ten hours with the back-off below: an outage of a night kills nothing.
             attempts: 20,
             backoff: Span(2.secs()),
@@ -189,6 +207,7 @@ impl Default for Columns {
             payload: None,
             url: None,
             secret: None,
+            recipient: None,
             send_after: None,
             expires_at: None,
         }
@@ -257,16 +276,27 @@ impl NotificationsParams {
         }
     }
 
+    /// The column whose values keep the order of their rows, and whether behind rows that wait for a person, too.
+    #[must_use]
+    pub(crate) fn ordered_by(&self) -> Option<(&str, bool)> {
+        let column = self.columns.recipient.as_deref()?;
+        match self.order.unwrap_or_default() {
+            Order::None => None,
+            order => Some((column, order == Order::Strict)),
+        }
+    }
+
     /// Columns that are read for the sink, beside those that are the body; each with the key that names it.
     #[must_use]
     pub(crate) fn columns_read(&self) -> Vec<(&'static str, String)> {
         let mut columns: Vec<_> = self.named_for_sink().collect();
-        let times = [
+        let others = [
+            ("columns.recipient", &self.columns.recipient),
             ("columns.send_after", &self.columns.send_after),
             ("columns.expires_at", &self.columns.expires_at),
         ];
         columns.extend(
-            times
+            others
                 .into_iter()
                 .filter_map(|(key, c)| Some((key, c.clone()?))),
         );
@@ -329,6 +359,7 @@ impl NotificationsParams {
             ("columns.payload", &self.columns.payload),
             ("columns.url", &self.columns.url),
             ("columns.secret", &self.columns.secret),
+            ("columns.recipient", &self.columns.recipient),
             ("columns.send_after", &self.columns.send_after),
             ("columns.expires_at", &self.columns.expires_at),
         ];
@@ -338,6 +369,12 @@ impl NotificationsParams {
         let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
         let same = ensure(distinct, "is the same column as `columns.id`");
         say("columns.sent_at", same);
+        let ordered = matches!(self.order, Some(Order::Strict | Order::SkipDead));
+        let order = ensure(
+            !ordered || self.columns.recipient.is_some(),
+            "needs `columns.recipient`: rows with one value there keep their order",
+        );
+        say("order", order);
         let filter = ensure(self.filter() != Some(""), "is empty: leave it out");
         say("where", filter);
         if let Some(schema) = &self.side_tables.schema {
@@ -636,6 +673,7 @@ mod tests {
                 payload: Some(String::new()),
                 url: Some("a b".to_owned()),
                 secret: Some("\"".to_owned()),
+                recipient: Some("a.b".to_owned()),
                 send_after: Some(String::new()),
                 expires_at: Some("a b".to_owned()),
             },
@@ -647,6 +685,7 @@ mod tests {
             "columns.payload",
             "columns.url",
             "columns.secret",
+            "columns.recipient",
             "columns.send_after",
             "columns.expires_at",
             "columns.sent_at",
@@ -661,6 +700,27 @@ mod tests {
             "rate",
         ];
         assert_eq!(keys(&params), expected);
+    }
+
+    #[test]
+    fn an_order_is_that_of_a_recipient() {
+        let of = |order, recipient: Option<&str>| {
+            let mut params = NotificationsParams { order, ..good() };
+            params.columns.recipient = recipient.map(str::to_owned);
+            let ordered = params.ordered_by().map(|(_, strict)| strict);
+            (ordered, keys(&params))
+        };
+        let none: Vec<String> = Vec::new();
+        assert_eq!(of(None, None), (None, none.clone()));
+        assert_eq!(of(None, Some("to")), (Some(false), none.clone()));
+        assert_eq!(
+            of(Some(Order::Strict), Some("to")),
+            (Some(true), none.clone())
+        );
+        assert_eq!(of(Some(Order::None), Some("to")), (None, none.clone()));
+        assert_eq!(of(Some(Order::None), None), (None, none));
+        assert_eq!(of(Some(Order::Strict), None).1, ["order"]);
+        assert_eq!(of(Some(Order::SkipDead), None).1, ["order"]);
     }
 
     #[test]

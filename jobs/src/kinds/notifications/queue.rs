@@ -4,6 +4,8 @@
 //! # Invariants
 //! - Q1 An item that may not go holds up none of another group.  (`a_receiver_that_is_full_holds_up_no_other`)
 //! - Q2 Items of one group go in their order.                      (`receivers_take_turns_and_keep_their_order`)
+//! - Q3 Of one recipient whose items go in order one is under way, and none follows one that failed.
+//!   (`a_recipient_has_one_row_under_way_and_none_behind_a_failed_one`)
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,6 +20,8 @@ use super::sink::{Admission, Permit};
 #[derive(Debug)]
 pub(super) struct Queue<G> {
     groups: VecDeque<(G, VecDeque<usize>)>,
+    /// What follows an item when it was taken: the next of its recipient, with its group.
+    followers: BTreeMap<usize, (usize, G)>,
     aside: Vec<(usize, Moment, String)>,
 }
 
@@ -33,15 +37,34 @@ pub(super) enum Next {
 // === impl Queue ===
 
 impl<G: Ord> Queue<G> {
-    /// All items of a batch; the group of each.
-    pub(super) fn new(of: impl Iterator<Item = G>) -> Self {
+    /// All items of a batch: the group of each, and the recipient of one that has its place in an order.
+    pub(super) fn new<'i>(of: impl Iterator<Item = (G, Option<&'i str>)>) -> Self {
         let mut groups: BTreeMap<G, VecDeque<usize>> = BTreeMap::new();
-        for (i, group) in of.enumerate() {
-            groups.entry(group).or_default().push_back(i);
+        let (mut last, mut followers) = (BTreeMap::new(), BTreeMap::new());
+        for (i, (group, recipient)) in of.enumerate() {
+            match recipient.and_then(|recipient| last.insert(recipient, i)) {
+                Some(before) => {
+                    followers.insert(before, (i, group));
+                }
+                None => groups.entry(group).or_default().push_back(i),
+            }
         }
         Self {
             groups: groups.into_iter().collect(),
+            followers,
             aside: Vec::new(),
+        }
+    }
+
+    /// The item was taken, or is out of the way of those behind it: the next of its recipient may go. Without this word they
+    /// stay where they are.
+    pub(super) fn follow(&mut self, i: usize) {
+        let Some((next, group)) = self.followers.remove(&i) else {
+            return;
+        };
+        match self.groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, items)) => items.push_back(next),
+            None => self.groups.push_back((group, VecDeque::from([next]))),
         }
     }
 
@@ -53,6 +76,7 @@ impl<G: Ord> Queue<G> {
     /// Nothing more is to be begun.
     pub(super) fn clear(&mut self) {
         self.groups.clear();
+        self.followers.clear();
     }
 
     /// The next item that may go; `admit` says it of a group. Items of one that is paused are put aside.
@@ -99,7 +123,7 @@ mod tests {
     use super::*;
 
     fn queue(hosts: &[&'static str]) -> Queue<&'static str> {
-        Queue::new(hosts.iter().copied())
+        Queue::new(hosts.iter().map(|host| (*host, None)))
     }
 
     fn begun(
@@ -117,6 +141,36 @@ mod tests {
     fn receivers_take_turns_and_keep_their_order() {
         let mut queue = queue(&["a", "a", "a", "b", "b", "c"]);
         assert_eq!(begun(&mut queue, |_| Admission::free()), [0, 3, 5, 1, 4, 2]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_recipient_has_one_row_under_way_and_none_behind_a_failed_one() {
+        let rows = [
+            ("h", Some("a")),
+            ("h", Some("a")),
+            ("k", Some("a")),
+            ("h", Some("b")),
+            ("h", None),
+            ("h", None),
+        ];
+        let mut queue = Queue::new(rows.into_iter());
+        let free = |_: &&'static str| Admission::free();
+        assert_eq!(begun(&mut queue, free), [0, 3, 4, 5]);
+        assert!(queue.is_empty());
+        queue.follow(0);
+        assert_eq!(begun(&mut queue, free), [1]);
+        queue.follow(3);
+        assert!(queue.is_empty(), "there is none behind it");
+        queue.follow(1);
+        assert_eq!(begun(&mut queue, free), [2], "at another receiver");
+        // One that failed is followed by none, for nobody says that it was taken.
+        let mut queue = Queue::new([("h", Some("a")), ("h", Some("a"))].into_iter());
+        assert_eq!(begun(&mut queue, free), [0]);
+        assert!(queue.is_empty());
+        // What is given up has no followers.
+        queue.clear();
+        queue.follow(0);
         assert!(queue.is_empty());
     }
 

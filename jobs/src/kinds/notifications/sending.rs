@@ -6,10 +6,12 @@
 //! - L2 What was begun has an answer, or is cut off: it is never taken for unsent.
 //!   (`a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way`)
 //! - L3 A batch holds its lock no longer than its receivers let it work.  (`the_endpoint_of_one_customer_holds_up_no_other`)
+//! - L4 Items of one recipient keep their order, where that is wanted.  (`rows_of_one_recipient_go_in_order_whatever_fails`)
 
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use serde_json::Value;
 use tokio::sync::watch;
 use watchkeeper::{
     clock::{Clock, Moment},
@@ -32,6 +34,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) times: &'a Times,
     pub(crate) clock: &'a Clock,
+    /// The column whose values keep the order of their rows, and whether behind rows that wait for a person, too.
+    pub(crate) order: Option<(&'a str, bool)>,
 }
 
 /// What became of the items of a batch.
@@ -76,11 +80,13 @@ impl Sending<'_> {
             let why = self.times.refuse(&item.columns, self.clock.wall())?;
             Some(Answer::Refused { why })
         };
-        let mut queue = Queue::new(items.iter().map(|item| {
+        let recipients: Vec<Option<String>> = items.iter().map(|i| self.recipient(i)).collect();
+        let groups = items.iter().map(|item| {
             let host = self.sink.host_of(item);
             let keys = self.limits.keys(item, &host);
             Group { host, keys }
-        }));
+        });
+        let mut queue = Queue::new(groups.zip(recipients.iter().map(Option::as_deref)));
         let mut last_begun = self.clock.now();
         loop {
             let now = self.clock.now();
@@ -123,6 +129,9 @@ impl Sending<'_> {
                         let Some(item) = items.get(i) else { continue };
                         // Here, and not before it has waited for its turn.
                         if let Some(refused) = expired(item) {
+                            if self.lets_pass(&refused) {
+                                queue.follow(i);
+                            }
                             answers.insert(i, refused);
                             continue;
                         }
@@ -165,6 +174,9 @@ impl Sending<'_> {
                 biased;
                 () = run.cancelled() => break,
                 Some((i, answer)) = under_way.next(), if !under_way.is_empty() => {
+                    if self.lets_pass(&answer) {
+                        queue.follow(i);
+                    }
                     answers.insert(i, answer);
                     answered += 1;
                     run.progress(answered, items.len() as u64);
@@ -194,6 +206,26 @@ impl Sending<'_> {
             answers,
             rest,
             limited,
+        }
+    }
+
+    /// Whom an item is for, where that keeps an order.
+    fn recipient(&self, item: &Item) -> Option<String> {
+        let (column, _) = self.order?;
+        match item.columns.get(column)? {
+            Value::Null => None,
+            Value::String(recipient) => Some(recipient.clone()),
+            other => Some(other.to_string()),
+        }
+    }
+
+    /// Whether the next of its recipient may go after this answer.
+    fn lets_pass(&self, answer: &Answer) -> bool {
+        let is_strict = self.order.is_some_and(|(_, strict)| strict);
+        match answer {
+            Answer::Accepted => true,
+            Answer::Refused { .. } => !is_strict,
+            _ => false,
         }
     }
 }

@@ -166,6 +166,7 @@ impl Handler {
                 stream,
             } => {
                 let sending = Sending {
+                    order: None,
                     sink: sink.as_ref(),
                     limits,
                     times,

@@ -43,15 +43,20 @@ pub(super) fn list(names: &[String]) -> String {
     }
 }
 
-/// The rows that are ours, as `n` in a `FROM`: the table, or what `filter` leaves of it, and the condition that they are due.
+/// The rows that are ours, under an alias in a `FROM`: the table, or what `filter` leaves of it, and the condition that they are due.
 /// The filter is the configuration's own SQL. It stands on lines of its own, so that a comment in it ends there.
-pub(super) fn rows_of(sql_name: &str, filter: Option<&str>, due: Option<&str>) -> String {
+pub(super) fn rows_of(
+    sql_name: &str,
+    filter: Option<&str>,
+    due: Option<&str>,
+    alias: &str,
+) -> String {
     let filter = filter.map(|filter| format!("(\n{filter}\n)"));
     let conditions: Vec<String> = filter.into_iter().chain(due.map(str::to_owned)).collect();
     match &conditions[..] {
-        [] => format!("{sql_name} AS n"),
+        [] => format!("{sql_name} AS {alias}"),
         all => format!(
-            "(SELECT * FROM {sql_name} WHERE {}) AS n",
+            "(SELECT * FROM {sql_name} WHERE {}) AS {alias}",
             all.join(" AND ")
         ),
     }
@@ -117,14 +122,14 @@ mod tests {
 
     #[test]
     fn a_comment_in_a_filter_hides_nothing_behind_it() {
-        let rows = rows_of("t", Some("a = 1 -- mine"), None);
+        let rows = rows_of("t", Some("a = 1 -- mine"), None, "n");
         assert_eq!(rows, "(SELECT * FROM t WHERE (\na = 1 -- mine\n)) AS n");
-        let due = rows_of("t", Some("a = 1 -- mine"), Some("b < 2"));
+        let due = rows_of("t", Some("a = 1 -- mine"), Some("b < 2"), "n");
         assert_eq!(
             due,
             "(SELECT * FROM t WHERE (\na = 1 -- mine\n) AND b < 2) AS n"
         );
-        assert_eq!(rows_of("t", None, None), "t AS n");
+        assert_eq!(rows_of("t", None, None, "m"), "t AS m");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl PgOperator {
             dids.push(change.did());
             match change {
                 Change::Leave(_) => {}
-                Change::Forget(_) => forgotten.push(id.clone()),
+                Change::Forget => forgotten.push(id.clone()),
                 Change::Write(exception) => written.push((id, exception, facts.noted)),
             }
         }
@@ -179,7 +179,7 @@ impl PgOperator {
     /// The batches that rows belong to.
     async fn batches_of(&self, layout: Layout, ids: &[ItemId]) -> Result<BTreeMap<ItemId, String>> {
         let table = &self.table;
-        let (Layout::Hash(buckets) | Layout::Opaque(buckets)) = layout else {
+        let Some(bucket) = table.sql_bucket(layout) else {
             let of = |id: &ItemId| Some((id.clone(), table.batch(layout, layout.cell_of(id)?)));
             return Ok(ids.iter().filter_map(of).collect());
         };
@@ -191,9 +191,8 @@ impl PgOperator {
             .session
             .query(
                 &format!(
-                    "SELECT {}, {} FROM {} WHERE n.{} = {any}",
+                    "SELECT {}, {bucket} FROM {} WHERE n.{} = {any}",
                     table.sql_read_id(),
-                    table.sql_bucket(buckets),
                     table.sql_rows,
                     table.sql_id
                 ),

@@ -1,7 +1,7 @@
 //! Reading and marking the user's rows. None of them is locked while it is read or sent, and marking waits for nobody: what
 //! another program holds at that moment is left for later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tokio_postgres::{
@@ -50,7 +50,15 @@ impl<'a> FromSql<'a> for Lossy {
     }
 }
 
-/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent, with their bytes.
+/// Rows to send, and those that are too large to be sent, with their bytes.
+type Due = (Vec<Item>, Vec<(ItemId, u64)>);
+
+/// Rows of one bucket among which a batch is picked, so many times what it takes: recipients have their turns.
+const BREADTH: i64 = 8;
+/// With fewer recipients in a full batch, all rows of the window are looked at.
+const FEW: usize = 8;
+
+/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent.
 /// `from` is where rows of a bucket were seen; all rows are looked at without it.
 pub(super) async fn due(
     session: &Session,
@@ -59,22 +67,85 @@ pub(super) async fn due(
     from: Option<&ItemId>,
     database: &str,
     now_ms: i64,
-) -> Result<(Vec<Item>, Vec<(ItemId, u64)>)> {
+) -> Result<Due> {
+    let batch = i64::from(table.batch_size);
+    let due = due_among(
+        session,
+        table,
+        cell,
+        from,
+        database,
+        now_ms,
+        batch * BREADTH,
+    )
+    .await?;
+    let is_full = due.0.len() + due.1.len() >= usize::try_from(batch).unwrap_or(usize::MAX);
+    let Some(column) = table.ordered_column(cell.layout).filter(|_| is_full) else {
+        return Ok(due);
+    };
+    let recipients: BTreeSet<String> = due
+        .0
+        .iter()
+        .map(|item| match item.columns.get(column) {
+            None | Some(Value::Null) => format!("i{}", item.id),
+            Some(recipient) => format!("r{recipient}"),
+        })
+        .collect();
+    if recipients.len() >= FEW {
+        return Ok(due);
+    }
+    due_among(session, table, cell, from, database, now_ms, WINDOW).await
+}
+
+async fn due_among(
+    session: &Session,
+    table: &Table,
+    cell: &Cell,
+    from: Option<&ItemId>,
+    database: &str,
+    now_ms: i64,
+    among: i64,
+) -> Result<Due> {
     let (id, rows, sent_at) = (&table.sql_id, &table.sql_rows, &table.sql_sent_at);
     let unsent = format!("n.{sent_at} IS NULL");
     let (held, size) = (table.sql_held(), &table.sql_size);
     let (first, last) = match cell.layout {
         Layout::Range(size) => Layout::ids_of(size, cell.number),
-        Layout::Hash(_) | Layout::Opaque(_) => (cell.number, cell.number),
+        _ => (cell.number, cell.number),
     };
+    let written_as = table.id.written_as();
     let here = match cell.layout {
         Layout::Range(_) => format!(
             "SELECT n.{id} AS id, {size} AS size FROM {rows}
              WHERE {unsent} AND n.{id} BETWEEN $3 AND $4 AND NOT {held} ORDER BY n.{id} LIMIT $5"
         ),
-        Layout::Hash(buckets) | Layout::Opaque(buckets) => {
-            let bucket = table.sql_bucket(buckets);
-            let written_as = table.id.written_as();
+        Layout::Key(..) => {
+            // Rows of a column that this replica is not told of are left to those that are.
+            let (Some(bucket), Some(recipient)) = (
+                table.sql_bucket(cell.layout),
+                table.sql_recipient(cell.layout),
+            ) else {
+                return Ok(Due::default());
+            };
+            let (behind, held) = match from {
+                None => (String::new(), table.sql_held()),
+                Some(_) => {
+                    let from = format!("$8::{written_as}");
+                    (format!("AND n.{id} >= {from}"), table.sql_held_from(&from))
+                }
+            };
+            format!(
+                "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE {unsent} AND n.{id} IN (
+                     SELECT id FROM (
+                         SELECT id, row_number() OVER (PARTITION BY recipient ORDER BY id) AS turn FROM (
+                             SELECT n.{id} AS id, {recipient} AS recipient FROM (
+                                 SELECT n.* FROM {rows} WHERE {unsent} {behind} ORDER BY n.{id} LIMIT {WINDOW}) AS n
+                             WHERE {bucket} BETWEEN $3 AND $4 AND NOT {held} ORDER BY n.{id} LIMIT {among}) AS w) AS t
+                     ORDER BY turn, id LIMIT $5)"
+            )
+        }
+        Layout::Hash(_) | Layout::Opaque(_) => {
+            let bucket = table.sql_bucket(cell.layout).unwrap_or_default();
             let window = match from {
                 None => String::new(),
                 Some(_) => format!(
@@ -107,7 +178,7 @@ pub(super) async fn due(
     // All rows of a range, also where another size is in force than this replica is configured with.
     let most = match cell.layout {
         Layout::Range(size) => i64::from(size),
-        Layout::Hash(_) | Layout::Opaque(_) => i64::from(table.batch_size),
+        _ => i64::from(table.batch_size),
     };
     let (bytes, largest) = (whole(BATCH_BYTES), whole(BODY_BYTES));
     let from = from.map(ToString::to_string);
@@ -120,16 +191,24 @@ pub(super) async fn due(
         (&bytes, Type::INT8),
         (&largest, Type::INT8),
     ];
-    if let (Some(from), Layout::Hash(_) | Layout::Opaque(_)) = (&from, cell.layout) {
+    if let Some(from) = from
+        .as_ref()
+        .filter(|_| !matches!(cell.layout, Layout::Range(_)))
+    {
         params.push((from, Type::TEXT));
     }
     let found = session.query(&sql, &params).await?;
     let (mut items, mut too_large) = (Vec::with_capacity(found.len()), Vec::new());
+    let is_strict = table.order.as_ref().is_some_and(|order| order.is_strict);
     for row in &found {
         let id = table.id.get(row, 0)?;
         let size = get::<i64>(row, 1)?.unsigned_abs();
         if size > BODY_BYTES {
             too_large.push((id, size));
+            // It keeps back rows of its recipient: the next batch knows which.
+            if is_strict {
+                break;
+            }
             continue;
         }
         let values = (0..table.sql_values.len()).map(|i| value(row, 6 + i));

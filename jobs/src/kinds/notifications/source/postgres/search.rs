@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use super::{
     session::{Param, Session, get},
     side::count,
-    table::{IdType, Table},
+    table::Table,
 };
 use crate::notifications::{
     cell::{ItemId, Layout},
@@ -28,6 +28,8 @@ pub(super) struct Search {
     frontier: Option<ItemId>,
     /// The rows up to this one were seen again since.
     swept: Option<ItemId>,
+    /// Where the walk ahead goes on, where rows of a few buckets fill what a look sees.
+    ahead: Option<ItemId>,
     /// So many looks found work at the same place of the sweep.
     stayed: u32,
 }
@@ -92,6 +94,15 @@ impl Search {
         let on = walk.walk(from.as_ref(), None).await?;
         self.went_on(&on);
         let mut cells = on.cells;
+        // Rows of few recipients may stand before all others, and those that have one lock for all of theirs go slowly.
+        if let (Layout::Key(..), Some(stopped)) = (layout, on.stopped)
+            && cells.len() < limit
+        {
+            let from = self.ahead.take().unwrap_or(stopped);
+            let ahead = walk.walk(Some(&from), None).await?;
+            self.ahead = ahead.stopped;
+            cells.extend(ahead.cells);
+        }
         if upto.is_some() {
             let again = walk.walk(self.swept.as_ref(), upto.as_ref()).await?;
             self.swept(&again);
@@ -120,8 +131,12 @@ impl Along<'_> {
     async fn walk(&self, behind: Option<&ItemId>, upto: Option<&ItemId>) -> Result<Walk> {
         match self.layout {
             Layout::Range(size) => self.by_cells(i64::from(size.max(1)), behind, upto).await,
-            Layout::Hash(buckets) | Layout::Opaque(buckets) => {
-                self.by_rows(buckets, behind, upto).await
+            Layout::Hash(_) | Layout::Opaque(_) | Layout::Key(..) => {
+                match self.table.sql_bucket(self.layout) {
+                    Some(bucket) => self.by_rows(&bucket, behind, upto).await,
+                    // Rows of a column that this replica is not told of are left to those that are.
+                    None => Ok(Walk::default()),
+                }
             }
         }
     }
@@ -193,7 +208,7 @@ impl Along<'_> {
     /// Through the next rows, in the order of their ids: which buckets have work.
     async fn by_rows(
         &self,
-        buckets: u32,
+        bucket: &str,
         behind: Option<&ItemId>,
         upto: Option<&ItemId>,
     ) -> Result<Walk> {
@@ -214,7 +229,6 @@ impl Along<'_> {
              WHERE (NOT held AND of_bucket = 1) OR place = (SELECT count(*) FROM w)
                  OR place = (SELECT min(place) - 1 FROM r WHERE NOT held)
              ORDER BY place",
-            bucket = table.sql_bucket(buckets),
             held = table.sql_held(),
             rows = table.sql_rows,
             sent = table.sql_sent_at,
@@ -245,9 +259,10 @@ impl Along<'_> {
     /// Cells of items that waited for their time, which has come.
     async fn due(&self) -> Result<Vec<(i64, ItemId)>> {
         let table = self.table;
-        let bucket = match self.layout {
-            Layout::Range(_) => "0::bigint".to_owned(),
-            Layout::Hash(buckets) | Layout::Opaque(buckets) => table.sql_bucket(buckets),
+        let bucket = match (self.layout, table.sql_bucket(self.layout)) {
+            (Layout::Range(_), _) => "0::bigint".to_owned(),
+            (_, Some(bucket)) => bucket,
+            (_, None) => return Ok(Vec::new()),
         };
         let sql = format!(
             "SELECT {read}, {bucket} FROM (
@@ -269,9 +284,9 @@ impl Along<'_> {
         let mut cells = Vec::new();
         for row in &found {
             let id = table.id.get(row, 0)?;
-            let cell = match table.id {
-                IdType::Int => self.layout.cell_of(&id),
-                IdType::Uuid | IdType::Text => Some(get(row, 1)?),
+            let cell = match self.layout {
+                Layout::Range(_) => self.layout.cell_of(&id),
+                _ => Some(get(row, 1)?),
             };
             cells.extend(cell.map(|cell| (cell, id)));
         }

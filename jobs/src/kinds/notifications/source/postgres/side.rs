@@ -64,6 +64,7 @@ pub(super) fn ddl(schema: &str) -> String {
     source     text NOT NULL,
     item       text NOT NULL,
     number     bigint, -- the item, where ids are integers
+    recipient  bigint, -- a hash of the row's, where rows of one recipient keep their order
     state      text NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
     attempts   integer NOT NULL,
     not_before bigint NOT NULL, -- Unix milliseconds
@@ -75,6 +76,7 @@ pub(super) fn ddl(schema: &str) -> String {
 );
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON {delivery} (source, state, number, item COLLATE \"C\");
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_due ON {delivery} (source, not_before) WHERE state IN ('retry', 'in_doubt');
+CREATE INDEX IF NOT EXISTS watchkeeper_delivery_recipient ON {delivery} (source, recipient) WHERE recipient IS NOT NULL;
 CREATE TABLE IF NOT EXISTS {intent} (
     source     text NOT NULL,
     batch      text NOT NULL,
@@ -277,6 +279,17 @@ pub(super) async fn put_in_force(session: &Session, table: &Table) -> Result<Set
             ],
         )
         .await?;
+    // What was written before knows nothing of recipients.
+    session
+        .execute(
+            &format!(
+                "UPDATE {} AS d SET recipient = {} WHERE d.source = $1",
+                table.delivery,
+                table.sql_recipient_of_item()
+            ),
+            &[(&table.source, Type::TEXT)],
+        )
+        .await?;
     Ok(Settled {
         layout: table.layout,
         ..settled
@@ -456,14 +469,16 @@ pub(super) async fn record(
     session
         .execute(
             &format!(
-                "INSERT INTO {} (source, item, number, state, attempts, not_before, reason, token, batch, updated_at)
-                 SELECT $1, r.*, to_timestamp($10::bigint / 1000.0) FROM unnest
-                     ($2::text[], $3::bigint[], $4::text[], $5::int[], $6::bigint[], $7::text[], $8::bigint[], $9::text[]) AS r
+                "INSERT INTO {} (source, item, number, state, attempts, not_before, reason, token, batch, updated_at, recipient)
+                 SELECT $1, d.*, to_timestamp($10::bigint / 1000.0), {recipient} FROM unnest
+                     ($2::text[], $3::bigint[], $4::text[], $5::int[], $6::bigint[], $7::text[], $8::bigint[], $9::text[])
+                     AS d(item, number, state, attempts, not_before, reason, token, batch)
                  ON CONFLICT (source, item) DO UPDATE SET
-                     number = excluded.number, state = excluded.state, attempts = excluded.attempts,
+                     number = excluded.number, recipient = excluded.recipient, state = excluded.state, attempts = excluded.attempts,
                      not_before = excluded.not_before, reason = excluded.reason, token = excluded.token,
                      batch = excluded.batch, updated_at = excluded.updated_at",
-                table.delivery
+                table.delivery,
+                recipient = table.sql_recipient_of_item(),
             ),
             &[
                 (&table.source, Type::TEXT),

@@ -31,6 +31,8 @@ pub(super) struct Wanted {
     has_text: bool,
     filter: Option<String>,
     send_after: Option<String>,
+    /// The column of recipients whose rows keep their order, and whether that is strict.
+    order: Option<(String, bool)>,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -55,6 +57,8 @@ pub(super) struct Table {
     pub(super) id: IdType,
     /// The id may be null.
     pub(super) id_may_be_null: bool,
+    /// Rows of one recipient keep their order.
+    pub(super) order: Option<Ordered>,
     /// The value of `sent_at` at `$1`, Unix milliseconds.
     pub(super) sql_sent_value: &'static str,
     /// What is sent of a row.
@@ -79,6 +83,19 @@ pub(super) struct Table {
     /// Partitioned: some statements about indexes have another form.
     pub(super) partitioned: bool,
     pub(super) oid: u32,
+}
+
+/// By what rows keep their order.
+#[derive(Clone, Debug)]
+pub(super) struct Ordered {
+    /// The column, as the parameters name it, and as it is called.
+    named: String,
+    column: String,
+    sql_column: String,
+    /// The rows that are ours, as `m`.
+    sql_rows: String,
+    /// Also behind rows that wait for a person.
+    pub(super) is_strict: bool,
 }
 
 /// What ids are.
@@ -118,6 +135,9 @@ impl Wanted {
             has_text: params.has_text(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
+            order: params
+                .ordered_by()
+                .map(|(column, strict)| (column.to_owned(), strict)),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -181,6 +201,21 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             ))
         })?);
     }
+    let filter = wanted.filter.as_deref();
+    let order = match &wanted.order {
+        None => None,
+        Some((column, is_strict)) => {
+            let named = column.clone();
+            let column = &find("columns.recipient", column)?.name;
+            Some(Ordered {
+                named,
+                column: column.clone(),
+                sql_column: quoted(column),
+                sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref(), "m"),
+                is_strict: *is_strict,
+            })
+        }
+    };
     let mut for_sink = Vec::new();
     for (key, column) in &wanted.for_sink {
         for_sink.push((column.clone(), find(key, column)?));
@@ -219,12 +254,11 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
     }
     let names = || sent.iter().map(|c| c.name.clone());
     let side_schema = wanted.side_schema.clone().unwrap_or_else(|| schema.clone());
-    let filter = wanted.filter.as_deref();
     let side = |table: &str| qualified(&side_schema, table);
     Ok(Table {
         source: source_name(delivery(&schema, &name, &sent_at.name), filter),
         sql_name: qualified(&schema, &name),
-        sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref()),
+        sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref(), "n"),
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         filter: wanted.filter.clone(),
@@ -238,10 +272,12 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         sql_values: read.iter().map(|c| c.sql_json()).collect(),
         for_sink: for_sink.into_iter().map(|(name, _)| name).collect(),
         sql_size: size(&read),
-        layout: match id_type {
-            IdType::Int => Layout::Range(wanted.batch_size),
-            IdType::Uuid | IdType::Text => Layout::Opaque(wanted.buckets),
+        layout: match (&order, id_type) {
+            (Some(order), _) => Layout::by_column(&order.column, wanted.buckets),
+            (None, IdType::Int) => Layout::Range(wanted.batch_size),
+            (None, IdType::Uuid | IdType::Text) => Layout::Opaque(wanted.buckets),
         },
+        order,
         batch_size: wanted.batch_size,
         delivery: side("watchkeeper_delivery"),
         intent: side("watchkeeper_delivery_intent"),
@@ -544,21 +580,92 @@ impl Table {
 
     /// Whether the side table holds a row `n` back. `$1` is the source, `$2` now.
     pub(super) fn sql_held(&self) -> String {
-        format!(
+        self.sql_held_in("")
+    }
+
+    /// The same for those who read rows from one id on, the parameter `from`: an earlier one is not in their sight.
+    pub(super) fn sql_held_from(&self, from: &str) -> String {
+        self.sql_held_in(&format!(" OR m.{} < {from}", self.sql_id))
+    }
+
+    fn sql_held_in(&self, or_unseen: &str) -> String {
+        let held = format!(
             "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
              AND (d.state IN ('dead', 'parked') OR d.not_before > $2))",
             self.delivery,
             self.sql_item()
+        );
+        let Some(order) = &self.order else {
+            return held;
+        };
+        let (id, sent_at, column) = (&self.sql_id, &self.sql_sent_at, &order.sql_column);
+        let strict = match order.is_strict {
+            true => " OR d.state IN ('dead', 'parked')",
+            false => "",
+        };
+        format!(
+            "({held} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
+             WHERE d.source = $1 AND d.recipient = {recipient} AND m.{column}::text = n.{column}::text
+             AND (d.state IN ('retry', 'in_doubt') AND (d.not_before > $2{or_unseen}){strict})
+             AND m.{sent_at} IS NULL AND m.{id} < n.{id}))",
+            delivery = self.delivery,
+            rows = order.sql_rows,
+            item = self.sql_id_of_item(),
+            recipient = hash_of(&format!("n.{column}")),
         )
     }
 
-    /// The bucket of a row `n` of so many.
-    pub(super) fn sql_bucket(&self, buckets: u32) -> String {
-        format!(
-            "((hashtextextended(n.{}::text COLLATE \"C\", 0) % {buckets} + {buckets}) % {buckets})",
-            self.sql_id
-        )
+    /// The column of recipients, as the sink names it, where this layout goes by it.
+    pub(super) fn ordered_column(&self, layout: Layout) -> Option<&str> {
+        let order = self.order.as_ref()?;
+        layout.buckets_by(&order.column)?;
+        Some(&order.named)
     }
+
+    /// Whom a row `n` is for, where this layout goes by that. A row without a recipient stands for itself.
+    pub(super) fn sql_recipient(&self, layout: Layout) -> Option<String> {
+        let order = self.order.as_ref()?;
+        layout.buckets_by(&order.column)?;
+        Some(format!(
+            "coalesce('r' || n.{}::text, 'i' || n.{}::text)",
+            order.sql_column, self.sql_id
+        ))
+    }
+
+    /// The bucket of a row `n`; none where this layout has no buckets, or goes by a column that nobody named.
+    pub(super) fn sql_bucket(&self, layout: Layout) -> Option<String> {
+        let id = format!("n.{}", self.sql_id);
+        let (buckets, hash) = match (layout, &self.order) {
+            (Layout::Range(_), _) => return None,
+            (Layout::Hash(buckets) | Layout::Opaque(buckets), _) => (buckets, hash_of(&id)),
+            (Layout::Key(..), None) => return None,
+            (Layout::Key(..), Some(order)) => {
+                let buckets = layout.buckets_by(&order.column)?;
+                let of = format!("coalesce(n.{}::text, {id}::text)", order.sql_column);
+                (buckets, hash_of(&of))
+            }
+        };
+        Some(format!("(({hash} % {buckets} + {buckets}) % {buckets})"))
+    }
+
+    /// The hash of the recipient of an item `d` of the side table.
+    pub(super) fn sql_recipient_of_item(&self) -> String {
+        match &self.order {
+            None => "NULL::bigint".to_owned(),
+            Some(order) => format!(
+                "(SELECT {} FROM {} AS r WHERE r.{} = {})",
+                hash_of(&format!("r.{}", order.sql_column)),
+                self.sql_name,
+                self.sql_id,
+                self.sql_id_of_item()
+            ),
+        }
+    }
+}
+
+/// A hash of a value's text, as the database computes it.
+fn hash_of(value: &str) -> String {
+    format!("hashtextextended({value}::text COLLATE \"C\", 0)")
 }
 
 #[cfg(test)]

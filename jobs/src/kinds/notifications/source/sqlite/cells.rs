@@ -34,6 +34,12 @@ pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout> {
             "UPDATE watchkeeper_delivery_source SET layout = ?2 WHERE source = ?1",
             params![table.source, layout.to_string()],
         )?;
+        // What was written before knows nothing of recipients.
+        let recipient = table.sql_recipient("watchkeeper_delivery.item");
+        tx.execute(
+            &format!("UPDATE watchkeeper_delivery SET recipient = {recipient} WHERE source = ?1"),
+            [&table.source],
+        )?;
     }
     tx.commit()?;
     Ok(layout)

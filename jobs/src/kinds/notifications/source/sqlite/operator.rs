@@ -372,7 +372,7 @@ fn order(
     let change = decide(&facts);
     match &change {
         Change::Leave(_) => {}
-        Change::Forget(_) => forget(tx, table, id)?,
+        Change::Forget => forget(tx, table, id)?,
         Change::Write(item) => {
             let (batch, token) = match facts.noted {
                 Some(noted) => (noted.batch, noted.token),

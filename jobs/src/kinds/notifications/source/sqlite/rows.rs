@@ -13,12 +13,13 @@ use serde_json::{Map, Value};
 
 use super::{
     super::table::{BATCH_BYTES, BODY_BYTES, Payload, body, hexadecimal, quoted},
-    schema::Table,
+    schema::{Ordered, Table},
     side::{exception_of, text_time},
 };
 use crate::notifications::{
-    cell::{Cell, ItemId, Layout, idempotency_key},
+    cell::{Cell, ItemId, Layout, bucket_of, idempotency_key},
     delivery::Exception,
+    order::Fair,
     source::{Item, Result},
 };
 
@@ -45,6 +46,18 @@ pub(super) fn cells_with_work(
             let cells =
                 cells.query_map(params![table.source, now_ms, size, limit], |row| row.get(0))?;
             Ok(cells.collect::<Result<_, _>>()?)
+        }
+        Layout::Key(..) => {
+            // Rows of a column that this replica is not told of are left to those that are.
+            let Some((order, buckets)) = table.ordered_in(layout) else {
+                return Ok(Vec::new());
+            };
+            let mut cells = BTreeSet::new();
+            walk(conn, table, order, now_ms, |id, recipient| {
+                cells.insert(bucket_of(recipient.unwrap_or(&id.to_string()), buckets));
+                cells.len() < limit
+            })?;
+            Ok(cells.into_iter().collect())
         }
         Layout::Hash(_) | Layout::Opaque(_) => {
             let mut ids = conn.prepare_cached(&format!("SELECT n.{id} FROM {name} WHERE {due}"))?;
@@ -86,6 +99,7 @@ pub(super) fn due(
         table.sql_rows, table.sql_id
     ))?;
     let (mut items, mut too_large, mut read) = (Vec::with_capacity(ids.len()), Vec::new(), 0);
+    let is_strict = table.order.as_ref().is_some_and(|order| order.is_strict);
     for id in ids {
         if read > BATCH_BYTES {
             break;
@@ -97,6 +111,10 @@ pub(super) fn due(
         let bytes = bytes.sum::<Result<u64>>()?;
         if bytes > BODY_BYTES {
             too_large.push((id, bytes));
+            // It keeps back rows of its recipient: the next batch knows which.
+            if is_strict {
+                break;
+            }
             continue;
         }
         read += bytes;
@@ -120,6 +138,7 @@ pub(super) fn due(
 
 fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<Vec<ItemId>> {
     let (name, id, due) = (&table.sql_rows, &table.sql_id, due_rows(table));
+    let most = usize::try_from(table.batch_size).unwrap_or(usize::MAX);
     let mut ids = Vec::new();
     match cell.layout {
         Layout::Range(size) => {
@@ -134,8 +153,20 @@ fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<V
                 ids.push(id?);
             }
         }
+        Layout::Key(..) => {
+            let Some((order, buckets)) = table.ordered_in(cell.layout) else {
+                return Ok(Vec::new());
+            };
+            let mut fair = Fair::new(most);
+            walk(tx, table, order, now_ms, |id, recipient| {
+                if bucket_of(recipient.unwrap_or(&id.to_string()), buckets) == cell.number {
+                    fair.add(recipient, id);
+                }
+                !fair.is_full()
+            })?;
+            ids = fair.pick();
+        }
         Layout::Hash(_) | Layout::Opaque(_) => {
-            let most = usize::try_from(table.batch_size).unwrap_or(usize::MAX);
             let mut found = tx.prepare_cached(&format!("SELECT n.{id} FROM {name} WHERE {due}"))?;
             let mut rows = found.query(params![table.source, now_ms])?;
             while ids.len() < most
@@ -149,13 +180,45 @@ fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<V
     Ok(ids)
 }
 
+/// Goes through the rows that may go now, in the order of their ids, each with its recipient; as long as `on` says so.
+fn walk(
+    conn: &Connection,
+    table: &Table,
+    order: &Ordered,
+    now_ms: i64,
+    mut on: impl FnMut(ItemId, Option<&str>) -> bool,
+) -> Result<()> {
+    let mut found = conn.prepare_cached(&format!(
+        "SELECT n.{id}, n.{recipient} FROM {name} WHERE {due} ORDER BY n.{id}",
+        id = table.sql_id,
+        recipient = order.sql_column,
+        name = table.sql_rows,
+        due = due_rows(table),
+    ))?;
+    let mut rows = found.query(params![table.source, now_ms])?;
+    while let Some(row) = rows.next()? {
+        let Some(id) = usable_id(row)? else { continue };
+        let recipient = match json(row.get_ref(1)?) {
+            Value::Null => None,
+            Value::String(recipient) => Some(recipient),
+            number => Some(number.to_string()),
+        };
+        if !on(id, recipient.as_deref()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Condition on a row `n`: unsent, and nothing in the side table holds it back. ?1 is the source, ?2 now.
 fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2))",
-        table.sql_sent_at, table.sql_id
+         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}",
+        table.sql_sent_at,
+        table.sql_id,
+        table.sql_is_next()
     )
 }
 
@@ -242,7 +305,7 @@ pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result
 pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64> {
     let usable = match table.layout {
         Layout::Range(_) => "('integer')",
-        Layout::Hash(_) | Layout::Opaque(_) => "('integer', 'text')",
+        Layout::Hash(_) | Layout::Opaque(_) | Layout::Key(..) => "('integer', 'text')",
     };
     let count = conn
         .query_row(

@@ -13,12 +13,13 @@ use crate::notifications::{
     },
 };
 
-/// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
-/// without it, too: a version that did not know of it may have made the tables.
+/// The side tables. `item` has no declared type, so that ids keep theirs. The first index is for counting and listing,
+/// which goes without it, too: a version that did not know of it may have made the tables.
 pub(crate) const SIDE_TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     source     TEXT NOT NULL,
     item       NOT NULL,
+    recipient, -- of the row, where rows of one recipient keep their order
     state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
     attempts   INTEGER NOT NULL,
     not_before INTEGER NOT NULL,
@@ -29,6 +30,8 @@ CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     PRIMARY KEY (source, item)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON watchkeeper_delivery (source, state, item);
+CREATE INDEX IF NOT EXISTS watchkeeper_delivery_recipient ON watchkeeper_delivery (source, recipient)
+    WHERE recipient IS NOT NULL;
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery_intent (
     source     TEXT NOT NULL,
     batch      TEXT NOT NULL,
@@ -56,6 +59,8 @@ pub(super) struct Wanted {
     payload: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
+    /// The column of recipients whose rows keep their order, and whether that is strict.
+    order: Option<(String, bool)>,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -81,6 +86,8 @@ pub(super) struct Table {
     pub(super) filter: Option<String>,
     /// What is sent of a row.
     pub(super) payload: Payload,
+    /// Rows of one recipient keep their order.
+    pub(super) order: Option<Ordered>,
     /// Columns for the sink: as it names them, and as they are called.
     pub(super) for_sink: Vec<(String, String)>,
     /// The division into cells that the parameters ask for.
@@ -95,7 +102,56 @@ pub(super) struct Table {
     create: bool,
 }
 
+/// By what rows keep their order.
+#[derive(Clone, Debug)]
+pub(super) struct Ordered {
+    /// The column, as it is called.
+    column: String,
+    pub(super) sql_column: String,
+    /// The rows that are ours, as `m`.
+    sql_rows: String,
+    /// Also behind rows that wait for a person.
+    pub(super) is_strict: bool,
+}
+
 impl Table {
+    /// By what rows keep their order, and in how many buckets, if this layout goes by that.
+    pub(super) fn ordered_in(&self, layout: Layout) -> Option<(&Ordered, u32)> {
+        let order = self.order.as_ref()?;
+        Some((order, layout.buckets_by(&order.column)?))
+    }
+
+    /// Condition on a row `n`: no earlier one of its recipient has to wait. ?1 is the source, ?2 now.
+    pub(super) fn sql_is_next(&self) -> String {
+        let Some(order) = &self.order else {
+            return String::new();
+        };
+        let (id, sent_at, column) = (&self.sql_id, &self.sql_sent_at, &order.sql_column);
+        let strict = match order.is_strict {
+            true => " OR e.state IN ('dead', 'parked')",
+            false => "",
+        };
+        // The sign takes the column's affinity away, as elsewhere; `CROSS` keeps the order of the tables.
+        format!(
+            " AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS e CROSS JOIN {rows} ON m.{id} = e.item
+             WHERE e.source = ?1 AND e.recipient = +n.{column} AND m.{column} = n.{column}
+             AND (e.state IN ('retry', 'in_doubt') AND e.not_before > ?2{strict})
+             AND m.{sent_at} IS NULL AND m.{id} < n.{id})",
+            rows = order.sql_rows,
+        )
+    }
+
+    /// The recipient of the row with the id at this place, for the side table.
+    pub(super) fn sql_recipient(&self, id: &str) -> String {
+        match &self.order {
+            None => "NULL".to_owned(),
+            Some(order) => format!(
+                "(SELECT r.{} FROM {} AS r WHERE r.{} = {id})",
+                order.sql_column, self.sql_name, self.sql_id
+            ),
+        }
+    }
+
     /// The name of the batch of a cell.
     pub(super) fn batch(&self, layout: Layout, number: i64) -> String {
         let cell = Cell {
@@ -123,6 +179,9 @@ impl Wanted {
             payload: params.columns.payload.clone(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
+            order: params
+                .ordered_by()
+                .map(|(column, strict)| (column.to_owned(), strict)),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -222,6 +281,19 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         Some(column) => Some(is_due(&quoted(&find("columns.send_after", column)?.name))),
         None => None,
     };
+    let filter = wanted.filter.as_deref();
+    let order = match &wanted.order {
+        None => None,
+        Some((column, is_strict)) => {
+            let column = &find("columns.recipient", column)?.name;
+            Some(Ordered {
+                column: column.clone(),
+                sql_column: quoted(column),
+                sql_rows: rows_of(&quoted(&name), filter, due.as_deref(), "m"),
+                is_strict: *is_strict,
+            })
+        }
+    };
     let mut for_sink = Vec::new();
     for (key, column) in &wanted.for_sink {
         for_sink.push((column.clone(), find(key, column)?.name.clone()));
@@ -237,7 +309,6 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             Payload::Fields(others.map(|c| c.name.clone()).collect())
         }
     };
-    let filter = wanted.filter.as_deref();
     Ok(Table {
         // Two jobs that mark different columns of one table are two deliveries with keys of their own.
         source: source_name(
@@ -248,7 +319,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             filter,
         ),
         sql_name: quoted(&name),
-        sql_rows: rows_of(&quoted(&name), filter, due.as_deref()),
+        sql_rows: rows_of(&quoted(&name), filter, due.as_deref(), "n"),
         filter: wanted.filter.clone(),
         database: wanted.path.display().to_string(),
         create: wanted.create,
@@ -256,11 +327,12 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         sql_sent_at: quoted(&sent_at.name),
         payload,
         for_sink,
-        layout: if holds_integers(id) {
-            Layout::Range(wanted.batch_size)
-        } else {
-            Layout::Hash(wanted.buckets)
+        layout: match &order {
+            Some(order) => Layout::by_column(&order.column, wanted.buckets),
+            None if holds_integers(id) => Layout::Range(wanted.batch_size),
+            None => Layout::Hash(wanted.buckets),
         },
+        order,
         batch_size: wanted.batch_size,
         sent_at_is_integer: holds_integers(sent_at),
         name,

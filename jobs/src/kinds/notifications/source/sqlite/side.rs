@@ -70,11 +70,12 @@ pub(super) fn record(
     exception: &Exception,
     now_ms: i64,
 ) -> Result<()> {
-    tx.prepare_cached(
+    tx.prepare_cached(&format!(
         "INSERT OR REPLACE INTO watchkeeper_delivery
-         (source, item, state, attempts, not_before, reason, token, batch, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?
+         (source, item, recipient, state, attempts, not_before, reason, token, batch, updated_at)
+         VALUES (?1, ?2, {}, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        table.sql_recipient("?2")
+    ))?
     .execute(params![
         table.source,
         id,
