@@ -1,6 +1,6 @@
 //! Sending a table end to end: a real database file, a real web service, faults on the way.
 //!
-//! What a database must do is written once, in `sending`, `doubt`, `commands` and `import`; `../postgres` runs the same there.
+//! What a database must do is written once, in `sending`, `doubt`, `order`, `commands` and `import`; `../source` runs the same there.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,6 +16,7 @@ mod import;
 mod mail_server;
 #[cfg(feature = "smtp")]
 mod mails;
+mod order;
 mod rough;
 mod scene;
 #[path = "../shared/sender.rs"]
@@ -66,6 +67,14 @@ mod file {
             an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
+        },
+        order::{
+            rows_of_one_recipient_go_in_order_whatever_fails,
+            in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            a_parked_row_that_was_never_begun_keeps_its_place,
+            a_recipient_with_many_rows_leaves_room_for_the_others,
+            an_order_counts_for_what_waits_already,
+            rows_without_a_recipient_go_as_they_come,
         },
         commands::{
             dead_items_are_counted_and_listed_with_their_reason,

@@ -24,6 +24,8 @@ mod held;
 mod import;
 #[path = "../notifications/mail_server.rs"]
 mod mail_server;
+#[path = "../notifications/order.rs"]
+mod order;
 #[path = "../notifications/rough.rs"]
 mod rough;
 mod scene;
@@ -81,6 +83,14 @@ fn main() {
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
         },
+        order::{
+            rows_of_one_recipient_go_in_order_whatever_fails,
+            in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            a_parked_row_that_was_never_begun_keeps_its_place,
+            a_recipient_with_many_rows_leaves_room_for_the_others,
+            an_order_counts_for_what_waits_already,
+            rows_without_a_recipient_go_as_they_come,
+        },
         commands::{
             dead_items_are_counted_and_listed_with_their_reason,
             what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew,
@@ -123,6 +133,7 @@ fn main() {
         search::{
             a_look_takes_few_steps_past_many_rows_that_are_held_back,
             buckets_of_texts_are_found_past_rows_that_are_held_back,
+            many_rows_of_one_recipient_hide_none_of_the_others,
             the_search_for_work_uses_the_partial_index,
         },
         servers::{

@@ -17,7 +17,7 @@ async fn many_dead(table: &str, id: &str) -> Scene {
     ));
     scene.job(json!({"table": table})).pending(1).await.unwrap();
     scene.sql(&format!(
-        "INSERT INTO watchkeeper_delivery SELECT '{table}', id::text, {}, 'dead', 1, 0, '', 1, '', now() FROM {table};
+        "INSERT INTO watchkeeper_delivery SELECT '{table}', id::text, {}, 'dead', 1, 0, '', 1, '', now(), NULL FROM {table};
          ANALYZE watchkeeper_delivery;",
         if id == "i" { "id" } else { "NULL" }
     ));
@@ -74,6 +74,24 @@ pub(crate) async fn buckets_of_texts_are_found_past_rows_that_are_held_back() {
         scene.send_all(&job, token * 10).await;
     }
     assert_eq!(scene.tally().accepted, 3);
+}
+
+pub(crate) async fn many_rows_of_one_recipient_hide_none_of_the_others() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE TABLE crowd (id bigint PRIMARY KEY, whom text, sent_at timestamptz);
+         INSERT INTO crowd SELECT i, 'many' FROM generate_series(1, 35000) AS i;
+         INSERT INTO crowd SELECT i, 'r' || i FROM generate_series(35001, 35100) AS i;
+         CREATE INDEX ON crowd (id) WHERE sent_at IS NULL; ANALYZE crowd;",
+    );
+    let params = json!({"table": "crowd", "columns": {"recipient": "whom"}, "buckets": 8});
+    let job = scene.job(params);
+    let mut looks = 1;
+    while job.pending(9).await.unwrap().len() < 8 {
+        looks += 1;
+        assert!(looks < 20, "no look finds them");
+    }
+    assert!(looks > 1, "each is bounded");
 }
 
 pub(crate) async fn the_search_for_work_uses_the_partial_index() {

@@ -46,6 +46,7 @@ pub struct Notifications {
     name: OnceLock<String>,
     /// When the backlog may be counted again.
     count_at: Mutex<Option<Moment>>,
+    own_sink: Option<Arc<dyn Sink>>,
     /// Made at first use, so that making the job cannot fail; what is wrong then is told as a fatal failure.
     ends: OnceCell<Ends>,
 }
@@ -81,16 +82,48 @@ impl Notifications {
             events,
             name: OnceLock::new(),
             count_at: Mutex::new(None),
+            own_sink: None,
             ends: OnceCell::new(),
             params,
         }
     }
 
-    /// The same between other ends: a source or a sink of your own.
-    #[doc(hidden)] // with the traits that it takes: they may still change
+    /// The same to a sink of your own; `sink` and what belongs to it is not asked for then.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use watchkeeper::node::Token;
+    /// use watchkeeper_jobs::{
+    ///     Notifications, NotificationsParams,
+    ///     notifications::{Answer, Item, Sink},
+    /// };
+    ///
+    /// struct Pager;
+    ///
+    /// #[async_trait::async_trait]
+    /// impl Sink for Pager {
+    ///     fn name(&self) -> String {
+    ///         "pager".to_owned()
+    ///     }
+    ///     async fn send(&self, item: &Item, _token: Token) -> Answer {
+    ///         // Give the receiver `item.key`, which is the same each time the row is sent.
+    ///         match item.body.get("number") {
+    ///             Some(_) => Answer::Accepted,
+    ///             None => Answer::Refused { why: "it has no number".to_owned() },
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # fn job(params: NotificationsParams) -> Notifications {
+    /// Notifications::new(params, None).with_sink(Arc::new(Pager))
+    /// # }
+    /// ```
     #[must_use]
-    pub fn between(mut self, source: Arc<dyn Source>, sink: Arc<dyn Sink>) -> Self {
-        self.ends = OnceCell::new_with(Some(Ends { source, sink }));
+    pub fn with_sink(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.own_sink = Some(sink);
+        self.ends = OnceCell::new();
         self
     }
 
@@ -259,7 +292,7 @@ impl Notifications {
     async fn ends(&self) -> Result<Ends, JobError> {
         let ends = self
             .ends
-            .get_or_try_init(|| async { connect(&self.params, &self.clock) });
+            .get_or_try_init(|| async { connect(&self.params, self.own_sink.as_ref(), &self.clock) });
         ends.await.cloned().map_err(JobError::fatal)
     }
 
@@ -434,20 +467,32 @@ pub(super) fn check(params: &NotificationsParams) -> Findings {
     found
 }
 
-fn connect(params: &NotificationsParams, clock: &Clock) -> Result<Ends, String> {
+fn connect(
+    params: &NotificationsParams,
+    own_sink: Option<&Arc<dyn Sink>>,
+    clock: &Clock,
+) -> Result<Ends, String> {
     let mut found = params.check();
-    let plan = Plan::read(params, &mut found);
-    let (errors, _): (Vec<_>, Vec<_>) = found
-        .into_iter()
-        .partition(|finding| finding.severity == Severity::Error);
-    let mut found = Findings::default();
-    errors.into_iter().for_each(|error| found.push(error));
-    let (true, Some(plan)) = (found.is_empty(), plan) else {
-        return Err(in_a_line(&found));
+    let plan = match own_sink {
+        None => Plan::read(params, &mut found),
+        Some(_) => None,
     };
+    let mut errors = Findings::default();
+    found
+        .into_iter()
+        .filter(|finding| finding.severity == Severity::Error)
+        .filter(|finding| own_sink.is_none() || finding.keys != ["sink"])
+        .for_each(|error| errors.push(error));
+    if !errors.is_empty() {
+        return Err(in_a_line(&errors));
+    }
     let database = params.database();
     let database = database.map_err(|(key, why)| format!("params.{key} {why}"))?;
-    let sink = plan.open(params, clock)?;
+    let sink = match (own_sink, plan) {
+        (Some(sink), _) => Arc::clone(sink),
+        (None, Some(plan)) => plan.open(params, clock)?,
+        (None, None) => return Err("params.sink is missing".to_owned()),
+    };
     let source = open::source(database, params);
     Ok(Ends { source, sink })
 }

@@ -82,17 +82,13 @@ pub(crate) mod times;
 pub use job::Notifications;
 #[doc(hidden)] // named at the top of the crate
 pub use params::NotificationsParams;
-#[doc(hidden)] // a part of the parameters
-pub use params::SideTables;
-pub use params::{Address, Columns, InDoubt, Order};
+#[doc(hidden)] // parts of the parameters
+pub use params::{Address, Columns, InDoubt, Order, SideTables};
 
-// What `Notifications::between` takes: it may still change.
-#[doc(hidden)]
-pub use delivery::{Answer, Mark, Policy};
-#[doc(hidden)]
+pub use cell::ItemId;
+pub use delivery::Answer;
 pub use sink::Sink;
-#[doc(hidden)]
-pub use source::{Begin, Finish, Item, Source, SourceError, Work};
+pub use source::Item;
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
 pub use open::operator_of as operator;
@@ -100,9 +96,8 @@ pub use open::operator_of as operator;
 pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
 #[doc(hidden)]
 pub use {
-    cell::ItemId,
     delivery::{Exception, State},
-    source::{Counts, Exceptions, Listed},
+    source::{Counts, Exceptions, Listed, SourceError},
 };
 
 use super::kind::{Kind, read};

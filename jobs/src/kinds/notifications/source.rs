@@ -121,8 +121,10 @@ pub struct Item {
     /// What is sent: `id`, `table` and the payload.
     pub body: Map<String, Value>,
     /// Columns that the sink asked for, under the names by which it did. May be secret.
+    #[doc(hidden)] // for the sinks of this crate
     pub columns: Map<String, Value>,
     /// What happened to it before.
+    #[doc(hidden)] // for the method
     pub prior: Option<Exception>,
 }
 

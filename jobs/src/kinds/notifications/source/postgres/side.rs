@@ -64,7 +64,6 @@ pub(super) fn ddl(schema: &str) -> String {
     source     text NOT NULL,
     item       text NOT NULL,
     number     bigint, -- the item, where ids are integers
-    recipient  bigint, -- a hash of the row's, where rows of one recipient keep their order
     state      text NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
     attempts   integer NOT NULL,
     not_before bigint NOT NULL, -- Unix milliseconds
@@ -72,6 +71,7 @@ pub(super) fn ddl(schema: &str) -> String {
     token      bigint NOT NULL,
     batch      text NOT NULL,
     updated_at timestamptz NOT NULL,
+    recipient  bigint, -- a hash of the row's, where rows of one recipient keep their order
     PRIMARY KEY (source, item)
 );
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON {delivery} (source, state, number, item COLLATE \"C\");

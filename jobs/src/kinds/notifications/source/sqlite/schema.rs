@@ -19,7 +19,6 @@ pub(crate) const SIDE_TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     source     TEXT NOT NULL,
     item       NOT NULL,
-    recipient, -- of the row, where rows of one recipient keep their order
     state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
     attempts   INTEGER NOT NULL,
     not_before INTEGER NOT NULL,
@@ -27,6 +26,7 @@ CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     token      INTEGER NOT NULL,
     batch      TEXT NOT NULL,
     updated_at TEXT NOT NULL,
+    recipient, -- of the row, where rows of one recipient keep their order
     PRIMARY KEY (source, item)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON watchkeeper_delivery (source, state, item);

@@ -1,0 +1,229 @@
+//! Rows of one recipient go one after the other, whatever fails; the same on every database.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use watchkeeper::batch::BatchJob;
+use watchkeeper_jobs::{
+    Notifications,
+    notifications::{ItemId, Operator, State, operator},
+};
+
+use crate::{
+    rough::{Does, Request, Rough},
+    scene::Scene,
+    sender::{listed, send},
+};
+
+/// Rows, and the recipients among which they are dealt.
+const ROWS: u64 = 60;
+const RECIPIENTS: u64 = 6;
+
+async fn scene(rows: u64) -> Scene {
+    let scene = Scene::with_rows(usize::try_from(rows).unwrap()).await;
+    scene.sql(&format!(
+        "UPDATE notifications SET recipient = 'r' || (id % {RECIPIENTS})"
+    ));
+    scene
+}
+
+fn ordered(scene: &Scene, receiver: &Rough, more: Value) -> Notifications {
+    let mut changes = json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "buckets": 4,
+        "batch_size": 10,
+        "timeout": "2s",
+    });
+    let more = more.as_object().unwrap().clone();
+    changes.as_object_mut().unwrap().extend(more);
+    scene.job(changes)
+}
+
+/// A person's hands on the side table of the ordered job.
+async fn person(scene: &Scene, order: &str) -> Box<dyn Operator> {
+    let columns = json!({"recipient": "recipient"});
+    let params = scene.params(json!({"columns": columns, "order": order}));
+    operator(&params, true).await.unwrap()
+}
+
+/// Looks and sends until there is nothing that could go, and lets waiting rows come to their time; says which token is next.
+async fn send_what_goes(scene: &Scene, job: &Notifications, mut token: u64) -> u64 {
+    for _ in 0..40 {
+        for batch in job.pending(10).await.unwrap() {
+            assert!(batch.starts_with("notifications/k4-"), "{batch}");
+            send(job, token, &batch).await;
+            token += 1;
+        }
+        // The longest pause of a few attempts.
+        scene.advance(Duration::from_secs(200));
+    }
+    assert_eq!(job.pending(10).await.unwrap(), [""; 0], "comes to an end");
+    token
+}
+
+/// No row was asked for before all earlier ones of its recipient had gone.
+fn assert_in_order(requests: &[Request], gone: impl Fn(&Request) -> bool) {
+    let mut done: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for request in requests {
+        let id = request.id();
+        let done = done.entry(id % RECIPIENTS).or_default();
+        for earlier in (1..id).filter(|other| other % RECIPIENTS == id % RECIPIENTS) {
+            assert!(done.contains(&earlier), "{id} before {earlier}");
+        }
+        if gone(request) {
+            done.insert(id);
+        }
+    }
+}
+
+pub(crate) async fn rows_of_one_recipient_go_in_order_whatever_fails() {
+    let scene = scene(ROWS).await;
+    // Each third row is refused, or taken without an answer, before it is taken; each eleventh is refused for good.
+    let faulty = |request: &Request| {
+        let id = request.id();
+        match (request.before, id % 3, id % 11) {
+            (_, _, 7) => Does::Answers(422),
+            (0..60, 0, _) if id % 2 == 0 => Does::Answers(500),
+            (0..60, 0, _) => Does::Breaks,
+            (_, 1, _) => Does::AnswersLate(Duration::from_millis(5), 204),
+            _ => Does::Answers(204),
+        }
+    };
+    let receiver = Rough::start(faulty).await;
+    let job = ordered(&scene, &receiver, json!({}));
+    send_what_goes(&scene, &job, 1).await;
+    let dead = (1..=ROWS).filter(|id| id % 11 == 7).count();
+    assert_eq!(scene.unsent(), dead as u64);
+    assert_eq!(listed(&job).await.ids(State::Dead).len(), dead);
+    let requests = receiver.requests();
+    assert!(
+        requests.len() as u64 > ROWS + 5,
+        "{} requests: nothing failed",
+        requests.len()
+    );
+    assert_in_order(&requests, |request| {
+        !matches!(faulty(request), Does::Answers(500) | Does::Breaks)
+    });
+}
+
+pub(crate) async fn in_strict_order_a_dead_row_keeps_back_its_recipient_alone() {
+    let scene = scene(24).await;
+    let forgiving = Arc::new(AtomicBool::default());
+    let forgives = Arc::clone(&forgiving);
+    let receiver =
+        Rough::start(
+            move |request| match request.id() == 7 && !forgives.load(Ordering::SeqCst) {
+                true => Does::Answers(422),
+                false => Does::Answers(204),
+            },
+        )
+        .await;
+    let job = ordered(&scene, &receiver, json!({"order": "strict"}));
+    let token = send_what_goes(&scene, &job, 1).await;
+    assert_eq!(listed(&job).await.ids(State::Dead), [ItemId::Int(7)]);
+    let ids = || -> Vec<u64> { receiver.requests().iter().map(Request::id).collect() };
+    let sent: BTreeSet<u64> = ids().into_iter().collect();
+    let goes = |id: &u64| id % RECIPIENTS != 1 || *id <= 7;
+    assert_eq!(sent, (1..=24).filter(goes).collect());
+    // One who parks it changes nothing for those behind it.
+    let mut person = person(&scene, "strict").await;
+    person.park(&[ItemId::Int(7)]).await.unwrap();
+    let token = send_what_goes(&scene, &job, token).await;
+    assert_eq!(ids().len(), sent.len());
+    forgiving.store(true, Ordering::SeqCst);
+    person.retry(&[ItemId::Int(7)]).await.unwrap();
+    drop(person);
+    send_what_goes(&scene, &job, token).await;
+    assert_eq!(ids()[sent.len()..], [7, 13, 19]);
+}
+
+pub(crate) async fn a_parked_row_that_was_never_begun_keeps_its_place() {
+    let scene = scene(18).await;
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    let job = ordered(&scene, &receiver, json!({"order": "strict"}));
+    // The senders' division is in force before anybody parks.
+    job.pending(10).await.unwrap();
+    let mut person = person(&scene, "strict").await;
+    person.park(&[ItemId::Int(1)]).await.unwrap();
+    let token = send_what_goes(&scene, &job, 1).await;
+    let sent = receiver.requests();
+    assert!(sent.iter().all(|request| request.id() % RECIPIENTS != 1));
+    person.retry(&[ItemId::Int(1)]).await.unwrap();
+    drop(person);
+    send_what_goes(&scene, &job, token).await;
+    assert_in_order(&receiver.requests(), |_| true);
+    assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn a_recipient_with_many_rows_leaves_room_for_the_others() {
+    let scene = Scene::with_rows(400).await;
+    scene.sql("UPDATE notifications SET recipient = 'many' WHERE id <= 395");
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    let job = ordered(&scene, &receiver, json!({"buckets": 1}));
+    let batches = job.pending(10).await.unwrap();
+    assert_eq!(batches.len(), 1);
+    send(&job, 1, &batches[0]).await;
+    let sent: BTreeSet<u64> = receiver.requests().iter().map(Request::id).collect();
+    assert_eq!(sent, [1, 2, 3, 4, 5, 396, 397, 398, 399, 400].into());
+}
+
+/// What has to wait knows its recipient from the moment on at which an order is wanted.
+pub(crate) async fn an_order_counts_for_what_waits_already() {
+    let scene = scene(12).await;
+    let receiver = Rough::start(|request| match (request.id(), request.before) {
+        (1, 0) | (2, 0..2) => Does::AsksToWait(500, 100),
+        _ => Does::Answers(204),
+    })
+    .await;
+    let unordered = scene.job(json!({"sink": receiver.url("")}));
+    scene.sql("UPDATE notifications SET sent_at = '2026-05-04T08:00:00Z' WHERE id > 2");
+    send(&unordered, 1, "notifications/50/0").await;
+    assert!(listed(&unordered).await.counts.retry >= 1);
+    scene.sql("UPDATE notifications SET sent_at = NULL WHERE id > 2");
+    let before = receiver.requests().len();
+    let job = ordered(&scene, &receiver, json!({}));
+    let waits: BTreeSet<u64> = listed(&job)
+        .await
+        .ids(State::Retry)
+        .into_iter()
+        .map(|id| id.to_string().parse().unwrap())
+        .collect();
+    let mut token = 2;
+    for batch in job.pending(10).await.unwrap() {
+        send(&job, token, &batch).await;
+        token += 1;
+    }
+    for request in receiver.requests().iter().skip(before) {
+        let held = waits
+            .iter()
+            .any(|id| id % RECIPIENTS == request.id() % RECIPIENTS);
+        assert!(!held, "{} goes before one that waits", request.id());
+    }
+    send_what_goes(&scene, &job, token).await;
+    assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn rows_without_a_recipient_go_as_they_come() {
+    let scene = scene(12).await;
+    let nullable = "ALTER TABLE notifications ADD COLUMN whom text";
+    scene.sql(nullable);
+    scene.sql("UPDATE notifications SET whom = 'r' WHERE id IN (3, 5)");
+    let receiver = Rough::start(|request| match request.id() {
+        3 => Does::Answers(500),
+        _ => Does::Answers(204),
+    })
+    .await;
+    let job = ordered(&scene, &receiver, json!({"columns": {"recipient": "whom"}}));
+    for (token, batch) in (1..).zip(job.pending(10).await.unwrap()) {
+        send(&job, token, &batch).await;
+    }
+    assert_eq!(scene.unsent(), 2, "3 waits, and 5 behind it");
+}
