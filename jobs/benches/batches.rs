@@ -66,9 +66,16 @@ const QUICK: Plan = Plan {
 };
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|w| w != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|w| w != "--bench")
+        .collect();
     let flag = |name: &str| words.iter().any(|word| word == name);
-    let wanted: Vec<&str> = words.iter().map(String::as_str).filter(|w| !w.starts_with("--")).collect();
+    let wanted: Vec<&str> = words
+        .iter()
+        .map(String::as_str)
+        .filter(|w| !w.starts_with("--"))
+        .collect();
     if let Some(unknown) = wanted.iter().find(|word| !SECTIONS.contains(word)) {
         eprintln!("there is no section {unknown}: {}", SECTIONS.join(" "));
         return ExitCode::FAILURE;

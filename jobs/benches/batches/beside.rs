@@ -50,9 +50,14 @@ impl Count {
 }
 
 fn job(source: &str, count: &Count, more: serde_json::Value) -> Notifications {
-    let mut params = json!({"source": source, "table": "notifications", "batch_size": BATCH, "claim": 16});
-    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Notifications::new(serde_json::from_value(params).unwrap(), None).with_sink(Arc::new(count.clone()))
+    let mut params =
+        json!({"source": source, "table": "notifications", "batch_size": BATCH, "claim": 16});
+    params
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    Notifications::new(serde_json::from_value(params).unwrap(), None)
+        .with_sink(Arc::new(count.clone()))
 }
 
 /// Rows a second, from the moment at which they are committed until all are marked.
@@ -103,9 +108,12 @@ async fn take(url: String, count: Count) {
         }
         let ids: Vec<i64> = taken.iter().map(|row| row.get(0)).collect();
         count.0.fetch_add(ids.len() as u64, Ordering::Relaxed);
-        tx.execute("UPDATE notifications SET sent_at = now() WHERE id = ANY ($1)", &[&ids])
-            .await
-            .unwrap();
+        tx.execute(
+            "UPDATE notifications SET sent_at = now() WHERE id = ANY ($1)",
+            &[&ids],
+        )
+        .await
+        .unwrap();
         tx.commit().await.unwrap();
     }
 }
@@ -123,7 +131,8 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
             round(&client, 1_000, || count.seen()).await;
             by_us.push(round(&client, plan.rows, || count.seen()).await);
             fleet.end().await;
-            let loops = (0..replicas).map(|_| Spawn::system().spawn(take(url.clone(), count.clone())));
+            let loops =
+                (0..replicas).map(|_| Spawn::system().spawn(take(url.clone(), count.clone())));
             let loops: Vec<_> = loops.collect();
             round(&client, 1_000, || count.seen()).await;
             by_loop.push(round(&client, plan.rows, || count.seen()).await);
@@ -131,7 +140,10 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
                 task.abort();
                 _ = task.await;
             }
-            client.batch_execute("VACUUM ANALYZE notifications").await.unwrap();
+            client
+                .batch_execute("VACUUM ANALYZE notifications")
+                .await
+                .unwrap();
         }
         let (by_us, by_loop) = (median(by_us), median(by_loop));
         let row = Row::new(format!("{replicas} replicas, rows a second"), 3)
@@ -162,11 +174,15 @@ pub(crate) async fn rate(plan: Plan, table: &mut Table) {
     let (began, before) = (clock.now(), count.seen());
     let mut seen = Vec::new();
     for tick in 0..seconds * 50 {
-        clock.sleep_until(began + Duration::from_millis(20 * tick)).await;
+        clock
+            .sleep_until(began + Duration::from_millis(20 * tick))
+            .await;
         seen.push((clock.now().since(began), count.seen() - before));
     }
     let most = seen.iter().enumerate().map(|(i, (at, n))| {
-        let later = seen[i..].iter().take_while(|(t, _)| *t <= *at + Duration::from_secs(1));
+        let later = seen[i..]
+            .iter()
+            .take_while(|(t, _)| *t <= *at + Duration::from_secs(1));
         later.last().map_or(0, |(_, last)| last - n)
     });
     let most = most.max().unwrap_or(0);
@@ -175,8 +191,16 @@ pub(crate) async fn rate(plan: Plan, table: &mut Table) {
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let (mean, most) = (sent as f64 / took.as_secs_f64(), most as f64);
     let row = |what: &str, figure: f64, goal| {
-        Row::new(what, 3).ours(format!("{figure:.0}")).beside(RATE.to_string()).figure(figure).goal(goal)
+        Row::new(what, 3)
+            .ours(format!("{figure:.0}"))
+            .beside(RATE.to_string())
+            .figure(figure)
+            .goal(goal)
     };
-    table.add(row("4 replicas, rate 1,000: rows a second", mean, Goal::AtLeast(950.0)));
+    table.add(row(
+        "4 replicas, rate 1,000: rows a second",
+        mean,
+        Goal::AtLeast(950.0),
+    ));
     table.add(row("the most in any second", most, Goal::AtMost(1_000.0)));
 }

@@ -10,9 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use watchkeeper::{
-    BatchJob, JobError, Outcome, Run, Spec, batch::BatchLimits, clock::Clock,
-};
+use watchkeeper::{BatchJob, JobError, Outcome, Run, Spec, batch::BatchLimits, clock::Clock};
 
 use crate::{
     Plan,
@@ -96,16 +94,22 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
         let job = Synthetic::new(k, k, Duration::ZERO);
         let make = || job.clone();
         let fleet = masters.replicas(1, &format!("k-{k}"), make, &Spec::continuous());
-        until("the first batch", Duration::from_secs(90), || job.done() > 0).await;
+        until("the first batch", Duration::from_secs(90), || {
+            job.done() > 0
+        })
+        .await;
         let (began, before, asked) = (clock.now(), job.done(), Asked::of(&masters.servers));
         clock.sleep(Duration::from_secs(plan.seconds)).await;
         let (time, done) = (clock.now().since(began), job.done() - before);
         let calls = Asked::of(&masters.servers).since(asked).scripts;
         fleet.end().await;
         let each = a_second(calls, Duration::from_secs(3 * done.max(1)));
-        let row = Row::new(format!("{k} in a call: batches claimed, done and released a second"), 3)
-            .ours(format!("{:.0}", a_second(done, time)))
-            .columns([format!("{each:.2}")]);
+        let row = Row::new(
+            format!("{k} in a call: batches claimed, done and released a second"),
+            3,
+        )
+        .ours(format!("{:.0}", a_second(done, time)))
+        .columns([format!("{each:.2}")]);
         table.add(row);
     }
 }
@@ -118,7 +122,10 @@ pub(crate) async fn crowd(plan: Plan, table: &mut Table) {
     let job = Synthetic::new(4, 4, Duration::from_millis(100));
     let make = || job.clone();
     let fleet = masters.replicas(32, "crowd", make, &Spec::continuous());
-    until("the first batches", Duration::from_secs(120), || job.done() > 500).await;
+    until("the first batches", Duration::from_secs(120), || {
+        job.done() > 500
+    })
+    .await;
     let (began, before, asked) = (clock.now(), job.done(), Asked::of(&masters.servers));
     clock.sleep(Duration::from_secs(plan.seconds)).await;
     let (time, done) = (clock.now().since(began), job.done() - before);
@@ -126,10 +133,13 @@ pub(crate) async fn crowd(plan: Plan, table: &mut Table) {
     fleet.end().await;
     let each = a_second(calls, Duration::from_secs(5 * done.max(1)));
     // One call claims and one releases; what is above that is for nothing, or for the fleet itself.
-    let row = Row::new("32 claimers: calls a node for each batch, less its claim and release", 5)
-        .ours(format!("{:.2}", each - 2.0))
-        .figure(each - 2.0)
-        .goal(Goal::AtMost(2.0))
-        .columns([format!("{:.0}", a_second(done, time))]);
+    let row = Row::new(
+        "32 claimers: calls a node for each batch, less its claim and release",
+        5,
+    )
+    .ours(format!("{:.2}", each - 2.0))
+    .figure(each - 2.0)
+    .goal(Goal::AtMost(2.0))
+    .columns([format!("{:.0}", a_second(done, time))]);
     table.add(row);
 }

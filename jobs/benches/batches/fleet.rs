@@ -7,12 +7,16 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 use watchkeeper::{
-    BatchJob, Spec, Worker, clock::Clock,
+    BatchJob, Spec, Worker,
+    clock::Clock,
     config::{AdminSettings, LockSettings},
     lock::spawn::Spawn,
 };
 
-use crate::{postgres::{PostgresServer, USER}, server::RedisServer};
+use crate::{
+    postgres::{PostgresServer, USER},
+    server::RedisServer,
+};
 
 /// Masters, and a folder.
 pub(crate) struct Masters {

@@ -103,9 +103,18 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
             .goal(Goal::AtMost(2.0));
         table.add(row);
     }
-    client.batch_execute("TRUNCATE notifications").await.unwrap();
-    client.batch_execute("DELETE FROM watchkeeper_delivery_intent").await.unwrap();
-    client.batch_execute("DELETE FROM watchkeeper_delivery").await.unwrap();
+    client
+        .batch_execute("TRUNCATE notifications")
+        .await
+        .unwrap();
+    client
+        .batch_execute("DELETE FROM watchkeeper_delivery_intent")
+        .await
+        .unwrap();
+    client
+        .batch_execute("DELETE FROM watchkeeper_delivery")
+        .await
+        .unwrap();
     insert(&client, plan.many).await;
     client.batch_execute("ANALYZE notifications").await.unwrap();
     let began = clock.now();
@@ -118,12 +127,21 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
         if !client.query_one(open, &[]).await.unwrap().get::<_, bool>(0) {
             break;
         }
-        assert!(clock.now().since(began) < LIMIT * 3, "does not come to an end");
+        assert!(
+            clock.now().since(began) < LIMIT * 3,
+            "does not come to an end"
+        );
     }
     let took = clock.now().since(began);
-    let row = Row::new(format!("{} rows to a file: the most memory of the process, MB", plan.many), 1)
-        .ours(format!("{highest:.0} MB in {:.0} s", took.as_secs_f64()))
-        .figure(highest)
-        .goal(Goal::AtMost(80.0));
+    let row = Row::new(
+        format!(
+            "{} rows to a file: the most memory of the process, MB",
+            plan.many
+        ),
+        1,
+    )
+    .ours(format!("{highest:.0} MB in {:.0} s", took.as_secs_f64()))
+    .figure(highest)
+    .goal(Goal::AtMost(80.0));
     table.add(row);
 }

@@ -293,10 +293,14 @@ pub(crate) fn a_failover_fleet_reloads_under_way_and_sends_every_row_once(store:
     );
     let by = fleet.replica(active.worker);
     assert!(beats.all().iter().all(|beat| beat.replica == by));
+    let stepped_down: Vec<&Line> = lines
+        .iter()
+        .filter(|l| l.is("standing by", "replica") && l.worker == active.worker)
+        .collect();
     assert_eq!(
         fleet.leader("replica").token,
         active.token,
-        "it stays active"
+        "it stays active: {stepped_down:?}"
     );
     let sent = std::fs::read_to_string(fleet.file("sent")).unwrap();
     let ids: BTreeSet<u64> = sent

@@ -72,8 +72,8 @@ impl Notifications {
         Self {
             policy: Policy {
                 in_doubt: params.in_doubt.unwrap_or_default(),
-                attempts: params.attempts,
-                backoff: params.backoff.0,
+                attempts: params.attempts.unwrap_or(params.backoff.attempts()),
+                backoff: params.backoff,
             },
             limits: Limits::new(params.limits()),
             pauses: Pauses::default(),
@@ -290,9 +290,9 @@ impl Notifications {
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {
-        let ends = self
-            .ends
-            .get_or_try_init(|| async { connect(&self.params, self.own_sink.as_ref(), &self.clock) });
+        let ends = self.ends.get_or_try_init(|| async {
+            connect(&self.params, self.own_sink.as_ref(), &self.clock)
+        });
         ends.await.cloned().map_err(JobError::fatal)
     }
 

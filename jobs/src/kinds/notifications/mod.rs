@@ -78,6 +78,8 @@ pub(crate) mod source;
 mod text;
 pub(crate) mod times;
 
+#[doc(hidden)] // parts of the parameters
+pub use delivery::Backoff;
 #[doc(hidden)] // named at the top of the crate
 pub use job::Notifications;
 #[doc(hidden)] // named at the top of the crate

@@ -9,13 +9,16 @@ use std::{
 };
 
 use reqwest::Url;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
 #[cfg(feature = "postgres")]
 use super::source::postgres::address::PgAddress;
-use super::text::{Form, Text};
+use super::{
+    delivery::Backoff,
+    text::{Form, Text},
+};
 use crate::{kinds::kind::take, web::shown};
 pub(crate) use limits::{By, Limit};
 #[cfg(feature = "smtp")]
@@ -73,9 +76,10 @@ pub struct NotificationsParams {
     /// Whether rows of one recipient go one after the other.
     pub order: Option<Order>,
     /// Sendings of one row before it is given up as dead.
-    pub attempts: u32,
-    /// Pause before the second sending; doubles each time, up to an hour.
-    pub backoff: Span,
+    pub attempts: Option<u32>,
+    /// Pause before the second sending, which doubles each time, up to an hour; or `standard`.
+    #[serde(deserialize_with = "backoff")]
+    pub backoff: Backoff,
     /// Time limit for one sending.
     pub timeout: Span,
 }
@@ -191,9 +195,8 @@ impl Default for NotificationsParams {
             rate: Value::Null,
             in_doubt: None,
             order: None,
-            // About ten hours with the back-off below: an outage of a night kills nothing.
-            attempts: 20,
-            backoff: Span(2.secs()),
+            attempts: None,
+            backoff: Backoff::Doubling(2.secs()),
             timeout: Span(15.secs()),
         }
     }
@@ -421,7 +424,7 @@ impl NotificationsParams {
                 (1..=1000).contains(&self.per_host),
                 "must be from 1 to 1000",
             ),
-            ("attempts", self.attempts >= 1, "must be at least 1"),
+            ("attempts", self.attempts != Some(0), "must be at least 1"),
             (
                 "timeout",
                 !self.timeout.0.is_zero(),
@@ -440,6 +443,16 @@ impl NotificationsParams {
     pub(crate) fn limits(&self) -> Vec<Limit> {
         limits::read(&self.rate, &mut Findings::default())
     }
+}
+
+/// A duration, or the word for the schedule of Standard Webhooks.
+fn backoff<'de, D: Deserializer<'de>>(from: D) -> Result<Backoff, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value == "standard" {
+        return Ok(Backoff::Standard);
+    }
+    let span = Span::deserialize(value).map_err(D::Error::custom)?;
+    Ok(Backoff::Doubling(span.0))
 }
 
 /// A list of texts, or one text, as the environment gives it; several stand in it with blanks between them.
@@ -665,7 +678,7 @@ mod tests {
             claim: 0,
             concurrency: 0,
             rate: Value::from(0),
-            attempts: 0,
+            attempts: Some(0),
             timeout: Span::default(),
             columns: Columns {
                 id: "a".to_owned(),

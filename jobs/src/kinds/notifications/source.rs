@@ -20,7 +20,7 @@ use super::{
 
 /// A table whose rows are sent.
 #[async_trait]
-pub trait Source: Send + Sync + 'static {
+pub(crate) trait Source: Send + Sync + 'static {
     /// Batches with work at `now_ms` (Unix milliseconds), at most `limit`: cells with unsent rows that may go now, and
     /// cells in which a sender left an intent.
     ///
@@ -89,7 +89,7 @@ pub struct Counts {
 
 /// How a batch began.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// Send these. May be none.
     Send(Work),
     /// A holder with this larger token has begun: our claim is old.
@@ -100,7 +100,7 @@ pub enum Begin {
 
 /// The work of one batch.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Work {
+pub(crate) struct Work {
     /// What to send.
     pub items: Vec<Item>,
     /// Items that the last holder left in doubt.
@@ -144,7 +144,7 @@ impl Item {
 
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub(crate) enum Finish {
     /// Everything is written.
     Written {
         /// Rows that were sent and could not be marked, because other programs held them: listed as in doubt.
