@@ -55,6 +55,11 @@ impl Cut {
             late,
         })
     }
+
+    /// After this time a task that waits asks again, to stay demand.
+    pub(super) fn ask_again(&self) -> Duration {
+        self.idle / 2
+    }
 }
 
 /// One share that this program has.
