@@ -9,8 +9,9 @@
 //! - L1 In any second at most so many acts begin as the rate says, rounded up, whatever fails and whoever holds a share.
 //!   (`the_rate_holds_whatever_fails`, `a_share_keeps_its_pace_also_when_it_is_late`)
 //! - L2 A share begins with a pause: what its last holder began counts.  (`a_share_begins_with_a_pause`)
-//! - L3 A program that comes gets a share within seconds, however busy the others are.
-//!   (`a_newcomer_gets_a_share_of_a_busy_rate`)
+//! - L3 A program that comes gets a share within seconds, or within some forty turns of a slow one, however busy the others are
+//!   and however many.
+//!   (`a_newcomer_gets_a_share_of_a_busy_rate`, `one_program_more_than_there_are_shares_gets_its_part`)
 //! - L4 A program with nothing to do holds no share.                     (`an_idle_program_gives_back_what_it_holds`)
 //! - L5 A task that waits for its turn is demand for as long as it waits, also for a share that comes late.
 //!   (`who_waits_long_for_a_share_gets_it`, `a_program_goes_on_after_its_nodes_were_away`)
@@ -33,8 +34,9 @@ use crate::{backoff::Backoff, clock::Moment, quorum::LockError, spawn::Spawn};
 
 mod pace;
 
-/// What a program gives up for others it leaves to them for so long for each share that it has.
-const COURTESY: Duration = Duration::from_millis(5);
+/// What a program gives up for others it leaves to them for so long for each share that it has, and as if it had so many at
+/// least: an announcement must reach them first.
+const COURTESY: (Duration, u32) = (Duration::from_millis(5), 4);
 /// Pauses after attempts that failed, from and to.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -244,7 +246,8 @@ impl Supply {
                         slot.release().await;
                     }
                     let left = u32::try_from(left).unwrap_or(u32::MAX);
-                    clock.sleep(COURTESY.saturating_mul(left)).await;
+                    let (each, least) = COURTESY;
+                    clock.sleep(each.saturating_mul(left.max(least))).await;
                     let acquired = self.slots.clone().acquire().await;
                     self.came(acquired).await;
                 }

@@ -81,6 +81,23 @@ async fn a_newcomer_gets_a_share_of_a_busy_rate() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_program_more_than_there_are_shares_gets_its_part() {
+    for per_second in [14.0, 40.0] {
+        let scene = Scene::new();
+        let mut rates = vec![scene.rate(0, per_second)];
+        scene.busy(&rates[0], MINUTE / 12).await;
+        let (_, shares) = rates[0].shares();
+        rates.extend((1..=shares).map(|n| scene.rate(n as u64, per_second)));
+        let acts = rates.iter().map(|rate| scene.busy(rate, MINUTE * 2));
+        let acts = futures_util::future::join_all(acts).await;
+        let sum: usize = acts.iter().sum();
+        assert!(sum as f64 > per_second * 120.0 * 0.9, "{acts:?}");
+        let least = sum / rates.len() / 3;
+        assert!(acts.iter().all(|n| *n > least), "{acts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_program_gives_back_what_it_holds() {
     let scene = Scene::new();
     let rate = scene.rate(1, 1000.0);
