@@ -178,8 +178,8 @@ impl Stream {
         let room = self.window().room();
         if room > 0 && now >= reading.take_over_at {
             let idle = self.params.take_over_after.0;
-            let from = std::mem::take(&mut reading.take_over_from);
-            let (next, messages) = server.take_over(stream, member, idle, &from, room).await?;
+            let from = &reading.take_over_from;
+            let (next, messages) = server.take_over(stream, member, idle, from, room).await?;
             if next == START {
                 reading.take_over_at = now + self.params.look_every();
             }
@@ -362,3 +362,6 @@ impl BatchJob for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

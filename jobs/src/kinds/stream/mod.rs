@@ -19,7 +19,7 @@
 //! - T3 A message that fails for good, or too often, goes to the list of dead messages and holds up no other.
 //!   (`a_poison_message_goes_to_the_dead_list_and_holds_up_no_other`)
 //! - T4 What goes wrong with the stream ends nothing: it is told, and asked again.
-//!   (`a_stream_that_is_lost_and_comes_back_is_read_on`)
+//!   (`a_stream_that_is_lost_and_comes_back_is_read_on`, `the_search_for_messages_of_others_goes_on_after_a_failure`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same
