@@ -73,10 +73,7 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -109,8 +106,15 @@ pub struct Once {
     name: Arc<str>,
     retention_ms: i64,
     ttl: Option<Duration>,
-    /// The shortest retention of any consumer that has left a final record, in milliseconds.
-    shortest_ms: Arc<AtomicI64>,
+    shorter: Arc<Mutex<Option<Shorter>>>,
+}
+
+/// Another consumer keeps final records for a shorter time than this one.
+#[derive(Clone, Copy, Debug)]
+struct Shorter {
+    retention_ms: i64,
+    /// Until then it counts: whatever such a consumer had handled when a record of it was seen last is too old then.
+    until_ms: i64,
 }
 
 /// What came of a claim.
@@ -154,7 +158,7 @@ impl Once {
             name: name.replace('%', "%25").replace('/', "%2F").into(),
             retention_ms,
             ttl: None,
-            shortest_ms: Arc::new(AtomicI64::new(retention_ms)),
+            shorter: Arc::default(),
         }
     }
 
@@ -262,7 +266,7 @@ impl Once {
     /// What its age says of a message; `None` for one that may be claimed.
     fn by_age(&self, produced_ms: i64) -> Option<Claim> {
         let age_ms = self.now_ms().saturating_sub(produced_ms);
-        if age_ms > self.shortest_ms.load(Ordering::Relaxed) {
+        if age_ms > self.accepted_ms() {
             return Some(Claim::TooOld);
         }
         // A record whose holder dies before the release is kept no longer than `locks.retention`.
@@ -341,10 +345,26 @@ impl Once {
         Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))
     }
 
+    /// How old a message may be: the shortest retention that counts.
+    fn accepted_ms(&self) -> i64 {
+        let now_ms = self.now_ms();
+        let shorter = self.shorter.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = shorter.filter(|known| now_ms < known.until_ms);
+        counts.map_or(self.retention_ms, |known| known.retention_ms)
+    }
+
     /// A consumer has left a final record under this retention. The shortest counts: what is older may be forgotten.
     fn others_keep(&self, theirs_ms: i64) {
-        let known_ms = self.shortest_ms.fetch_min(theirs_ms, Ordering::Relaxed);
-        if theirs_ms < known_ms {
+        let before_ms = self.accepted_ms();
+        if theirs_ms >= self.retention_ms || theirs_ms > before_ms {
+            return;
+        }
+        let until_ms = self.now_ms().saturating_add(self.retention_ms);
+        *self.shorter.lock().unwrap_or_else(PoisonError::into_inner) = Some(Shorter {
+            retention_ms: theirs_ms,
+            until_ms,
+        });
+        if theirs_ms < before_ms {
             tracing::warn!(
                 once = &*self.name,
                 theirs = %shown(theirs_ms),

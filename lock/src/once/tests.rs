@@ -1,6 +1,6 @@
 //! Consumers that all read the same messages, in virtual time.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use jiff::SignedDuration;
@@ -317,6 +317,22 @@ async fn the_shortest_retention_that_any_consumer_shows_counts() {
         one.claim("b", older).await.unwrap(),
         Claim::TooOld
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_retention_counts_until_what_was_handled_under_it_is_too_old() {
+    let scene = Scene::new();
+    let (one, at) = (scene.consumer(1), scene.now());
+    let short = Once::new(&scene.locks(2, None), "orders", HOUR / 2);
+    ours(&short, "a", at).await.done().await.unwrap();
+    assert!(matches!(one.claim("a", at).await.unwrap(), Claim::Done));
+    scene.pass(HOUR - SECOND).await;
+    let older = || scene.ago(HOUR / 2 + SECOND);
+    let claim = one.claim("b", older()).await.unwrap();
+    assert!(matches!(claim, Claim::TooOld), "{claim:?}");
+    // The other one was given the same retention long ago.
+    scene.pass(SECOND).await;
+    ours(&one, "c", older()).await.done().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
