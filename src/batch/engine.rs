@@ -7,6 +7,8 @@
 //! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! - B5 Where batches are messages, one that was done is not done again, and one that failed waits for its pause on every replica.
 //!   (a_message_is_handled_once_by_all_replicas, a_message_that_fails_waits_on_every_replica)
+//! - B6 A message that is too old to know whether it was done is shown to the job under a claim, and not processed.
+//!   (a_message_that_is_too_old_is_refused_by_one_replica)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -19,7 +21,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::{
-    BatchJob, BatchLimits, Settled,
+    BatchJob, BatchLimits,
     hold::{Hold, pause},
     order::rendezvous,
     pressure::Pressure,
@@ -83,7 +85,7 @@ enum Answer {
     /// Not now; to be asked again after this pause.
     Held(Duration),
     /// It needs no work.
-    Settled(Settled),
+    Settled,
     /// It was not decided.
     Open,
 }
@@ -250,10 +252,10 @@ impl BatchEngine {
                 }
                 // Another replica works on it: look at others first next time.
                 Answer::Held(pause) => batches.rest(batch, now + pause, 0),
-                Answer::Settled(how) => {
+                Answer::Settled => {
                     any = Look::Claimed;
                     batches.resting.remove(&batch);
-                    self.settled(&batch, how);
+                    self.settled(&batch);
                 }
                 // No quorum, or won too late: it is looked at again in the next pass.
                 Answer::Open => {}
@@ -272,7 +274,7 @@ impl BatchEngine {
         {
             return Ok(Some(once.clone()));
         }
-        let once = Once::new(&self.ctx.locks, &self.name, retention);
+        let once = Once::new(&self.ctx.locks, &self.name, retention).claiming_what_is_too_old();
         let once = self.spec.ttl.map_or(once.clone(), |ttl| once.ttl(ttl));
         batches.once = Some((retention, once.clone()));
         Ok(Some(once))
@@ -311,8 +313,7 @@ impl BatchEngine {
         let claims = once.claim_many(&messages, most).await?;
         let answer = |claim| match claim {
             Some(once::Claim::Ours(work)) => Answer::Ours(Hold::Message(work)),
-            Some(once::Claim::Done) => Answer::Settled(Settled::Done),
-            Some(once::Claim::TooOld) => Answer::Settled(Settled::TooOld),
+            Some(once::Claim::Done) => Answer::Settled,
             Some(once::Claim::Held { for_at_most }) => {
                 // A lease may be released at any time before its end.
                 let pause = for_at_most.unwrap_or_default();
@@ -323,8 +324,8 @@ impl BatchEngine {
         Ok(claims.into_iter().map(answer).collect())
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
-        if let Err(panic) = caught(|| self.job.settled(batch, how)) {
+    fn settled(&self, batch: &str) {
+        if let Err(panic) = caught(|| self.job.settled(batch)) {
             tracing::warn!(
                 job = self.name,
                 batch,
@@ -381,8 +382,13 @@ impl BatchEngine {
             let _ = view.startable().await;
             true
         };
-        let (job, name) = (self.job.clone(), batch.clone());
-        let work = move |run: Run| async move { job.process(&name, run).await };
+        let (job, name, refused) = (self.job.clone(), batch.clone(), hold.is_refused());
+        let work = move |run: Run| async move {
+            match refused {
+                true => job.refused(&name, run).await,
+                false => job.process(&name, run).await,
+            }
+        };
         let (of, clock, local_status) = (run.clone(), ctx.clock.clone(), ctx.local_status.clone());
         let (events, locks) = (ctx.events.clone(), ctx.locks.clone());
         let (name, retry) = (batch.clone(), self.spec.retry);
@@ -507,7 +513,7 @@ impl Batches {
                 None => {
                     self.resting.remove(batch);
                     if self.once.is_some() {
-                        engine.settled(batch, Settled::Done);
+                        engine.settled(batch);
                     }
                 }
             },

@@ -90,19 +90,19 @@ pub trait BatchJob: Send + Sync + 'static {
         Timestamp::UNIX_EPOCH
     }
 
-    /// Told of a batch that needs no work any more, with a retention.
+    /// Puts a batch that is too old to know whether it was done where a person finds it, with a retention; called in place of
+    /// [`BatchJob::process`], under its claim. The batch is done then.
+    ///
+    /// # Errors
+    /// As there.
     #[doc(hidden)] // for the stock jobs: it may still change
-    fn settled(&self, _batch: &str, _how: Settled) {}
-}
+    async fn refused(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        Ok(Outcome::Done)
+    }
 
-/// Why a batch needs no work any more.
-#[doc(hidden)] // for the stock jobs: it may still change
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// It was done, here or by another replica.
-    Done,
-    /// It is too old to know whether it was done.
-    TooOld,
+    /// Told of a batch that needs no work any more, with a retention: it was done or refused, here or by another replica.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn settled(&self, _batch: &str) {}
 }
 
 /// How many batches one replica claims and works on.

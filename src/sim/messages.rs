@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::acts::ms;
 use crate::{
-    batch::{BatchJob, BatchLimits, Settled},
+    batch::{BatchJob, BatchLimits},
     clock::Moment,
     job::{JobError, Outcome, Retry, Run, Spec},
     testing::cluster::Cluster,
@@ -24,7 +24,7 @@ type Handled = Arc<Mutex<BTreeMap<String, Vec<(u32, Moment, String)>>>>;
 /// What one replica has read of the messages, and how many first attempts at each fail.
 struct Reader {
     unsettled: Mutex<BTreeMap<String, Timestamp>>,
-    too_old: Mutex<Vec<String>>,
+    refused: Mutex<Vec<String>>,
     handled: Handled,
     failures: u32,
 }
@@ -60,18 +60,20 @@ impl BatchJob for Reader {
         dates.get(batch).copied().unwrap_or_default()
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
+    async fn refused(&self, batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        self.refused.lock().unwrap().push(batch.to_owned());
+        Ok(Outcome::Done)
+    }
+
+    fn settled(&self, batch: &str) {
         self.unsettled.lock().unwrap().remove(batch);
-        if how == Settled::TooOld {
-            self.too_old.lock().unwrap().push(batch.to_owned());
-        }
     }
 }
 
 fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u32) -> Arc<Reader> {
     Arc::new(Reader {
         unsettled: Mutex::new(messages.clone()),
-        too_old: Mutex::default(),
+        refused: Mutex::default(),
         handled: handled.clone(),
         failures,
     })
@@ -94,8 +96,7 @@ async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
 async fn a_message_is_handled_once_by_all_replicas() {
     let fleet = Cluster::new(3);
     let now = fleet.clock().wall();
-    let mut messages: BTreeMap<_, _> = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
-    messages.insert("old".to_owned(), Timestamp::UNIX_EPOCH);
+    let messages = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
     let handled = Handled::default();
     let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
     let _members: Vec<_> = ["a", "b", "c"]
@@ -110,9 +111,31 @@ async fn a_message_is_handled_once_by_all_replicas() {
     let handled = handled.lock().unwrap();
     assert_eq!(handled.len(), 60);
     assert!(handled.values().all(|seen| seen.len() == 1), "{handled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_old_is_refused_by_one_replica() {
+    let fleet = Cluster::new(3);
+    let old = |n: usize| (format!("old{n}"), Timestamp::UNIX_EPOCH);
+    let messages = (0..5).map(old).collect();
+    let handled = Handled::default();
+    let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
+    let _members: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(&readers)
+        .map(|(name, reader)| {
+            let body = Body::Batch(reader.clone());
+            fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
+        })
+        .collect();
+    until_all_is_settled(&fleet, &readers).await;
+    assert!(handled.lock().unwrap().is_empty());
+    let mut refused: Vec<String> = Vec::new();
     for reader in &readers {
-        assert_eq!(*reader.too_old.lock().unwrap(), ["old"]);
+        refused.append(&mut reader.refused.lock().unwrap());
     }
+    refused.sort();
+    assert_eq!(refused, (0..5).map(|n| old(n).0).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

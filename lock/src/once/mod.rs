@@ -107,6 +107,7 @@ pub struct Once {
     retention_ms: i64,
     ttl: Option<Duration>,
     shorter: Arc<Mutex<Option<Shorter>>>,
+    claims_too_old: bool,
 }
 
 /// Another consumer keeps final records for a shorter time than this one.
@@ -142,6 +143,7 @@ pub struct Work {
     once: Once,
     produced_ms: i64,
     failed: u32,
+    too_old: bool,
 }
 
 // === impl Once ===
@@ -159,6 +161,7 @@ impl Once {
             retention_ms,
             ttl: None,
             shorter: Arc::default(),
+            claims_too_old: false,
         }
     }
 
@@ -167,6 +170,15 @@ impl Once {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// Claims what is too old and not known to be done, too, so that one consumer puts it where a person finds it:
+    /// [`Work::is_too_old`] tells it.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn claiming_what_is_too_old(mut self) -> Self {
+        self.claims_too_old = true;
         self
     }
 
@@ -204,8 +216,11 @@ impl Once {
             let date = messages.get(n).map(|(_, at)| at.as_millisecond());
             date.unwrap_or(i64::MIN)
         };
-        let mut claims: Vec<Option<Claim>> =
-            (0..messages.len()).map(|n| self.by_age(dated(n))).collect();
+        let refused = |n| {
+            self.by_age(dated(n))
+                .filter(|claim| !self.claims_anyway(claim))
+        };
+        let mut claims: Vec<Option<Claim>> = (0..messages.len()).map(refused).collect();
         let open: Vec<usize> = (0..claims.len()).filter(|n| claims[*n].is_none()).collect();
         if open.is_empty() {
             return Ok(claims);
@@ -215,7 +230,7 @@ impl Once {
         let seen = self.locks.look(keys).await?;
         let mut free = Vec::new();
         for (n, seen) in open.into_iter().zip(&seen) {
-            match self.by_look(seen) {
+            match self.by_look(seen, dated(n)) {
                 None if free.len() < most => free.push(n),
                 claim => claims[n] = claim,
             }
@@ -280,11 +295,21 @@ impl Once {
         })
     }
 
+    /// What is refused, and yet to be claimed.
+    fn claims_anyway(&self, claim: &Claim) -> bool {
+        self.claims_too_old && matches!(claim, Claim::TooOld)
+    }
+
     /// What its record says of a message; `None` for one that may be claimed.
-    fn by_record(&self, progress: Progress) -> Option<Claim> {
+    fn by_record(&self, progress: Progress, produced_ms: i64) -> Option<Claim> {
         if let Some(retention_ms) = progress.done {
             self.others_keep(retention_ms);
             return Some(Claim::Done);
+        }
+        let refused = self.by_age(produced_ms);
+        if refused.is_some_and(|claim| self.claims_anyway(&claim)) {
+            // There is no next attempt to wait for.
+            return None;
         }
         let pause_ms = progress.not_before_ms.saturating_sub(self.now_ms());
         let pause_ms = u64::try_from(pause_ms).ok().filter(|ms| *ms > 0)?;
@@ -293,7 +318,7 @@ impl Once {
         })
     }
 
-    fn by_look(&self, seen: &LockState) -> Option<Claim> {
+    fn by_look(&self, seen: &LockState, produced_ms: i64) -> Option<Claim> {
         let answered = seen.nodes.iter().filter(|shown| shown.is_ok()).count();
         if answered < majority(seen.nodes.len()) {
             // The attempt says which nodes are silent, and why.
@@ -303,7 +328,7 @@ impl Once {
             .newest()
             .map(|record| Progress::read(&record.body))
             .unwrap_or_default();
-        if let Some(claim) = self.by_record(written) {
+        if let Some(claim) = self.by_record(written, produced_ms) {
             return Some(claim);
         }
         let for_at_most = seen.free_in();
@@ -320,7 +345,7 @@ impl Once {
         let refused = match unknown {
             true => Some(Claim::TooOld),
             false => self
-                .by_record(progress)
+                .by_record(progress, produced_ms)
                 .or_else(|| self.by_age(produced_ms)),
         };
         let work = Work {
@@ -328,9 +353,11 @@ impl Once {
             once: self.clone(),
             produced_ms,
             failed: progress.failed,
+            too_old: matches!(refused, Some(Claim::TooOld)),
         };
         work.lease.keep_record(self.kept(produced_ms));
         // What is refused is released in the background.
+        let refused = refused.filter(|claim| !self.claims_anyway(claim));
         refused.unwrap_or(Claim::Ours(work))
     }
 
@@ -450,6 +477,13 @@ impl Work {
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failed
+    }
+
+    /// It is too old to know whether it was done, and is not to be handled.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn is_too_old(&self) -> bool {
+        self.too_old
     }
 
     /// Gives the message back as it is.

@@ -256,6 +256,29 @@ async fn a_message_whose_final_record_may_be_forgotten_is_refused_as_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_wants_what_is_too_old_gets_it_once_and_is_told() {
+    let scene = Scene::new();
+    let consumer = |seed| scene.consumer(seed).claiming_what_is_too_old();
+    let (one, two) = (consumer(1), consumer(2));
+    let at = scene.now();
+    ours(&one, "done", at).await.done().await.unwrap();
+    let work = ours(&one, "failed", at).await;
+    assert!(!work.is_too_old());
+    // Its next attempt would come too late.
+    work.failed(HOUR * 2, true).await.unwrap();
+    scene.pass(HOUR + SECOND).await;
+    assert!(matches!(two.claim("done", at).await.unwrap(), Claim::Done));
+    for id in ["failed", "never seen"] {
+        let work = ours(&two, id, at).await;
+        assert!(work.is_too_old());
+        let claim = one.claim(id, at).await.unwrap();
+        assert!(matches!(claim, Claim::Held { .. }), "{claim:?}");
+        work.done().await.unwrap();
+        assert!(matches!(one.claim(id, at).await.unwrap(), Claim::Done));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_was_handled_late_is_remembered_for_as_long_as_it_is_accepted() {
     let scene = Scene::new();
     let (one, two) = (scene.consumer(1), scene.consumer(2));

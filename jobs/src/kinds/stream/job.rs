@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OnceCell;
 use tracing::{debug, info, warn};
 use watchkeeper::{
-    batch::{BatchJob, BatchLimits, Settled},
+    Locks,
+    batch::{BatchJob, BatchLimits},
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
@@ -25,7 +26,7 @@ use super::{
     params::{Mode, StreamParams},
     server::{START, Server, Trouble},
 };
-use crate::kinds::kind::in_a_line;
+use crate::kinds::{kind::in_a_line, notifications::delivery::MAX_ASKED};
 
 /// Handles the messages of a stream.
 pub(super) struct Stream {
@@ -71,6 +72,10 @@ const GONE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_se
 const UNKNOWN: Duration = Duration::from_secs(1);
 /// A list of dead messages keeps about so many.
 const MOST_DEAD: usize = 100_000;
+/// What waits comes back so long before it is too old, or a tenth of the retention before.
+const LAST_TRY: Duration = Duration::from_secs(5);
+/// Why a message is refused.
+const TOO_OLD: &str = "it is older than the retention, or than what the lock nodes remember: it may have been handled";
 
 // === impl Stream ===
 
@@ -225,13 +230,27 @@ impl Stream {
         Ok(())
     }
 
-    /// Puts a message on the list of dead ones. It is done then.
+    /// A message that nothing more is tried with. It is done then.
     async fn bury(&self, message: &Message, why: &str, run: &Run) -> Result<Outcome, JobError> {
+        self.put_on_dead_list(message, why, run.attempt(), run)
+            .await?;
+        let (id, attempt, list) = (message.id, run.attempt(), self.params.dead_list());
+        warn!(job = run.job(), %id, attempt, list, why, "a message is dead");
+        Ok(Outcome::Done)
+    }
+
+    async fn put_on_dead_list(
+        &self,
+        message: &Message,
+        why: &str,
+        attempts: u32,
+        run: &Run,
+    ) -> Result<(), JobError> {
         let fields = serde_json::Value::Object(message.fields.clone());
         let entries = [
             ("id", message.id.to_string()),
             ("stream", self.params.stream.clone()),
-            ("attempts", run.attempt().to_string()),
+            ("attempts", attempts.to_string()),
             ("reason", why.to_owned()),
             ("message", fields.to_string()),
         ];
@@ -240,10 +259,14 @@ impl Stream {
         let mut server = ends.burying.lock().await;
         let buried = server.bury(&list, &entries, MOST_DEAD).await;
         buried.map_err(JobError::retry)?;
-        let (id, attempt) = (message.id, run.attempt());
-        warn!(job = run.job(), %id, attempt, list, why, "a message is dead");
         self.count("dead", run);
-        Ok(Outcome::Done)
+        Ok(())
+    }
+
+    /// A message that this replica has read and that is not settled.
+    fn known(&self, batch: &str) -> Option<Message> {
+        let id: Option<Id> = batch.parse().ok();
+        id.and_then(|id| self.window().get(id))
     }
 
     fn count(&self, outcome: &'static str, run: &Run) {
@@ -262,8 +285,9 @@ impl Stream {
                 job = self.name(),
                 stream = self.params.stream,
                 count,
-                "messages were refused: they are older than the retention, or than what the lock nodes remember, and may have been \
-                 handled"
+                list = self.params.dead_list(),
+                "messages were refused and are on the list of dead ones: they are older than the retention, or than what the lock nodes \
+                 remember, and may have been handled"
             );
         }
     }
@@ -303,9 +327,7 @@ impl BatchJob for Stream {
         if run.token() == Token(0) {
             return Err(JobError::fatal("streams need coordination = \"batch\""));
         }
-        let id: Option<Id> = batch.parse().ok();
-        let message = id.and_then(|id| self.window().get(id));
-        let Some(message) = message else {
+        let Some(message) = self.known(batch) else {
             // Not skipped: that would be its end. Another reader knows it, or this one will again.
             return Ok(Outcome::RetryAfter(UNKNOWN));
         };
@@ -323,7 +345,11 @@ impl BatchJob for Stream {
                 self.count("sent", &run);
                 Ok(Outcome::Done)
             }
-            Handled::Waits(pause) => Ok(Outcome::RetryAfter(pause)),
+            Handled::Waits(pause) => {
+                let now = run.locks().map_or_else(|| self.clock.wall(), Locks::wall);
+                let (date, retention) = (message.id.date(), self.params.retention.0);
+                Ok(Outcome::RetryAfter(in_time(pause, date, retention, now)))
+            }
             Handled::Failed(why) if last => self.bury(&message, &why, &run).await,
             Handled::Failed(why) => {
                 self.count("retry", &run);
@@ -353,14 +379,31 @@ impl BatchJob for Stream {
         id.map_or(Timestamp::UNIX_EPOCH, Id::date)
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
+    /// In this order: it is on the list of dead ones, then it is done, and then the group is told.
+    async fn refused(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let Some(message) = self.known(batch) else {
+            return Ok(Outcome::RetryAfter(UNKNOWN));
+        };
+        let attempts = run.attempt().saturating_sub(1);
+        self.put_on_dead_list(&message, TOO_OLD, attempts, &run)
+            .await?;
+        *self.too_old() += 1;
+        Ok(Outcome::Done)
+    }
+
+    fn settled(&self, batch: &str) {
         if let Ok(id) = batch.parse() {
             self.window().settle(id);
         }
-        if how == Settled::TooOld {
-            *self.too_old() += 1;
-        }
     }
+}
+
+/// A pause that a receiver asks for, cut so that the message of this date comes back while it is young enough.
+fn in_time(pause: Duration, date: Timestamp, retention: Duration, now: Timestamp) -> Duration {
+    let accepted = retention.saturating_sub(LAST_TRY.min(retention / 10));
+    let age = Duration::try_from(now.duration_since(date)).unwrap_or_default();
+    let left = accepted.saturating_sub(age).max(UNKNOWN);
+    pause.min(MAX_ASKED).min(left)
 }
 
 #[cfg(test)]

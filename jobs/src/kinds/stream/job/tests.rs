@@ -1,13 +1,16 @@
 //! The job over a server that answers as a test says.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
 };
-use watchkeeper::spawn::Spawn;
+use watchkeeper::{job::RunFacts, spawn::Spawn};
 
 use super::*;
 
@@ -140,4 +143,72 @@ async fn the_search_for_messages_of_others_goes_on_after_a_failure() {
         .filter_map(|ask| ask.split(' ').nth(5))
         .collect();
     assert_eq!(from, ["0-0", "7-0", "7-0"]);
+}
+
+fn run_of(id: &str, attempt: u32) -> Run {
+    let facts = RunFacts {
+        job: "orders".to_owned(),
+        id: "r-1".to_owned(),
+        tick: Timestamp::UNIX_EPOCH,
+        attempt,
+        replica: "a".to_owned(),
+        batch: Some(id.to_owned()),
+        shard: 0,
+        shards: 1,
+        params: Value::Null,
+        checkpoint: None,
+    };
+    Run::new(facts, Clock::system(), None, Duration::ZERO, Moment::NEVER)
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_old_goes_to_the_dead_list() {
+    let full = Arc::new(AtomicBool::new(true));
+    let of_server = full.clone();
+    let server = FakeServer::start(move |words| {
+        Some(match words[0].as_str() {
+            "XAUTOCLAIM" => format!("*3\r\n+0-0\r\n{}*0\r\n", entries(&["5-1"])),
+            "XREADGROUP" => NOTHING.to_owned(),
+            "XADD" if of_server.load(Ordering::SeqCst) => "-OOM no room\r\n".to_owned(),
+            "XADD" => "+9-0\r\n".to_owned(),
+            _ => OK.to_owned(),
+        })
+    })
+    .await;
+    let stream = server.stream(&group());
+    assert_eq!(stream.pending(9).await.unwrap(), ["5-1"]);
+    stream.refused("5-1", run_of("5-1", 3)).await.unwrap_err();
+    full.store(false, Ordering::SeqCst);
+    let refused = stream.refused("5-1", run_of("5-1", 3)).await;
+    assert_eq!(refused.unwrap(), Outcome::Done);
+    assert_eq!(server.asked("XACK"), [""; 0], "nothing is settled yet");
+    let dead = server.asked("XADD").pop().unwrap();
+    for part in [
+        "orders:dead",
+        "id 5-1",
+        "attempts 2",
+        TOO_OLD,
+        "{\"a\":\"b\"}",
+    ] {
+        assert!(dead.contains(part), "{part}: {dead}");
+    }
+    stream.settled("5-1");
+    stream.pending(9).await.unwrap();
+    assert_eq!(server.asked("XACK"), ["XACK orders shop 5-1"]);
+}
+
+#[test]
+fn what_a_receiver_asks_for_does_not_make_a_message_too_old() {
+    let (hour, second) = (Duration::from_secs(3600), Duration::from_secs(1));
+    let date = Timestamp::UNIX_EPOCH;
+    let after = |asked, age| {
+        let now = date + SignedDuration::try_from(age).unwrap();
+        in_time(asked, date, hour, now)
+    };
+    assert_eq!(after(second * 7, hour / 2), second * 7);
+    assert_eq!(after(hour * 50, hour / 2), hour / 2 - LAST_TRY);
+    // It is refused with its reason soon.
+    assert_eq!(after(hour * 50, hour - second), UNKNOWN);
+    let long = in_time(Duration::MAX, date, hour * 1000, date);
+    assert_eq!(long, MAX_ASKED);
 }
