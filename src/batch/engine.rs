@@ -235,7 +235,10 @@ impl BatchEngine {
                 self.claim_messages(&once, &pending, most).await
             }
             Err(panic) => {
-                return self.trouble(batches, &format!("its retention panicked: {panic}"));
+                return self.trouble(
+                    batches,
+                    &format!("its retention or source panicked: {panic}"),
+                );
             }
         };
         let answers = match answers {
@@ -274,7 +277,12 @@ impl BatchEngine {
         {
             return Ok(Some(once.clone()));
         }
-        let once = Once::new(&self.ctx.locks, &self.name, retention).claiming_what_is_too_old();
+        let name = match caught(|| self.job.source().to_owned())? {
+            source if source.is_empty() => self.name.clone(),
+            // The first slash ends the job's name.
+            source => format!("{}/{source}", self.name.replace('/', "%2F")),
+        };
+        let once = Once::new(&self.ctx.locks, &name, retention).claiming_what_is_too_old();
         let once = self.spec.ttl.map_or(once.clone(), |ttl| once.ttl(ttl));
         batches.once = Some((retention, once.clone()));
         Ok(Some(once))

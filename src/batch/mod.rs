@@ -78,10 +78,16 @@ pub trait BatchJob: Send + Sync + 'static {
     }
 
     /// For how long a final record of each batch is kept, where a batch cannot be read again to see whether it was done: each is a
-    /// message of [`Once`](crate::once::Once) then, under the name of the job.
+    /// message of [`Once`](crate::once::Once) then, under the name of the job and of its source.
     #[doc(hidden)] // for the stock jobs: it may still change
     fn retention(&self) -> Option<Duration> {
         None
+    }
+
+    /// Where its messages come from, with a retention: equal ids of another source are other messages.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn source(&self) -> &str {
+        ""
     }
 
     /// The date that the batch carries, with a retention.

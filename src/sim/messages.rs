@@ -27,6 +27,7 @@ struct Reader {
     refused: Mutex<Vec<String>>,
     handled: Handled,
     failures: u32,
+    source: &'static str,
 }
 
 #[async_trait]
@@ -55,6 +56,10 @@ impl BatchJob for Reader {
         Some(Duration::from_secs(3600))
     }
 
+    fn source(&self) -> &str {
+        self.source
+    }
+
     fn produced_at(&self, batch: &str) -> Timestamp {
         let dates = self.unsettled.lock().unwrap();
         dates.get(batch).copied().unwrap_or_default()
@@ -76,6 +81,7 @@ fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u
         refused: Mutex::default(),
         handled: handled.clone(),
         failures,
+        source: "",
     })
 }
 
@@ -136,6 +142,29 @@ async fn a_message_that_is_too_old_is_refused_by_one_replica() {
     }
     refused.sort();
     assert_eq!(refused, (0..5).map(|n| old(n).0).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_ids_of_another_source_are_other_messages() {
+    let fleet = Cluster::new(3);
+    let messages = BTreeMap::from([("m".to_owned(), fleet.clock().wall())]);
+    let handled = Handled::default();
+    for (n, (name, source)) in [("a", "one"), ("b", "two"), ("c", "one")]
+        .into_iter()
+        .enumerate()
+    {
+        let reader = Arc::new(Reader {
+            unsettled: Mutex::new(messages.clone()),
+            refused: Mutex::default(),
+            handled: handled.clone(),
+            failures: 0,
+            source,
+        });
+        let body = Body::Batch(reader.clone());
+        let _member = fleet.join_with(name, vec![("job", body, Spec::continuous())], false);
+        until_all_is_settled(&fleet, &[reader]).await;
+        assert_eq!(handled.lock().unwrap()["m"].len(), (n + 1).min(2));
+    }
 }
 
 #[tokio::test(start_paused = true)]

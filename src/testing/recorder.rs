@@ -411,6 +411,10 @@ impl BatchJob for Watched<dyn BatchJob> {
         self.job.retention()
     }
 
+    fn source(&self) -> &str {
+        self.job.source()
+    }
+
     fn produced_at(&self, batch: &str) -> Timestamp {
         self.job.produced_at(batch)
     }

@@ -374,6 +374,10 @@ impl BatchJob for Stream {
         Some(self.params.retention.0)
     }
 
+    fn source(&self) -> &str {
+        &self.params.stream
+    }
+
     fn produced_at(&self, batch: &str) -> Timestamp {
         let id = batch.parse::<Id>();
         id.map_or(Timestamp::UNIX_EPOCH, Id::date)
