@@ -118,12 +118,13 @@ impl Stream {
         })
     }
 
-    /// The first id that is young enough.
-    fn first(&self) -> Id {
+    /// The first id that is young enough, by the clock that has dated the messages: a replica whose own is wrong would pass over
+    /// some, and for all members if it made the group.
+    async fn first(&self, server: &mut Server) -> Result<Id, Trouble> {
         let retention = SignedDuration::try_from(self.params.retention.0);
-        let now = self.clock.wall();
+        let now = server.time().await?;
         let first = retention.ok().and_then(|ago| now.checked_sub(ago).ok());
-        Id::at(first.unwrap_or(Timestamp::UNIX_EPOCH))
+        Ok(Id::at(first.unwrap_or(Timestamp::UNIX_EPOCH)))
     }
 
     /// Reads what there is room for.
@@ -141,12 +142,15 @@ impl Stream {
             let window = self.window();
             (window.room(), window.position)
         };
-        let position = position.unwrap_or_else(|| self.first());
-        let stream = &self.params.stream;
-        let read = match room {
-            0 => return Ok(()),
-            room => reading.server.read(stream, position, room).await?,
+        if room == 0 {
+            return Ok(());
+        }
+        let position = match position {
+            Some(position) => position,
+            None => self.first(&mut reading.server).await?,
         };
+        let stream = &self.params.stream;
+        let read = reading.server.read(stream, position, room).await?;
         let now = self.clock.now();
         if let Some(last) = read.last().map(|message| message.id) {
             let mut window = self.window();
@@ -220,7 +224,8 @@ impl Stream {
             return Ok(());
         };
         let stream = &self.params.stream;
-        let made = reading.server.make_group(stream, group, self.first());
+        let first = self.first(&mut reading.server).await?;
+        let made = reading.server.make_group(stream, group, first);
         made.await?;
         reading.take_over_from = START.to_owned();
         info!(

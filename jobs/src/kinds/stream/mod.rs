@@ -22,6 +22,8 @@
 //!   (`a_message_that_is_too_old_goes_to_the_dead_list`, `what_a_receiver_asks_for_does_not_make_a_message_too_old`)
 //! - T4 What goes wrong with the stream ends nothing: it is told, and asked again.
 //!   (`a_stream_that_is_lost_and_comes_back_is_read_on`, `the_search_for_messages_of_others_goes_on_after_a_failure`)
+//! - T6 Reading begins with what is young enough by the server's clock, whatever that of the replica shows.
+//!   (`reading_begins_by_the_clock_of_the_server`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same

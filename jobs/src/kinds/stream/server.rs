@@ -6,6 +6,7 @@ use deadpool_redis::redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
     aio::MultiplexedConnection, cmd,
 };
+use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
 use super::{id::Id, message::Message};
@@ -177,6 +178,15 @@ impl Server {
         Ok(Some(id.unwrap_or_default()))
     }
 
+    /// What time it is there.
+    pub(super) async fn time(&mut self) -> Result<Timestamp, Trouble> {
+        let answer = self.ask(&cmd("TIME")).await?;
+        let second = list(&answer).first().and_then(text);
+        let second = second.and_then(|second| second.parse().ok());
+        let time = second.and_then(|second| Timestamp::from_second(second).ok());
+        time.ok_or_else(|| Trouble::Other(format!("the stream's server {}: no time", self.name)))
+    }
+
     async fn ask(&mut self, ask: &Cmd) -> Result<Value, Trouble> {
         self.exchange(ask)
             .await
@@ -223,7 +233,9 @@ impl Server {
                 "it wants a user and a password, or other ones; put them into the address"
                     .to_owned()
             }
-            Some("NOPERM") => "the user may not do this; it needs +@stream on the keys".to_owned(),
+            Some("NOPERM") => {
+                "the user may not do this; it needs +@stream on the keys, and +time".to_owned()
+            }
             Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
             // The detail of what is no answer may repeat the address.
             None if error.is_timeout() => "no answer in time".to_owned(),

@@ -212,3 +212,32 @@ fn what_a_receiver_asks_for_does_not_make_a_message_too_old() {
     let long = in_time(Duration::MAX, date, hour * 1000, date);
     assert_eq!(long, MAX_ASKED);
 }
+
+#[tokio::test]
+async fn reading_begins_by_the_clock_of_the_server() {
+    for (more, command, asked) in [
+        (
+            json!({}),
+            "XREAD",
+            "XREAD COUNT 500 STREAMS orders 6400000-0",
+        ),
+        (
+            group(),
+            "XGROUP",
+            "XGROUP CREATE orders shop 6400000-0 MKSTREAM",
+        ),
+    ] {
+        let server = FakeServer::start(|words| {
+            Some(match words[0].as_str() {
+                "TIME" => "*2\r\n$5\r\n10000\r\n$1\r\n7\r\n".to_owned(),
+                "XAUTOCLAIM" => "-NOGROUP no such group\r\n".to_owned(),
+                "XREAD" => dealt(&["6400000-1"]),
+                _ => OK.to_owned(),
+            })
+        })
+        .await;
+        // The clock of this machine shows another year.
+        server.stream(&more).pending(9).await.unwrap();
+        assert_eq!(server.asked(command), [asked]);
+    }
+}
