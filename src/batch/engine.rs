@@ -9,6 +9,7 @@
 //!   (a_message_is_handled_once_by_all_replicas, a_message_that_fails_waits_on_every_replica)
 //! - B6 A message that is too old to know whether it was done is shown to the job under a claim, and not processed.
 //!   (a_message_that_is_too_old_is_refused_by_one_replica)
+//! - B7 Batches that rest or are worked on hide no others.        (batches_that_wait_do_not_hide_those_behind_them)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -198,7 +199,9 @@ impl BatchEngine {
         if room == 0 {
             return Look::Claimed;
         }
-        let most = limits.claim.max(1).saturating_mul(64);
+        // What is not to be claimed now must not hide what lies behind it.
+        let known = batches.resting.len() + batches.in_flight.len();
+        let most = limits.claim.max(1).saturating_mul(64).saturating_add(known);
         let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,

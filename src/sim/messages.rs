@@ -28,6 +28,7 @@ struct Reader {
     handled: Handled,
     failures: u32,
     source: &'static str,
+    limits: BatchLimits,
 }
 
 #[async_trait]
@@ -42,6 +43,9 @@ impl BatchJob for Reader {
         let seen = (run.attempt(), clock.now(), run.facts().replica.clone());
         let mut handled = self.handled.lock().unwrap();
         handled.entry(batch.to_owned()).or_default().push(seen);
+        if batch.starts_with("waits") {
+            return Ok(Outcome::RetryAfter(Duration::from_secs(1800)));
+        }
         match run.attempt() > self.failures {
             true => Ok(Outcome::Done),
             false => Err("not this time".into()),
@@ -49,7 +53,7 @@ impl BatchJob for Reader {
     }
 
     fn limits(&self) -> BatchLimits {
-        BatchLimits::default()
+        self.limits
     }
 
     fn retention(&self) -> Option<Duration> {
@@ -82,6 +86,7 @@ fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u
         handled: handled.clone(),
         failures,
         source: "",
+        limits: BatchLimits::default(),
     })
 }
 
@@ -159,12 +164,42 @@ async fn equal_ids_of_another_source_are_other_messages() {
             handled: handled.clone(),
             failures: 0,
             source,
+            limits: BatchLimits::default(),
         });
         let body = Body::Batch(reader.clone());
         let _member = fleet.join_with(name, vec![("job", body, Spec::continuous())], false);
         until_all_is_settled(&fleet, &[reader]).await;
         assert_eq!(handled.lock().unwrap()["m"].len(), (n + 1).min(2));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_wait_do_not_hide_those_behind_them() {
+    let fleet = Cluster::new(3);
+    let now = fleet.clock().wall();
+    let mut messages: BTreeMap<_, _> = (0..80).map(|n| (format!("waits{n:02}"), now)).collect();
+    messages.insert("z".to_owned(), now);
+    let handled = Handled::default();
+    let reader = Arc::new(Reader {
+        unsettled: Mutex::new(messages),
+        refused: Mutex::default(),
+        handled: handled.clone(),
+        failures: 0,
+        source: "",
+        limits: BatchLimits {
+            claim: 1,
+            concurrency: 4,
+        },
+    });
+    let body = Body::Batch(reader.clone());
+    let _member = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    for _ in 0..1_000 {
+        fleet.sleep(ms(50)).await;
+        if handled.lock().unwrap().contains_key("z") {
+            return;
+        }
+    }
+    panic!("{} were found", handled.lock().unwrap().len());
 }
 
 #[tokio::test(start_paused = true)]
