@@ -210,9 +210,7 @@ impl BatchEngine {
             Err(_) => return self.trouble(batches, "no answer in time"),
         };
         let now = ctx.clock.now();
-        batches
-            .resting
-            .retain(|_, (until, failures)| now < *until || *failures > 0);
+        batches.forget(now, self.spec.retry.max_backoff);
         pending.retain(|batch| {
             !batches.in_flight.has(batch)
                 && batches
@@ -548,6 +546,16 @@ impl Batches {
         }
     }
 
+    /// Forgets what may be claimed again. How often it has failed is remembered for its next pause: while it is worked on, and for
+    /// the longest pause beyond its last one.
+    fn forget(&mut self, now: Moment, longest: Duration) {
+        let in_flight = &self.in_flight;
+        self.resting.retain(|batch, (until, failures)| {
+            let failed = *failures > 0;
+            now < *until || failed && (now < *until + longest || in_flight.has(batch))
+        });
+    }
+
     /// How many are worked on at a time.
     fn room(&self) -> usize {
         self.pressure.of(self.limits.concurrency)
@@ -555,5 +563,26 @@ impl Batches {
 
     fn rest(&mut self, batch: String, until: Moment, failures: u32) {
         self.resting.insert(batch, (until, failures));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_and_does_not_come_back_is_forgotten() {
+        let at = |second| Moment::from_boot(Duration::from_secs(second));
+        let mut batches = Batches::default();
+        batches.rest("held".to_owned(), at(10), 0);
+        batches.rest("failed".to_owned(), at(10), 3);
+        let mut left = |now| {
+            batches.forget(now, Duration::from_secs(60));
+            batches.resting.keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(left(at(9)), ["failed", "held"]);
+        assert_eq!(left(at(10)), ["failed"]);
+        assert_eq!(left(at(69)), ["failed"]);
+        assert_eq!(left(at(70)), [""; 0]);
     }
 }
