@@ -24,6 +24,8 @@
 //!   (`a_stream_that_is_lost_and_comes_back_is_read_on`, `the_search_for_messages_of_others_goes_on_after_a_failure`)
 //! - T6 Reading begins with what is young enough by the server's clock, whatever that of the replica shows.
 //!   (`reading_begins_by_the_clock_of_the_server`)
+//! - T7 Messages so large that many of them do not come in time are read, a few at a time.
+//!   (`fewer_messages_are_asked_for_where_so_many_take_too_long`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same

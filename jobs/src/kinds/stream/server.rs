@@ -17,6 +17,12 @@ pub(super) struct Server {
     /// Its name for people.
     name: String,
     connection: Option<MultiplexedConnection>,
+    /// How long connecting may take, and an answer.
+    pub(super) limit: Duration,
+    /// Messages that are asked for at once: fewer where so many took too long.
+    at_once: usize,
+    /// Answers of so many messages since that last changed.
+    full: u32,
 }
 
 /// Why a question has no answer.
@@ -30,8 +36,11 @@ pub(super) enum Trouble {
     Other(String),
 }
 
-/// How long connecting may take, and an answer.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Messages that are asked for at once, at most: they may be large.
+const AT_ONCE: usize = 128;
+/// After so many answers that came in time twice as many messages are asked for.
+const PATIENCE: u32 = 20;
 
 // === impl Server ===
 
@@ -41,6 +50,9 @@ impl Server {
             client,
             name,
             connection: None,
+            limit: LIMIT,
+            at_once: AT_ONCE,
+            full: 0,
         }
     }
 
@@ -52,9 +64,10 @@ impl Server {
         most: usize,
     ) -> Result<Vec<Message>, Trouble> {
         let mut ask = cmd("XREAD");
+        let most = most.min(self.at_once);
         ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream);
         ask.arg(position.to_string());
-        self.ask(&ask).await.map(|answer| of_streams(&answer))
+        self.ask_for_messages(&ask, most, of_streams).await
     }
 
     /// Messages that the group deals out to this member.
@@ -66,12 +79,10 @@ impl Server {
     ) -> Result<Vec<Message>, Trouble> {
         let mut ask = cmd("XREADGROUP");
         ask.arg("GROUP").arg(group).arg(member);
-        ask.arg("COUNT")
-            .arg(most)
-            .arg("STREAMS")
-            .arg(stream)
-            .arg(">");
-        self.ask(&ask).await.map(|answer| of_streams(&answer))
+        let most = most.min(self.at_once);
+        ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream);
+        ask.arg(">");
+        self.ask_for_messages(&ask, most, of_streams).await
     }
 
     /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on:
@@ -87,13 +98,19 @@ impl Server {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         let mut ask = cmd("XAUTOCLAIM");
         ask.arg(stream).arg(group).arg(member).arg(idle_ms);
+        let most = most.min(self.at_once);
         ask.arg(from).arg("COUNT").arg(most);
-        let answer = self.ask(&ask).await?;
-        let parts = list(&answer);
-        let next = parts.first().and_then(text);
-        // What was trimmed meanwhile has no content, and is no work.
-        let messages = parts.get(1).map(of_entries).unwrap_or_default();
-        Ok((next.unwrap_or_else(|| START.to_owned()), messages))
+        let mut next = START.to_owned();
+        let messages = |answer: &Value| {
+            let parts = list(answer);
+            if let Some(place) = parts.first().and_then(text) {
+                next = place;
+            }
+            // What was trimmed meanwhile has no content, and is no work.
+            parts.get(1).map(of_entries).unwrap_or_default()
+        };
+        let messages = self.ask_for_messages(&ask, most, messages).await?;
+        Ok((next, messages))
     }
 
     /// Removes members that have asked for nothing for so long and hold no message: those of processes that have ended.
@@ -187,25 +204,57 @@ impl Server {
         time.ok_or_else(|| Trouble::Other(format!("the stream's server {}: no time", self.name)))
     }
 
+    /// Asks for so many messages. When they do not come in time fewer are asked for: as many would not come, either.
+    async fn ask_for_messages(
+        &mut self,
+        ask: &Cmd,
+        most: usize,
+        read: impl FnOnce(&Value) -> Vec<Message>,
+    ) -> Result<Vec<Message>, Trouble> {
+        // A server that cannot be reached says nothing about messages.
+        match self.connected().await {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => return Err(self.trouble(&error)),
+        }
+        match self.exchange(ask).await {
+            Ok(answer) => {
+                let messages = read(&answer);
+                self.full += u32::from(messages.len() >= self.at_once);
+                if self.full >= PATIENCE {
+                    (self.at_once, self.full) = ((self.at_once * 2).min(AT_ONCE), 0);
+                }
+                Ok(messages)
+            }
+            Err(error) => {
+                if error.is_timeout() {
+                    (self.at_once, self.full) = ((most / 2).max(1), 0);
+                }
+                Err(self.trouble(&error))
+            }
+        }
+    }
+
     async fn ask(&mut self, ask: &Cmd) -> Result<Value, Trouble> {
         self.exchange(ask)
             .await
             .map_err(|error| self.trouble(&error))
     }
 
+    async fn connected(&mut self) -> Result<MultiplexedConnection, RedisError> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let times = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.limit))
+            .set_connection_timeout(Some(self.limit));
+        let client = &self.client;
+        client
+            .get_multiplexed_async_connection_with_config(&times)
+            .await
+    }
+
     async fn exchange(&mut self, ask: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => {
-                let times = AsyncConnectionConfig::new()
-                    .set_response_timeout(Some(LIMIT))
-                    .set_connection_timeout(Some(LIMIT));
-                let client = &self.client;
-                client
-                    .get_multiplexed_async_connection_with_config(&times)
-                    .await?
-            }
-        };
+        let mut connection = self.connected().await?;
         let answer = connection
             .send_packed_command(ask)
             .await

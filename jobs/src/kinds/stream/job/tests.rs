@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use serde_json::{Value, json};
@@ -219,7 +219,7 @@ async fn reading_begins_by_the_clock_of_the_server() {
         (
             json!({}),
             "XREAD",
-            "XREAD COUNT 500 STREAMS orders 6400000-0",
+            "XREAD COUNT 128 STREAMS orders 6400000-0",
         ),
         (
             group(),
@@ -240,4 +240,47 @@ async fn reading_begins_by_the_clock_of_the_server() {
         server.stream(&more).pending(9).await.unwrap();
         assert_eq!(server.asked(command), [asked]);
     }
+}
+
+/// Of large messages few come in the time that an answer may take.
+#[tokio::test]
+async fn fewer_messages_are_asked_for_where_so_many_take_too_long() {
+    const FEW: usize = 40;
+    let next = AtomicUsize::new(1);
+    let server = FakeServer::start(move |words| {
+        if words[0] != "XREAD" {
+            return Some("*2\r\n$5\r\n10000\r\n$1\r\n7\r\n".to_owned());
+        }
+        let count: usize = words[2].parse().unwrap();
+        let first = next.load(Ordering::SeqCst);
+        (count <= FEW).then(|| {
+            next.store(first + count, Ordering::SeqCst);
+            let ids: Vec<String> = (first..first + count).map(|n| format!("7-{n}")).collect();
+            dealt(&ids.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+    })
+    .await;
+    let stream = server.stream(&json!({"read_ahead": 10_000}));
+    let ends = stream.ends().await.unwrap();
+    ends.reading.lock().await.server.limit = Duration::from_secs(1);
+    for _ in 0..2 {
+        stream.pending(9).await.unwrap_err();
+    }
+    for looks in 1..=20 {
+        let read = stream.pending(10_000).await.unwrap().len();
+        assert_eq!(read, looks * 32);
+    }
+    let counts: Vec<String> = server.asked("XREAD");
+    let counts: Vec<&str> = counts
+        .iter()
+        .filter_map(|ask| ask.split(' ').nth(2))
+        .collect();
+    assert_eq!(counts[..3], ["128", "64", "32"]);
+    // It may have been a bad time.
+    stream.pending(9).await.unwrap_err();
+    assert_eq!(
+        server.asked("XREAD").last().unwrap().split(' ').nth(2),
+        Some("64")
+    );
+    assert_eq!(stream.pending(10_000).await.unwrap().len(), 21 * 32);
 }
