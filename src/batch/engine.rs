@@ -10,6 +10,7 @@
 //! - B6 A message that is too old to know whether it was done is shown to the job under a claim, and not processed.
 //!   (a_message_that_is_too_old_is_refused_by_one_replica)
 //! - B7 Batches that rest or are worked on hide no others.        (batches_that_wait_do_not_hide_those_behind_them)
+//! - B8 A message that is dated too far ahead is told by its id.    (a_message_that_is_dated_too_far_ahead_is_told)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -76,6 +77,8 @@ struct Batches {
     pressure: Pressure,
     /// Where batches are messages.
     once: Option<(Duration, Once)>,
+    /// A message that is dated too far ahead, of which the log was told.
+    ahead: Option<String>,
     said: Seldom,
 }
 
@@ -209,6 +212,18 @@ impl BatchEngine {
             Ok(Err(panic)) => return self.trouble(batches, &format!("it panicked: {panic}")),
             Err(_) => return self.trouble(batches, "no answer in time"),
         };
+        let once = match self.once(batches) {
+            Ok(once) => once,
+            Err(panic) => {
+                let why = format!("its retention or source panicked: {panic}");
+                return self.trouble(batches, &why);
+            }
+        };
+        // Of all that is pending: it rests like the others, and takes up room until a person removes it.
+        let ahead = once.as_ref().and_then(|once| {
+            let ahead = |batch: &&String| once.is_too_far_ahead(self.produced_at(batch));
+            pending.iter().find(ahead).cloned()
+        });
         let now = ctx.clock.now();
         batches.forget(now, self.spec.retry.max_backoff);
         pending.retain(|batch| {
@@ -221,32 +236,26 @@ impl BatchEngine {
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
         if pending.is_empty() {
-            ctx.local_status.trouble(&self.name, None);
+            self.went_well(batches, ahead);
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
         let most = room.min(limits.claim.max(1));
-        let answers = match self.once(batches) {
-            Ok(None) => {
+        let answers = match once {
+            None => {
                 pending.truncate(most);
                 self.claim(&pending).await
             }
-            Ok(Some(once)) => {
+            Some(once) => {
                 pending.truncate(most.saturating_mul(LOOKED_AT));
                 self.claim_messages(&once, &pending, most).await
-            }
-            Err(panic) => {
-                return self.trouble(
-                    batches,
-                    &format!("its retention or source panicked: {panic}"),
-                );
             }
         };
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => return self.trouble(batches, &error.to_string()),
         };
-        ctx.local_status.trouble(&self.name, None);
+        self.went_well(batches, ahead);
         let mut any = Look::Taken;
         for (batch, answer) in pending.into_iter().zip(answers) {
             match answer {
@@ -310,14 +319,9 @@ impl BatchEngine {
         pending: &[String],
         most: usize,
     ) -> Result<Vec<Answer>, LockError> {
-        // One whose date cannot be told is too old.
-        let dated = |batch: &String| {
-            let date = caught(|| self.job.produced_at(batch));
-            date.unwrap_or(Timestamp::UNIX_EPOCH)
-        };
         let messages: Vec<(&str, Timestamp)> = pending
             .iter()
-            .map(|batch| (batch.as_str(), dated(batch)))
+            .map(|batch| (batch.as_str(), self.produced_at(batch)))
             .collect();
         let claims = once.claim_many(&messages, most).await?;
         let answer = |claim| match claim {
@@ -331,6 +335,12 @@ impl BatchEngine {
             _ => Answer::Open,
         };
         Ok(claims.into_iter().map(answer).collect())
+    }
+
+    /// One whose date cannot be told is too old.
+    fn produced_at(&self, batch: &str) -> Timestamp {
+        let date = caught(|| self.job.produced_at(batch));
+        date.unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     fn settled(&self, batch: &str) {
@@ -454,6 +464,26 @@ impl BatchEngine {
                 }
             }
         }
+    }
+
+    /// A look has brought an answer. What may be wrong all the same is a message that is dated too far ahead.
+    fn went_well(&self, batches: &mut Batches, ahead: Option<String>) {
+        if let Some(batch) = ahead.as_ref().filter(|_| batches.ahead != ahead) {
+            tracing::warn!(
+                job = self.name,
+                batch,
+                "dated further ahead than a record is kept: it is left alone, and takes up room"
+            );
+        }
+        let why = |batch: &String| {
+            let why = format!(
+                "{batch} is dated further ahead than a record is kept: it is left alone, and takes up room"
+            );
+            why.chars().take(MOST_TROUBLE).collect()
+        };
+        let why = ahead.as_ref().map(why);
+        self.ctx.local_status.trouble(&self.name, why);
+        batches.ahead = ahead;
     }
 
     fn trouble(&self, batches: &mut Batches, why: &str) -> Look {

@@ -7,12 +7,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::acts::ms;
+use super::{acts::ms, world::TTL};
 use crate::{
     batch::{BatchJob, BatchLimits},
     clock::Moment,
+    fleet::Fleet,
     job::{JobError, Outcome, Retry, Run, Spec},
     testing::cluster::Cluster,
     worker::ready::Body,
@@ -200,6 +201,31 @@ async fn batches_that_wait_do_not_hide_those_behind_them() {
         }
     }
     panic!("{} were found", handled.lock().unwrap().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_dated_too_far_ahead_is_told() {
+    let fleet = Cluster::new(3);
+    let now = fleet.clock().wall();
+    let ahead = now + SignedDuration::from_hours(100);
+    let messages = BTreeMap::from([("ahead".to_owned(), ahead), ("now".to_owned(), now)]);
+    let handled = Handled::default();
+    let reader = reader(&messages, &handled, 0);
+    let body = Body::Batch(reader.clone());
+    let a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let trouble = async || {
+        fleet.sleep(TTL * 3).await;
+        a.publish();
+        fleet.sleep(TTL).await;
+        let shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        shown.job("job").unwrap().trouble.clone()
+    };
+    let told = trouble().await.unwrap().to_string();
+    assert!(told.contains("ahead is dated"), "{told}");
+    assert!(handled.lock().unwrap().keys().eq(["now"]));
+    // For as long as the message is there.
+    reader.settled("ahead");
+    assert_eq!(trouble().await, None);
 }
 
 #[tokio::test(start_paused = true)]

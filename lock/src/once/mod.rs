@@ -284,15 +284,28 @@ impl Once {
         if age_ms > self.accepted_ms() {
             return Some(Claim::TooOld);
         }
+        let for_at_most = Some(self.ahead(age_ms)?);
+        Some(Claim::Held { for_at_most })
+    }
+
+    /// Whether a message of this date is dated further ahead of the fleet's time than its record would be kept: it is left alone
+    /// until it is not.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn is_too_far_ahead(&self, produced_at: Timestamp) -> bool {
+        let age_ms = self.now_ms().saturating_sub(produced_at.as_millisecond());
+        self.ahead(age_ms).is_some()
+    }
+
+    /// How much too far ahead a message is dated.
+    fn ahead(&self, age_ms: i64) -> Option<Duration> {
         // A record whose holder dies before the release is kept no longer than `locks.retention`.
         let room_ms = millis(self.locks.timing().retention.saturating_sub(MARGIN));
         let beyond_ms = age_ms
             .saturating_neg()
             .saturating_sub(room_ms.saturating_sub(self.retention_ms));
         let beyond_ms = u64::try_from(beyond_ms).ok().filter(|ms| *ms > 0)?;
-        Some(Claim::Held {
-            for_at_most: Some(Duration::from_millis(beyond_ms)),
-        })
+        Some(Duration::from_millis(beyond_ms))
     }
 
     /// What is refused, and yet to be claimed.
