@@ -47,6 +47,8 @@ use crate::{
 
 /// How long `pending` may take.
 const PENDING_LIMIT: Duration = Duration::from_secs(30);
+/// How long a job may take to say what is to be said when it stops.
+const LAST_WORD: Duration = Duration::from_secs(2);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
 /// Why a batch was told to stop that has said nothing for longer than its job allows.
@@ -117,6 +119,9 @@ impl BatchEngine {
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
             self.wind_down(&pass, &mut batches).await;
+            let last = caught_later(|| self.job.stopped());
+            // Of what it does not say in time, or in a panic, others find out by themselves.
+            let _ = self.ctx.clock.timeout(LAST_WORD, last).await;
             batches.tell(&self, true);
         }
         self.ctx.local_status.trouble(&self.name, None);

@@ -106,6 +106,11 @@ pub trait BatchJob: Send + Sync + 'static {
         Ok(Outcome::Done)
     }
 
+    /// Told when this replica works on no batches any more, for now or for good: what is still to be said is said here, within
+    /// two seconds.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    async fn stopped(&self) {}
+
     /// Told of a batch that needs no work any more, with a retention: it was done or refused, here or by another replica.
     #[doc(hidden)] // for the stock jobs: it may still change
     fn settled(&self, _batch: &str) {}

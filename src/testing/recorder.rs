@@ -423,6 +423,10 @@ impl BatchJob for Watched<dyn BatchJob> {
         self.job.refused(batch, run).await
     }
 
+    async fn stopped(&self) {
+        self.job.stopped().await;
+    }
+
     fn settled(&self, batch: &str) {
         self.job.settled(batch);
     }

@@ -136,10 +136,11 @@ impl Stream {
     }
 
     async fn read_all(&self, reading: &mut Reading) -> Result<(), Trouble> {
-        // Nothing but the settled ones of a group is to be told.
-        self.window().take_settled();
         let (room, position) = {
-            let window = self.window();
+            let mut window = self.window();
+            // There is no group to be told.
+            let settled = window.settled();
+            window.told(&settled);
             (window.room(), window.position)
         };
         if room == 0 {
@@ -174,14 +175,8 @@ impl Stream {
     }
 
     async fn read_as_member(&self, reading: &mut Reading, group: &str) -> Result<(), Trouble> {
+        self.acknowledge(&mut reading.server, group).await?;
         let (stream, server) = (&self.params.stream, &mut reading.server);
-        let settled = self.window().take_settled();
-        if !settled.is_empty()
-            && let Err(trouble) = server.acknowledge(stream, group, &settled).await
-        {
-            self.window().give_back(settled);
-            return Err(trouble);
-        }
         let member = (group, self.member.as_str());
         let now = self.clock.now();
         let room = self.window().room();
@@ -214,6 +209,17 @@ impl Stream {
                 // The user may not run scripts, for instance: it costs the server a little memory.
                 debug!(job = self.name(), %trouble, "members that are gone stay in the group");
             }
+        }
+        Ok(())
+    }
+
+    /// Tells the group of what is settled. What a look that was given up has not told is told by the next one.
+    async fn acknowledge(&self, server: &mut Server, group: &str) -> Result<(), Trouble> {
+        let settled = self.window().settled();
+        if !settled.is_empty() {
+            let told = server.acknowledge(&self.params.stream, group, &settled);
+            told.await?;
+            self.window().told(&settled);
         }
         Ok(())
     }
@@ -404,6 +410,18 @@ impl BatchJob for Stream {
         if let Ok(id) = batch.parse() {
             self.window().settle(id);
         }
+    }
+
+    async fn stopped(&self) {
+        let (Some(group), Some(ends)) = (&self.params.group, self.ends.get()) else {
+            return;
+        };
+        let mut reading = ends.reading.lock().await;
+        if let Err(trouble) = self.acknowledge(&mut reading.server, group).await {
+            // Another member takes them over, and finds their final records.
+            debug!(job = self.name(), %trouble, "messages that were handled stay unacknowledged");
+        }
+        self.tell_too_old();
     }
 }
 

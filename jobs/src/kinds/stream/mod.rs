@@ -26,6 +26,8 @@
 //!   (`reading_begins_by_the_clock_of_the_server`)
 //! - T7 Messages so large that many of them do not come in time are read, a few at a time.
 //!   (`fewer_messages_are_asked_for_where_so_many_take_too_long`)
+//! - T8 What is settled is acknowledged before its member ends, where its server answers.
+//!   (`what_is_settled_is_acknowledged_in_the_end_also_when_a_look_was_given_up`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same

@@ -284,3 +284,37 @@ async fn fewer_messages_are_asked_for_where_so_many_take_too_long() {
     );
     assert_eq!(stream.pending(10_000).await.unwrap().len(), 21 * 32);
 }
+
+#[tokio::test]
+async fn what_is_settled_is_acknowledged_in_the_end_also_when_a_look_was_given_up() {
+    let silent = Arc::new(AtomicBool::new(false));
+    let of_server = silent.clone();
+    let server = FakeServer::start(move |words| match words[0].as_str() {
+        "XAUTOCLAIM" => Some(format!("*3\r\n+0-0\r\n{}*0\r\n", entries(&["5-1"]))),
+        "XREADGROUP" => Some(NOTHING.to_owned()),
+        "XACK" if of_server.load(Ordering::SeqCst) => None,
+        _ => Some(OK.to_owned()),
+    })
+    .await;
+    let stream = server.stream(&group());
+    stream.pending(9).await.unwrap();
+    stream.settled("5-1");
+    silent.store(true, Ordering::SeqCst);
+    {
+        let looking = stream.pending(9);
+        let asked = async {
+            while server.asked("XACK").is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = looking => panic!("there was an answer"),
+            () = asked => {}
+        }
+    }
+    silent.store(false, Ordering::SeqCst);
+    stream.stopped().await;
+    assert_eq!(server.asked("XACK"), ["XACK orders shop 5-1"; 2]);
+    stream.stopped().await;
+    assert_eq!(server.asked("XACK").len(), 2, "it was told");
+}
