@@ -183,19 +183,31 @@ impl Stream {
         if room > 0 && now >= reading.take_over_at {
             let idle = self.params.take_over_after.0;
             let from = &reading.take_over_from;
-            let (next, messages) = server.take_over(stream, member, idle, from, room).await?;
-            if next == START {
+            let taken = server.take_over(stream, member, idle, from, room).await?;
+            if taken.next == START {
                 reading.take_over_at = now + self.params.look_every();
             }
-            reading.take_over_from = next;
-            if !messages.is_empty() {
-                let count = messages.len();
+            reading.take_over_from = taken.next;
+            if let Some(first) = taken.removed.first() {
+                let count = taken.removed.len();
+                warn!(
+                    job = self.name(),
+                    stream,
+                    group,
+                    count,
+                    first,
+                    "messages were removed from the stream before they were acknowledged: they may be unhandled; keep them for longer \
+                     (MAXLEN, MINID)"
+                );
+            }
+            if !taken.messages.is_empty() {
+                let count = taken.messages.len();
                 info!(
                     job = self.name(),
                     stream, group, count, "messages taken over"
                 );
             }
-            self.window().add(messages);
+            self.window().add(taken.messages);
         }
         let room = self.window().room();
         if room > 0 {

@@ -25,6 +25,16 @@ pub(super) struct Server {
     full: u32,
 }
 
+/// What was taken over from other members.
+#[derive(Debug, Default)]
+pub(super) struct TakenOver {
+    /// Where the search goes on.
+    pub(super) next: String,
+    pub(super) messages: Vec<Message>,
+    /// Messages that were dealt out and not acknowledged, and are no longer in the stream.
+    pub(super) removed: Vec<String>,
+}
+
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
@@ -85,8 +95,7 @@ impl Server {
         self.ask_for_messages(&ask, most, of_streams).await
     }
 
-    /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on:
-    /// the next place, and the messages.
+    /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on.
     pub(super) async fn take_over(
         &mut self,
         stream: &str,
@@ -94,23 +103,24 @@ impl Server {
         idle: Duration,
         from: &str,
         most: usize,
-    ) -> Result<(String, Vec<Message>), Trouble> {
+    ) -> Result<TakenOver, Trouble> {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         let mut ask = cmd("XAUTOCLAIM");
         ask.arg(stream).arg(group).arg(member).arg(idle_ms);
         let most = most.min(self.at_once);
         ask.arg(from).arg("COUNT").arg(most);
-        let mut next = START.to_owned();
+        let mut taken = TakenOver::default();
         let messages = |answer: &Value| {
             let parts = list(answer);
-            if let Some(place) = parts.first().and_then(text) {
-                next = place;
-            }
-            // What was trimmed meanwhile has no content, and is no work.
+            let next = parts.first().and_then(text);
+            taken.next = next.unwrap_or_else(|| START.to_owned());
+            // The server has taken these out of the list; one before 7.0 does not, and shows an entry without content each time.
+            let removed = parts.get(2).map(list).unwrap_or_default();
+            taken.removed = removed.iter().filter_map(text).collect();
             parts.get(1).map(of_entries).unwrap_or_default()
         };
-        let messages = self.ask_for_messages(&ask, most, messages).await?;
-        Ok((next, messages))
+        taken.messages = self.ask_for_messages(&ask, most, messages).await?;
+        Ok(taken)
     }
 
     /// Removes members that have asked for nothing for so long and hold no message: those of processes that have ended.
@@ -187,11 +197,9 @@ impl Server {
             }
             Err(error) => return Err(self.trouble(&error)),
         };
-        let parts = list(&answer);
-        let at = parts
-            .iter()
-            .position(|part| text(part).as_deref() == Some("last-generated-id"));
-        let id = at.and_then(|at| text(parts.get(at + 1)?)?.parse().ok());
+        let pairs = pairs(&answer).into_iter();
+        let id = pairs.filter(|(key, _)| text(key).as_deref() == Some("last-generated-id"));
+        let id = id.filter_map(|(_, id)| text(id)?.parse().ok()).next();
         Ok(Some(id.unwrap_or_default()))
     }
 
@@ -323,6 +331,17 @@ fn list(value: &Value) -> &[Value] {
     }
 }
 
+/// Keys with their values: a list of both in turn, or what the third version of the protocol makes of it (`?protocol=resp3`).
+fn pairs(value: &Value) -> Vec<(&Value, &Value)> {
+    match value {
+        Value::Map(pairs) => pairs.iter().map(|(key, value)| (key, value)).collect(),
+        other => {
+            let pairs = list(other).chunks_exact(2);
+            pairs.map(|pair| (&pair[0], &pair[1])).collect()
+        }
+    }
+}
+
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -334,6 +353,9 @@ fn text(value: &Value) -> Option<String> {
 
 /// The messages of all streams of an answer; there is one stream.
 fn of_streams(value: &Value) -> Vec<Message> {
+    if let Value::Map(streams) = value {
+        return streams.iter().flat_map(|(_, of)| of_entries(of)).collect();
+    }
     let streams = list(value).iter().filter_map(|stream| list(stream).get(1));
     streams.flat_map(of_entries).collect()
 }
@@ -370,9 +392,12 @@ mod tests {
         let entry = Value::Array(vec![bulk("5-1"), fields]);
         let removed = Value::Array(vec![bulk("6-0"), Value::Nil]);
         let entries = Value::Array(vec![entry, removed, Value::Nil]);
-        let answer = Value::Array(vec![Value::Array(vec![bulk("orders"), entries])]);
+        let answer = Value::Array(vec![Value::Array(vec![bulk("orders"), entries.clone()])]);
         let read = of_streams(&answer);
         assert_eq!(read.len(), 1);
+        // With `?protocol=resp3` in the address.
+        let answer = Value::Map(vec![(bulk("orders"), entries)]);
+        assert_eq!(of_streams(&answer), read);
         assert_eq!(read[0].id.to_string(), "5-1");
         assert_eq!(
             Json::Object(read[0].fields.clone()),
@@ -380,5 +405,16 @@ mod tests {
         );
         assert_eq!(of_streams(&Value::Nil), []);
         assert_eq!(of_streams(&bulk("nonsense")), []);
+    }
+
+    #[test]
+    fn keys_and_values_are_read_in_both_versions_of_the_protocol() {
+        let [key, id] = [bulk("last-generated-id"), bulk("5-1")];
+        let list = Value::Array(vec![key.clone(), id.clone()]);
+        let map = Value::Map(vec![(key.clone(), id.clone())]);
+        for answer in [list, map] {
+            assert_eq!(pairs(&answer), [(&key, &id)]);
+        }
+        assert_eq!(pairs(&Value::Nil), []);
     }
 }

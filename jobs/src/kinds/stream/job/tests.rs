@@ -318,3 +318,29 @@ async fn what_is_settled_is_acknowledged_in_the_end_also_when_a_look_was_given_u
     stream.stopped().await;
     assert_eq!(server.asked("XACK").len(), 2, "it was told");
 }
+
+#[tokio::test]
+async fn what_was_trimmed_before_it_was_acknowledged_is_told_and_is_no_work() {
+    let server = FakeServer::start(|words| {
+        Some(match words[0].as_str() {
+            "XAUTOCLAIM" => format!(
+                "*3\r\n+0-0\r\n{}*2\r\n$3\r\n3-0\r\n$3\r\n4-0\r\n",
+                entries(&["5-1"])
+            ),
+            "XREADGROUP" => NOTHING.to_owned(),
+            _ => OK.to_owned(),
+        })
+    })
+    .await;
+    let stream = server.stream(&group());
+    let mut reading = stream.ends().await.unwrap().reading.lock().await;
+    let member = ("shop", "a");
+    let taken = reading
+        .server
+        .take_over("orders", member, UNKNOWN, START, 9);
+    let taken = taken.await.unwrap();
+    assert_eq!(taken.removed, ["3-0", "4-0"]);
+    assert_eq!(taken.messages.len(), 1);
+    drop(reading);
+    assert_eq!(stream.pending(9).await.unwrap(), ["5-1"]);
+}
