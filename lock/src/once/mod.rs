@@ -34,8 +34,10 @@
 //!   as its idempotency key, or have it compare the token.
 //! - Anything once a store has lost its memory and does not say so: Redis without the restart guard, an embedded file that was
 //!   removed.
-//! - Anything if consumers of one name are given different retentions, or the fleet's time is set back by more than the margin;
-//!   after a loss of memory, of messages whose date is ahead of the fleet's time by more than `locks.skew`.
+//! - Anything if consumers of one name are given different retentions, or programs of one namespace a different `locks.retention`
+//!   (a program sweeps what a dead consumer leaves, and tells a node without memory what it knew, by its own), or the fleet's time
+//!   is set back by more than the margin; after a loss of memory, of messages whose date is ahead of the fleet's time by more than
+//!   `locks.skew`.
 //!
 //! # Example
 //! ```
