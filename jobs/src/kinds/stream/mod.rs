@@ -18,10 +18,10 @@
 //! - T2 What a dead member was given is handled by another.  (`messages_of_dead_members_are_taken_over`)
 //! - T3 A message that fails for good, or too often, goes to the list of dead messages and holds up no other.
 //!   (`a_poison_message_goes_to_the_dead_list_and_holds_up_no_other`)
-//! - T5 A message that is too old to know whether it was handled goes there, too, before the group is told that it is done.
-//!   (`a_message_that_is_too_old_goes_to_the_dead_list`, `what_a_receiver_asks_for_does_not_make_a_message_too_old`)
 //! - T4 What goes wrong with the stream ends nothing: it is told, and asked again.
 //!   (`a_stream_that_is_lost_and_comes_back_is_read_on`, `the_search_for_messages_of_others_goes_on_after_a_failure`)
+//! - T5 A message that is too old to know whether it was handled goes to that list, too, before the group is told that it is done.
+//!   (`a_message_that_is_too_old_goes_to_the_dead_list`, `what_a_receiver_asks_for_does_not_make_a_message_too_old`)
 //! - T6 Reading begins with what is young enough by the server's clock, whatever that of the replica shows.
 //!   (`reading_begins_by_the_clock_of_the_server`)
 //! - T7 Messages so large that many of them do not come in time are read, a few at a time.
