@@ -7,6 +7,10 @@
 //! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! - B5 Where batches are messages, one that was done is not done again, and one that failed waits for its pause on every replica.
 //!   (a_message_is_handled_once_by_all_replicas, a_message_that_fails_waits_on_every_replica)
+//! - B6 A message that is too old to know whether it was done is shown to the job under a claim, and not processed.
+//!   (a_message_that_is_too_old_is_refused_by_one_replica)
+//! - B7 Batches that rest or are worked on hide no others.        (batches_that_wait_do_not_hide_those_behind_them)
+//! - B8 A message that is dated too far ahead is told by its id.    (a_message_that_is_dated_too_far_ahead_is_told)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -19,7 +23,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::{
-    BatchJob, BatchLimits, Settled,
+    BatchJob, BatchLimits,
     hold::{Hold, pause},
     order::rendezvous,
     pressure::Pressure,
@@ -43,6 +47,8 @@ use crate::{
 
 /// How long `pending` may take.
 const PENDING_LIMIT: Duration = Duration::from_secs(30);
+/// How long a job may take to say what is to be said when it stops.
+const LAST_WORD: Duration = Duration::from_secs(2);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
 /// Why a batch was told to stop that has said nothing for longer than its job allows.
@@ -73,6 +79,8 @@ struct Batches {
     pressure: Pressure,
     /// Where batches are messages.
     once: Option<(Duration, Once)>,
+    /// A message that is dated too far ahead, of which the log was told.
+    ahead: Option<String>,
     said: Seldom,
 }
 
@@ -83,7 +91,7 @@ enum Answer {
     /// Not now; to be asked again after this pause.
     Held(Duration),
     /// It needs no work.
-    Settled(Settled),
+    Settled,
     /// It was not decided.
     Open,
 }
@@ -111,6 +119,9 @@ impl BatchEngine {
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
             self.wind_down(&pass, &mut batches).await;
+            let last = caught_later(|| self.job.stopped());
+            // Of what it does not say in time, or in a panic, others find out by themselves.
+            let _ = self.ctx.clock.timeout(LAST_WORD, last).await;
             batches.tell(&self, true);
         }
         self.ctx.local_status.trouble(&self.name, None);
@@ -196,7 +207,9 @@ impl BatchEngine {
         if room == 0 {
             return Look::Claimed;
         }
-        let most = limits.claim.max(1).saturating_mul(64);
+        // What is not to be claimed now must not hide what lies behind it.
+        let known = batches.resting.len() + batches.in_flight.len();
+        let most = limits.claim.max(1).saturating_mul(64).saturating_add(known);
         let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,
@@ -204,10 +217,20 @@ impl BatchEngine {
             Ok(Err(panic)) => return self.trouble(batches, &format!("it panicked: {panic}")),
             Err(_) => return self.trouble(batches, "no answer in time"),
         };
+        let once = match self.once(batches) {
+            Ok(once) => once,
+            Err(panic) => {
+                let why = format!("its retention or source panicked: {panic}");
+                return self.trouble(batches, &why);
+            }
+        };
+        // Of all that is pending: it rests like the others, and takes up room until a person removes it.
+        let ahead = once.as_ref().and_then(|once| {
+            let ahead = |batch: &&String| once.is_too_far_ahead(self.produced_at(batch));
+            pending.iter().find(ahead).cloned()
+        });
         let now = ctx.clock.now();
-        batches
-            .resting
-            .retain(|_, (until, failures)| now < *until || *failures > 0);
+        batches.forget(now, self.spec.retry.max_backoff);
         pending.retain(|batch| {
             !batches.in_flight.has(batch)
                 && batches
@@ -218,29 +241,26 @@ impl BatchEngine {
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
         if pending.is_empty() {
-            ctx.local_status.trouble(&self.name, None);
+            self.went_well(batches, ahead);
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
         let most = room.min(limits.claim.max(1));
-        let answers = match self.once(batches) {
-            Ok(None) => {
+        let answers = match once {
+            None => {
                 pending.truncate(most);
                 self.claim(&pending).await
             }
-            Ok(Some(once)) => {
+            Some(once) => {
                 pending.truncate(most.saturating_mul(LOOKED_AT));
                 self.claim_messages(&once, &pending, most).await
-            }
-            Err(panic) => {
-                return self.trouble(batches, &format!("its retention panicked: {panic}"));
             }
         };
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => return self.trouble(batches, &error.to_string()),
         };
-        ctx.local_status.trouble(&self.name, None);
+        self.went_well(batches, ahead);
         let mut any = Look::Taken;
         for (batch, answer) in pending.into_iter().zip(answers) {
             match answer {
@@ -250,10 +270,10 @@ impl BatchEngine {
                 }
                 // Another replica works on it: look at others first next time.
                 Answer::Held(pause) => batches.rest(batch, now + pause, 0),
-                Answer::Settled(how) => {
+                Answer::Settled => {
                     any = Look::Claimed;
                     batches.resting.remove(&batch);
-                    self.settled(&batch, how);
+                    self.settled(&batch);
                 }
                 // No quorum, or won too late: it is looked at again in the next pass.
                 Answer::Open => {}
@@ -272,7 +292,12 @@ impl BatchEngine {
         {
             return Ok(Some(once.clone()));
         }
-        let once = Once::new(&self.ctx.locks, &self.name, retention);
+        let name = match caught(|| self.job.source().to_owned())? {
+            source if source.is_empty() => self.name.clone(),
+            // The first slash ends the job's name.
+            source => format!("{}/{source}", self.name.replace('/', "%2F")),
+        };
+        let once = Once::new(&self.ctx.locks, &name, retention).claiming_what_is_too_old();
         let once = self.spec.ttl.map_or(once.clone(), |ttl| once.ttl(ttl));
         batches.once = Some((retention, once.clone()));
         Ok(Some(once))
@@ -299,20 +324,14 @@ impl BatchEngine {
         pending: &[String],
         most: usize,
     ) -> Result<Vec<Answer>, LockError> {
-        // One whose date cannot be told is too old.
-        let dated = |batch: &String| {
-            let date = caught(|| self.job.produced_at(batch));
-            date.unwrap_or(Timestamp::UNIX_EPOCH)
-        };
         let messages: Vec<(&str, Timestamp)> = pending
             .iter()
-            .map(|batch| (batch.as_str(), dated(batch)))
+            .map(|batch| (batch.as_str(), self.produced_at(batch)))
             .collect();
         let claims = once.claim_many(&messages, most).await?;
         let answer = |claim| match claim {
             Some(once::Claim::Ours(work)) => Answer::Ours(Hold::Message(work)),
-            Some(once::Claim::Done) => Answer::Settled(Settled::Done),
-            Some(once::Claim::TooOld) => Answer::Settled(Settled::TooOld),
+            Some(once::Claim::Done) => Answer::Settled,
             Some(once::Claim::Held { for_at_most }) => {
                 // A lease may be released at any time before its end.
                 let pause = for_at_most.unwrap_or_default();
@@ -323,8 +342,14 @@ impl BatchEngine {
         Ok(claims.into_iter().map(answer).collect())
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
-        if let Err(panic) = caught(|| self.job.settled(batch, how)) {
+    /// One whose date cannot be told is too old.
+    fn produced_at(&self, batch: &str) -> Timestamp {
+        let date = caught(|| self.job.produced_at(batch));
+        date.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    fn settled(&self, batch: &str) {
+        if let Err(panic) = caught(|| self.job.settled(batch)) {
             tracing::warn!(
                 job = self.name,
                 batch,
@@ -381,8 +406,13 @@ impl BatchEngine {
             let _ = view.startable().await;
             true
         };
-        let (job, name) = (self.job.clone(), batch.clone());
-        let work = move |run: Run| async move { job.process(&name, run).await };
+        let (job, name, refused) = (self.job.clone(), batch.clone(), hold.is_refused());
+        let work = move |run: Run| async move {
+            match refused {
+                true => job.refused(&name, run).await,
+                false => job.process(&name, run).await,
+            }
+        };
         let (of, clock, local_status) = (run.clone(), ctx.clock.clone(), ctx.local_status.clone());
         let (events, locks) = (ctx.events.clone(), ctx.locks.clone());
         let (name, retry) = (batch.clone(), self.spec.retry);
@@ -439,6 +469,26 @@ impl BatchEngine {
                 }
             }
         }
+    }
+
+    /// A look has brought an answer. What may be wrong all the same is a message that is dated too far ahead.
+    fn went_well(&self, batches: &mut Batches, ahead: Option<String>) {
+        if let Some(batch) = ahead.as_ref().filter(|_| batches.ahead != ahead) {
+            tracing::warn!(
+                job = self.name,
+                batch,
+                "dated further ahead than a record is kept: it is left alone, and takes up room"
+            );
+        }
+        let why = |batch: &String| {
+            let why = format!(
+                "{batch} is dated further ahead than a record is kept: it is left alone, and takes up room"
+            );
+            why.chars().take(MOST_TROUBLE).collect()
+        };
+        let why = ahead.as_ref().map(why);
+        self.ctx.local_status.trouble(&self.name, why);
+        batches.ahead = ahead;
     }
 
     fn trouble(&self, batches: &mut Batches, why: &str) -> Look {
@@ -507,7 +557,7 @@ impl Batches {
                 None => {
                     self.resting.remove(batch);
                     if self.once.is_some() {
-                        engine.settled(batch, Settled::Done);
+                        engine.settled(batch);
                     }
                 }
             },
@@ -531,6 +581,16 @@ impl Batches {
         }
     }
 
+    /// Forgets what may be claimed again. How often it has failed is remembered for its next pause: while it is worked on, and for
+    /// the longest pause beyond its last one.
+    fn forget(&mut self, now: Moment, longest: Duration) {
+        let in_flight = &self.in_flight;
+        self.resting.retain(|batch, (until, failures)| {
+            let failed = *failures > 0;
+            now < *until || failed && (now < *until + longest || in_flight.has(batch))
+        });
+    }
+
     /// How many are worked on at a time.
     fn room(&self) -> usize {
         self.pressure.of(self.limits.concurrency)
@@ -538,5 +598,26 @@ impl Batches {
 
     fn rest(&mut self, batch: String, until: Moment, failures: u32) {
         self.resting.insert(batch, (until, failures));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_and_does_not_come_back_is_forgotten() {
+        let at = |second| Moment::from_boot(Duration::from_secs(second));
+        let mut batches = Batches::default();
+        batches.rest("held".to_owned(), at(10), 0);
+        batches.rest("failed".to_owned(), at(10), 3);
+        let mut left = |now| {
+            batches.forget(now, Duration::from_secs(60));
+            batches.resting.keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(left(at(9)), ["failed", "held"]);
+        assert_eq!(left(at(10)), ["failed"]);
+        assert_eq!(left(at(69)), ["failed"]);
+        assert_eq!(left(at(70)), [""; 0]);
     }
 }

@@ -27,6 +27,14 @@ impl Hold {
         }
     }
 
+    /// It is not to be worked on: it may have been done.
+    pub(super) fn is_refused(&self) -> bool {
+        match self {
+            Self::Claim(_) => false,
+            Self::Message(work) => work.is_too_old(),
+        }
+    }
+
     /// Which attempt this is, of all replicas, as far as that is known.
     pub(super) fn attempt(&self) -> u32 {
         match self {

@@ -78,10 +78,16 @@ pub trait BatchJob: Send + Sync + 'static {
     }
 
     /// For how long a final record of each batch is kept, where a batch cannot be read again to see whether it was done: each is a
-    /// message of [`Once`](crate::once::Once) then, under the name of the job.
+    /// message of [`Once`](crate::once::Once) then, under the name of the job and of its source.
     #[doc(hidden)] // for the stock jobs: it may still change
     fn retention(&self) -> Option<Duration> {
         None
+    }
+
+    /// Where its messages come from, with a retention: equal ids of another source are other messages.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn source(&self) -> &str {
+        ""
     }
 
     /// The date that the batch carries, with a retention.
@@ -90,19 +96,24 @@ pub trait BatchJob: Send + Sync + 'static {
         Timestamp::UNIX_EPOCH
     }
 
-    /// Told of a batch that needs no work any more, with a retention.
+    /// Puts a batch that is too old to know whether it was done where a person finds it, with a retention; called in place of
+    /// [`BatchJob::process`], under its claim. The batch is done then.
+    ///
+    /// # Errors
+    /// As there.
     #[doc(hidden)] // for the stock jobs: it may still change
-    fn settled(&self, _batch: &str, _how: Settled) {}
-}
+    async fn refused(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        Ok(Outcome::Done)
+    }
 
-/// Why a batch needs no work any more.
-#[doc(hidden)] // for the stock jobs: it may still change
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// It was done, here or by another replica.
-    Done,
-    /// It is too old to know whether it was done.
-    TooOld,
+    /// Told when this replica works on no batches any more, for now or for good: what is still to be said is said here, within
+    /// two seconds.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    async fn stopped(&self) {}
+
+    /// Told of a batch that needs no work any more, with a retention: it was done or refused, here or by another replica.
+    #[doc(hidden)] // for the stock jobs: it may still change
+    fn settled(&self, _batch: &str) {}
 }
 
 /// How many batches one replica claims and works on.

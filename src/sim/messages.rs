@@ -7,12 +7,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::acts::ms;
+use super::{acts::ms, world::TTL};
 use crate::{
-    batch::{BatchJob, BatchLimits, Settled},
+    batch::{BatchJob, BatchLimits},
     clock::Moment,
+    fleet::Fleet,
     job::{JobError, Outcome, Retry, Run, Spec},
     testing::cluster::Cluster,
     worker::ready::Body,
@@ -24,9 +25,11 @@ type Handled = Arc<Mutex<BTreeMap<String, Vec<(u32, Moment, String)>>>>;
 /// What one replica has read of the messages, and how many first attempts at each fail.
 struct Reader {
     unsettled: Mutex<BTreeMap<String, Timestamp>>,
-    too_old: Mutex<Vec<String>>,
+    refused: Mutex<Vec<String>>,
     handled: Handled,
     failures: u32,
+    source: &'static str,
+    limits: BatchLimits,
 }
 
 #[async_trait]
@@ -41,6 +44,9 @@ impl BatchJob for Reader {
         let seen = (run.attempt(), clock.now(), run.facts().replica.clone());
         let mut handled = self.handled.lock().unwrap();
         handled.entry(batch.to_owned()).or_default().push(seen);
+        if batch.starts_with("waits") {
+            return Ok(Outcome::RetryAfter(Duration::from_secs(1800)));
+        }
         match run.attempt() > self.failures {
             true => Ok(Outcome::Done),
             false => Err("not this time".into()),
@@ -48,11 +54,15 @@ impl BatchJob for Reader {
     }
 
     fn limits(&self) -> BatchLimits {
-        BatchLimits::default()
+        self.limits
     }
 
     fn retention(&self) -> Option<Duration> {
         Some(Duration::from_secs(3600))
+    }
+
+    fn source(&self) -> &str {
+        self.source
     }
 
     fn produced_at(&self, batch: &str) -> Timestamp {
@@ -60,20 +70,24 @@ impl BatchJob for Reader {
         dates.get(batch).copied().unwrap_or_default()
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
+    async fn refused(&self, batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        self.refused.lock().unwrap().push(batch.to_owned());
+        Ok(Outcome::Done)
+    }
+
+    fn settled(&self, batch: &str) {
         self.unsettled.lock().unwrap().remove(batch);
-        if how == Settled::TooOld {
-            self.too_old.lock().unwrap().push(batch.to_owned());
-        }
     }
 }
 
 fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u32) -> Arc<Reader> {
     Arc::new(Reader {
         unsettled: Mutex::new(messages.clone()),
-        too_old: Mutex::default(),
+        refused: Mutex::default(),
         handled: handled.clone(),
         failures,
+        source: "",
+        limits: BatchLimits::default(),
     })
 }
 
@@ -94,8 +108,7 @@ async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
 async fn a_message_is_handled_once_by_all_replicas() {
     let fleet = Cluster::new(3);
     let now = fleet.clock().wall();
-    let mut messages: BTreeMap<_, _> = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
-    messages.insert("old".to_owned(), Timestamp::UNIX_EPOCH);
+    let messages = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
     let handled = Handled::default();
     let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
     let _members: Vec<_> = ["a", "b", "c"]
@@ -110,9 +123,109 @@ async fn a_message_is_handled_once_by_all_replicas() {
     let handled = handled.lock().unwrap();
     assert_eq!(handled.len(), 60);
     assert!(handled.values().all(|seen| seen.len() == 1), "{handled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_old_is_refused_by_one_replica() {
+    let fleet = Cluster::new(3);
+    let old = |n: usize| (format!("old{n}"), Timestamp::UNIX_EPOCH);
+    let messages = (0..5).map(old).collect();
+    let handled = Handled::default();
+    let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
+    let _members: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(&readers)
+        .map(|(name, reader)| {
+            let body = Body::Batch(reader.clone());
+            fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
+        })
+        .collect();
+    until_all_is_settled(&fleet, &readers).await;
+    assert!(handled.lock().unwrap().is_empty());
+    let mut refused: Vec<String> = Vec::new();
     for reader in &readers {
-        assert_eq!(*reader.too_old.lock().unwrap(), ["old"]);
+        refused.append(&mut reader.refused.lock().unwrap());
     }
+    refused.sort();
+    assert_eq!(refused, (0..5).map(|n| old(n).0).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_ids_of_another_source_are_other_messages() {
+    let fleet = Cluster::new(3);
+    let messages = BTreeMap::from([("m".to_owned(), fleet.clock().wall())]);
+    let handled = Handled::default();
+    for (n, (name, source)) in [("a", "one"), ("b", "two"), ("c", "one")]
+        .into_iter()
+        .enumerate()
+    {
+        let reader = Arc::new(Reader {
+            unsettled: Mutex::new(messages.clone()),
+            refused: Mutex::default(),
+            handled: handled.clone(),
+            failures: 0,
+            source,
+            limits: BatchLimits::default(),
+        });
+        let body = Body::Batch(reader.clone());
+        let _member = fleet.join_with(name, vec![("job", body, Spec::continuous())], false);
+        until_all_is_settled(&fleet, &[reader]).await;
+        assert_eq!(handled.lock().unwrap()["m"].len(), (n + 1).min(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_wait_do_not_hide_those_behind_them() {
+    let fleet = Cluster::new(3);
+    let now = fleet.clock().wall();
+    let mut messages: BTreeMap<_, _> = (0..80).map(|n| (format!("waits{n:02}"), now)).collect();
+    messages.insert("z".to_owned(), now);
+    let handled = Handled::default();
+    let reader = Arc::new(Reader {
+        unsettled: Mutex::new(messages),
+        refused: Mutex::default(),
+        handled: handled.clone(),
+        failures: 0,
+        source: "",
+        limits: BatchLimits {
+            claim: 1,
+            concurrency: 4,
+        },
+    });
+    let body = Body::Batch(reader.clone());
+    let _member = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    for _ in 0..1_000 {
+        fleet.sleep(ms(50)).await;
+        if handled.lock().unwrap().contains_key("z") {
+            return;
+        }
+    }
+    panic!("{} were found", handled.lock().unwrap().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_dated_too_far_ahead_is_told() {
+    let fleet = Cluster::new(3);
+    let now = fleet.clock().wall();
+    let ahead = now + SignedDuration::from_hours(100);
+    let messages = BTreeMap::from([("ahead".to_owned(), ahead), ("now".to_owned(), now)]);
+    let handled = Handled::default();
+    let reader = reader(&messages, &handled, 0);
+    let body = Body::Batch(reader.clone());
+    let a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let trouble = async || {
+        fleet.sleep(TTL * 3).await;
+        a.publish();
+        fleet.sleep(TTL).await;
+        let shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        shown.job("job").unwrap().trouble.clone()
+    };
+    let told = trouble().await.unwrap().to_string();
+    assert!(told.contains("ahead is dated"), "{told}");
+    assert!(handled.lock().unwrap().keys().eq(["now"]));
+    // For as long as the message is there.
+    reader.settled("ahead");
+    assert_eq!(trouble().await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::Replica;
 use crate::{
-    batch::{BatchJob, BatchLimits, Settled},
+    batch::{BatchJob, BatchLimits},
     clock::Clock,
     event::Event,
     job::{Health, Job, JobError, Outcome, Run},
@@ -411,11 +411,23 @@ impl BatchJob for Watched<dyn BatchJob> {
         self.job.retention()
     }
 
+    fn source(&self) -> &str {
+        self.job.source()
+    }
+
     fn produced_at(&self, batch: &str) -> Timestamp {
         self.job.produced_at(batch)
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
-        self.job.settled(batch, how);
+    async fn refused(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        self.job.refused(batch, run).await
+    }
+
+    async fn stopped(&self) {
+        self.job.stopped().await;
+    }
+
+    fn settled(&self, batch: &str) {
+        self.job.settled(batch);
     }
 }

@@ -269,10 +269,11 @@ pub(crate) fn a_poison_message_goes_to_the_dead_list_and_holds_up_no_other(store
     });
 }
 
-/// A server that is flushed, holds something else, or comes back empty ends nothing. In both modes.
+/// A server that is flushed, holds something else, is away, or comes back empty ends nothing. In both modes.
 pub(crate) fn a_stream_that_is_lost_and_comes_back_is_read_on(store: Store) {
     let another = store.another();
-    let group = "$SINK, mode = \"group\", group = \"shop\"";
+    // Members look for messages of others all the time, also while the server is away.
+    let group = "$SINK, mode = \"group\", group = \"shop\", take_over_after = \"200ms\"";
     for (store, more) in [(store, "$SINK"), (another, group)] {
         let mut scene = Scene::new(store, more);
         scene.start(1);
@@ -291,6 +292,9 @@ pub(crate) fn a_stream_that_is_lost_and_comes_back_is_read_on(store: Store) {
         scene.server.raw(&["DEL", "orders"]);
         scene.add(10);
         scene.wait_for(|t| t.accepted == 30);
+        let mark = scene.fleet.log.mark();
+        scene.server.kill();
+        scene.trouble(mark, "");
         scene.server.restart();
         scene.add(10);
         let tally = scene.wait_for(|t| t.accepted == 40);

@@ -9,9 +9,12 @@
 //! - L1 In any second at most so many acts begin as the rate says, rounded up, whatever fails and whoever holds a share.
 //!   (`the_rate_holds_whatever_fails`, `a_share_keeps_its_pace_also_when_it_is_late`)
 //! - L2 A share begins with a pause: what its last holder began counts.  (`a_share_begins_with_a_pause`)
-//! - L3 A program that comes gets a share within seconds, however busy the others are.
-//!   (`a_newcomer_gets_a_share_of_a_busy_rate`)
+//! - L3 A program that comes gets a share within seconds, or within some forty turns of a slow one, however busy the others are
+//!   and however many.
+//!   (`a_newcomer_gets_a_share_of_a_busy_rate`, `one_program_more_than_there_are_shares_gets_its_part`)
 //! - L4 A program with nothing to do holds no share.                     (`an_idle_program_gives_back_what_it_holds`)
+//! - L5 A task that waits for its turn is demand for as long as it waits, also for a share that comes late.
+//!   (`who_waits_long_for_a_share_gets_it`, `a_program_goes_on_after_its_nodes_were_away`)
 //!
 //! # Not promised
 //! - An act that was allowed and then held up, by a frozen process or a slow network, is counted when it was allowed.
@@ -31,8 +34,9 @@ use crate::{backoff::Backoff, clock::Moment, quorum::LockError, spawn::Spawn};
 
 mod pace;
 
-/// What a program gives up for others it leaves to them for so long for each share that it has.
-const COURTESY: Duration = Duration::from_millis(5);
+/// What a program gives up for others it leaves to them for so long for each share that it has, and as if it had so many at
+/// least: an announcement must reach them first.
+const COURTESY: (Duration, u32) = (Duration::from_millis(5), 4);
 /// Pauses after attempts that failed, from and to.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -95,11 +99,14 @@ impl Rate {
     pub async fn take(&self) {
         let _turn = self.0.first.lock().await;
         let mut news = self.0.news.subscribe();
+        let clock = self.0.locks.clock();
         while let Err(at) = self.try_take() {
+            // Who does not ask again is no demand before long, and then no share comes.
+            let again = clock.now() + self.0.cut.ask_again();
             tokio::select! {
                 biased;
                 _ = news.changed() => {}
-                () = self.0.locks.clock().sleep_until(at) => {}
+                () = clock.sleep_until(at.min(again)) => {}
             }
         }
     }
@@ -114,7 +121,7 @@ impl Rate {
     }
 
     /// Counts an act that begins now; otherwise says when one may, unless shares come or go: [`Moment::NEVER`] while this
-    /// program has none.
+    /// program has none. To be asked again meanwhile, as [`Rate::take`] does: without demand this program tries for no share.
     ///
     /// # Errors
     /// The moment, when it is not now.
@@ -124,8 +131,9 @@ impl Rate {
     }
 
     fn turn(&self, take: bool) -> Result<(), Moment> {
-        let now = self.0.locks.clock().now();
         let mut held = self.0.held();
+        // Under the lock, here and where the demand is looked at: what was looked at later has the later time.
+        let now = self.0.locks.clock().now();
         let idle = held.demand.asked(&self.0.cut, now);
         let open = |slot: &Slot| slot.may_start();
         let next = pace::turn(&mut held.shares, &self.0.cut, open, now, take);
@@ -195,12 +203,12 @@ impl Supply {
     async fn run(mut self) {
         while let Some(inner) = self.inner.upgrade() {
             let clock = inner.locks.clock().clone();
-            let now = clock.now();
-            let next = {
+            let (next, now) = {
                 let mut held = inner.held();
+                let now = clock.now();
                 held.shares.retain(|share| share.slot().is_held());
                 let n = held.shares.len();
-                held.demand.next(n, &inner.cut, self.scarce, now)
+                (held.demand.next(n, &inner.cut, self.scarce, now), now)
             };
             match next {
                 Next::Rest(until) => {
@@ -238,7 +246,8 @@ impl Supply {
                         slot.release().await;
                     }
                     let left = u32::try_from(left).unwrap_or(u32::MAX);
-                    clock.sleep(COURTESY.saturating_mul(left)).await;
+                    let (each, least) = COURTESY;
+                    clock.sleep(each.saturating_mul(left.max(least))).await;
                     let acquired = self.slots.clone().acquire().await;
                     self.came(acquired).await;
                 }

@@ -34,8 +34,10 @@
 //!   as its idempotency key, or have it compare the token.
 //! - Anything once a store has lost its memory and does not say so: Redis without the restart guard, an embedded file that was
 //!   removed.
-//! - Anything if consumers of one name are given different retentions, or the fleet's time is set back by more than the margin;
-//!   after a loss of memory, of messages whose date is ahead of the fleet's time by more than `locks.skew`.
+//! - Anything if consumers of one name are given different retentions, or programs of one namespace a different `locks.retention`
+//!   (a program sweeps what a dead consumer leaves, and tells a node without memory what it knew, by its own), or the fleet's time
+//!   is set back by more than the margin; after a loss of memory, of messages whose date is ahead of the fleet's time by more than
+//!   `locks.skew`.
 //!
 //! # Example
 //! ```
@@ -73,10 +75,7 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -109,8 +108,16 @@ pub struct Once {
     name: Arc<str>,
     retention_ms: i64,
     ttl: Option<Duration>,
-    /// The shortest retention of any consumer that has left a final record, in milliseconds.
-    shortest_ms: Arc<AtomicI64>,
+    shorter: Arc<Mutex<Option<Shorter>>>,
+    claims_too_old: bool,
+}
+
+/// Another consumer keeps final records for a shorter time than this one.
+#[derive(Clone, Copy, Debug)]
+struct Shorter {
+    retention_ms: i64,
+    /// Until then it counts: whatever such a consumer had handled when a record of it was seen last is too old then.
+    until_ms: i64,
 }
 
 /// What came of a claim.
@@ -138,6 +145,7 @@ pub struct Work {
     once: Once,
     produced_ms: i64,
     failed: u32,
+    too_old: bool,
 }
 
 // === impl Once ===
@@ -154,7 +162,8 @@ impl Once {
             name: name.replace('%', "%25").replace('/', "%2F").into(),
             retention_ms,
             ttl: None,
-            shortest_ms: Arc::new(AtomicI64::new(retention_ms)),
+            shorter: Arc::default(),
+            claims_too_old: false,
         }
     }
 
@@ -163,6 +172,15 @@ impl Once {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// Claims what is too old and not known to be done, too, so that one consumer puts it where a person finds it:
+    /// [`Work::is_too_old`] tells it.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn claiming_what_is_too_old(mut self) -> Self {
+        self.claims_too_old = true;
         self
     }
 
@@ -200,8 +218,11 @@ impl Once {
             let date = messages.get(n).map(|(_, at)| at.as_millisecond());
             date.unwrap_or(i64::MIN)
         };
-        let mut claims: Vec<Option<Claim>> =
-            (0..messages.len()).map(|n| self.by_age(dated(n))).collect();
+        let refused = |n| {
+            self.by_age(dated(n))
+                .filter(|claim| !self.claims_anyway(claim))
+        };
+        let mut claims: Vec<Option<Claim>> = (0..messages.len()).map(refused).collect();
         let open: Vec<usize> = (0..claims.len()).filter(|n| claims[*n].is_none()).collect();
         if open.is_empty() {
             return Ok(claims);
@@ -211,7 +232,7 @@ impl Once {
         let seen = self.locks.look(keys).await?;
         let mut free = Vec::new();
         for (n, seen) in open.into_iter().zip(&seen) {
-            match self.by_look(seen) {
+            match self.by_look(seen, dated(n)) {
                 None if free.len() < most => free.push(n),
                 claim => claims[n] = claim,
             }
@@ -262,25 +283,48 @@ impl Once {
     /// What its age says of a message; `None` for one that may be claimed.
     fn by_age(&self, produced_ms: i64) -> Option<Claim> {
         let age_ms = self.now_ms().saturating_sub(produced_ms);
-        if age_ms > self.shortest_ms.load(Ordering::Relaxed) {
+        if age_ms > self.accepted_ms() {
             return Some(Claim::TooOld);
         }
+        let for_at_most = Some(self.ahead(age_ms)?);
+        Some(Claim::Held { for_at_most })
+    }
+
+    /// Whether a message of this date is dated further ahead of the fleet's time than its record would be kept: it is left alone
+    /// until it is not.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn is_too_far_ahead(&self, produced_at: Timestamp) -> bool {
+        let age_ms = self.now_ms().saturating_sub(produced_at.as_millisecond());
+        self.ahead(age_ms).is_some()
+    }
+
+    /// How much too far ahead a message is dated.
+    fn ahead(&self, age_ms: i64) -> Option<Duration> {
         // A record whose holder dies before the release is kept no longer than `locks.retention`.
         let room_ms = millis(self.locks.timing().retention.saturating_sub(MARGIN));
         let beyond_ms = age_ms
             .saturating_neg()
             .saturating_sub(room_ms.saturating_sub(self.retention_ms));
         let beyond_ms = u64::try_from(beyond_ms).ok().filter(|ms| *ms > 0)?;
-        Some(Claim::Held {
-            for_at_most: Some(Duration::from_millis(beyond_ms)),
-        })
+        Some(Duration::from_millis(beyond_ms))
+    }
+
+    /// What is refused, and yet to be claimed.
+    fn claims_anyway(&self, claim: &Claim) -> bool {
+        self.claims_too_old && matches!(claim, Claim::TooOld)
     }
 
     /// What its record says of a message; `None` for one that may be claimed.
-    fn by_record(&self, progress: Progress) -> Option<Claim> {
+    fn by_record(&self, progress: Progress, produced_ms: i64) -> Option<Claim> {
         if let Some(retention_ms) = progress.done {
             self.others_keep(retention_ms);
             return Some(Claim::Done);
+        }
+        let refused = self.by_age(produced_ms);
+        if refused.is_some_and(|claim| self.claims_anyway(&claim)) {
+            // There is no next attempt to wait for.
+            return None;
         }
         let pause_ms = progress.not_before_ms.saturating_sub(self.now_ms());
         let pause_ms = u64::try_from(pause_ms).ok().filter(|ms| *ms > 0)?;
@@ -289,7 +333,7 @@ impl Once {
         })
     }
 
-    fn by_look(&self, seen: &LockState) -> Option<Claim> {
+    fn by_look(&self, seen: &LockState, produced_ms: i64) -> Option<Claim> {
         let answered = seen.nodes.iter().filter(|shown| shown.is_ok()).count();
         if answered < majority(seen.nodes.len()) {
             // The attempt says which nodes are silent, and why.
@@ -299,7 +343,7 @@ impl Once {
             .newest()
             .map(|record| Progress::read(&record.body))
             .unwrap_or_default();
-        if let Some(claim) = self.by_record(written) {
+        if let Some(claim) = self.by_record(written, produced_ms) {
             return Some(claim);
         }
         let for_at_most = seen.free_in();
@@ -316,7 +360,7 @@ impl Once {
         let refused = match unknown {
             true => Some(Claim::TooOld),
             false => self
-                .by_record(progress)
+                .by_record(progress, produced_ms)
                 .or_else(|| self.by_age(produced_ms)),
         };
         let work = Work {
@@ -324,9 +368,11 @@ impl Once {
             once: self.clone(),
             produced_ms,
             failed: progress.failed,
+            too_old: matches!(refused, Some(Claim::TooOld)),
         };
         work.lease.keep_record(self.kept(produced_ms));
         // What is refused is released in the background.
+        let refused = refused.filter(|claim| !self.claims_anyway(claim));
         refused.unwrap_or(Claim::Ours(work))
     }
 
@@ -341,10 +387,26 @@ impl Once {
         Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))
     }
 
+    /// How old a message may be: the shortest retention that counts.
+    fn accepted_ms(&self) -> i64 {
+        let now_ms = self.now_ms();
+        let shorter = self.shorter.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = shorter.filter(|known| now_ms < known.until_ms);
+        counts.map_or(self.retention_ms, |known| known.retention_ms)
+    }
+
     /// A consumer has left a final record under this retention. The shortest counts: what is older may be forgotten.
     fn others_keep(&self, theirs_ms: i64) {
-        let known_ms = self.shortest_ms.fetch_min(theirs_ms, Ordering::Relaxed);
-        if theirs_ms < known_ms {
+        let before_ms = self.accepted_ms();
+        if theirs_ms >= self.retention_ms || theirs_ms > before_ms {
+            return;
+        }
+        let until_ms = self.now_ms().saturating_add(self.retention_ms);
+        *self.shorter.lock().unwrap_or_else(PoisonError::into_inner) = Some(Shorter {
+            retention_ms: theirs_ms,
+            until_ms,
+        });
+        if theirs_ms < before_ms {
             tracing::warn!(
                 once = &*self.name,
                 theirs = %shown(theirs_ms),
@@ -430,6 +492,13 @@ impl Work {
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failed
+    }
+
+    /// It is too old to know whether it was done, and is not to be handled.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn is_too_old(&self) -> bool {
+        self.too_old
     }
 
     /// Gives the message back as it is.

@@ -5,7 +5,7 @@ use std::fmt;
 /// How far a message is, as its last consumer has written it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Final: it was handled, by a consumer with this retention.
+    /// Final: it was handled, by a consumer with this retention; `i64::MAX` where the record does not say.
     pub(super) done: Option<i64>,
     /// How often handling it has failed.
     pub(super) failed: u32,
@@ -38,7 +38,12 @@ impl Progress {
                     not_before_ms: number(words.next()).unwrap_or(0),
                 }
             }
-            Some(_) => Self::done(number(words.next()).unwrap_or(i64::MAX)),
+            Some("done") => {
+                let retention_ms = number(words.next()).filter(|ms| *ms > 0);
+                Self::done(retention_ms.unwrap_or(i64::MAX))
+            }
+            // What a number means after another word is not known.
+            Some(_) => Self::done(i64::MAX),
         }
     }
 }
@@ -70,7 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_final() {
-        assert!(Progress::read("parked by a later version").done.is_some());
+    fn what_makes_no_sense_is_final_and_says_no_retention() {
+        for text in [
+            "parked by a later version",
+            "parked 3",
+            "done",
+            "done 0",
+            "done -1",
+            "done soon",
+        ] {
+            assert_eq!(Progress::read(text).done, Some(i64::MAX), "{text}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Consumers that all read the same messages, in virtual time.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use jiff::SignedDuration;
@@ -256,6 +256,29 @@ async fn a_message_whose_final_record_may_be_forgotten_is_refused_as_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_wants_what_is_too_old_gets_it_once_and_is_told() {
+    let scene = Scene::new();
+    let consumer = |seed| scene.consumer(seed).claiming_what_is_too_old();
+    let (one, two) = (consumer(1), consumer(2));
+    let at = scene.now();
+    ours(&one, "done", at).await.done().await.unwrap();
+    let work = ours(&one, "failed", at).await;
+    assert!(!work.is_too_old());
+    // Its next attempt would come too late.
+    work.failed(HOUR * 2, true).await.unwrap();
+    scene.pass(HOUR + SECOND).await;
+    assert!(matches!(two.claim("done", at).await.unwrap(), Claim::Done));
+    for id in ["failed", "never seen"] {
+        let work = ours(&two, id, at).await;
+        assert!(work.is_too_old());
+        let claim = one.claim(id, at).await.unwrap();
+        assert!(matches!(claim, Claim::Held { .. }), "{claim:?}");
+        work.done().await.unwrap();
+        assert!(matches!(one.claim(id, at).await.unwrap(), Claim::Done));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_was_handled_late_is_remembered_for_as_long_as_it_is_accepted() {
     let scene = Scene::new();
     let (one, two) = (scene.consumer(1), scene.consumer(2));
@@ -317,6 +340,22 @@ async fn the_shortest_retention_that_any_consumer_shows_counts() {
         one.claim("b", older).await.unwrap(),
         Claim::TooOld
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_retention_counts_until_what_was_handled_under_it_is_too_old() {
+    let scene = Scene::new();
+    let (one, at) = (scene.consumer(1), scene.now());
+    let short = Once::new(&scene.locks(2, None), "orders", HOUR / 2);
+    ours(&short, "a", at).await.done().await.unwrap();
+    assert!(matches!(one.claim("a", at).await.unwrap(), Claim::Done));
+    scene.pass(HOUR - SECOND).await;
+    let older = || scene.ago(HOUR / 2 + SECOND);
+    let claim = one.claim("b", older()).await.unwrap();
+    assert!(matches!(claim, Claim::TooOld), "{claim:?}");
+    // The other one was given the same retention long ago.
+    scene.pass(SECOND).await;
+    ours(&one, "c", older()).await.done().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OnceCell;
 use tracing::{debug, info, warn};
 use watchkeeper::{
-    batch::{BatchJob, BatchLimits, Settled},
+    Locks,
+    batch::{BatchJob, BatchLimits},
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
@@ -25,7 +26,7 @@ use super::{
     params::{Mode, StreamParams},
     server::{START, Server, Trouble},
 };
-use crate::kinds::kind::in_a_line;
+use crate::kinds::{kind::in_a_line, notifications::delivery::MAX_ASKED};
 
 /// Handles the messages of a stream.
 pub(super) struct Stream {
@@ -71,6 +72,10 @@ const GONE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_se
 const UNKNOWN: Duration = Duration::from_secs(1);
 /// A list of dead messages keeps about so many.
 const MOST_DEAD: usize = 100_000;
+/// What waits comes back so long before it is too old, or a tenth of the retention before.
+const LAST_TRY: Duration = Duration::from_secs(5);
+/// Why a message is refused.
+const TOO_OLD: &str = "it is older than the retention, or than what the lock nodes remember: it may have been handled";
 
 // === impl Stream ===
 
@@ -113,12 +118,13 @@ impl Stream {
         })
     }
 
-    /// The first id that is young enough.
-    fn first(&self) -> Id {
+    /// The first id that is young enough, by the clock that has dated the messages: a replica whose own is wrong would pass over
+    /// some, and for all members if it made the group.
+    async fn first(&self, server: &mut Server) -> Result<Id, Trouble> {
         let retention = SignedDuration::try_from(self.params.retention.0);
-        let now = self.clock.wall();
+        let now = server.time().await?;
         let first = retention.ok().and_then(|ago| now.checked_sub(ago).ok());
-        Id::at(first.unwrap_or(Timestamp::UNIX_EPOCH))
+        Ok(Id::at(first.unwrap_or(Timestamp::UNIX_EPOCH)))
     }
 
     /// Reads what there is room for.
@@ -130,18 +136,22 @@ impl Stream {
     }
 
     async fn read_all(&self, reading: &mut Reading) -> Result<(), Trouble> {
-        // Nothing but the settled ones of a group is to be told.
-        self.window().take_settled();
         let (room, position) = {
-            let window = self.window();
+            let mut window = self.window();
+            // There is no group to be told.
+            let settled = window.settled();
+            window.told(&settled);
             (window.room(), window.position)
         };
-        let position = position.unwrap_or_else(|| self.first());
-        let stream = &self.params.stream;
-        let read = match room {
-            0 => return Ok(()),
-            room => reading.server.read(stream, position, room).await?,
+        if room == 0 {
+            return Ok(());
+        }
+        let position = match position {
+            Some(position) => position,
+            None => self.first(&mut reading.server).await?,
         };
+        let stream = &self.params.stream;
+        let read = reading.server.read(stream, position, room).await?;
         let now = self.clock.now();
         if let Some(last) = read.last().map(|message| message.id) {
             let mut window = self.window();
@@ -165,33 +175,39 @@ impl Stream {
     }
 
     async fn read_as_member(&self, reading: &mut Reading, group: &str) -> Result<(), Trouble> {
+        self.acknowledge(&mut reading.server, group).await?;
         let (stream, server) = (&self.params.stream, &mut reading.server);
-        let settled = self.window().take_settled();
-        if !settled.is_empty()
-            && let Err(trouble) = server.acknowledge(stream, group, &settled).await
-        {
-            self.window().give_back(settled);
-            return Err(trouble);
-        }
         let member = (group, self.member.as_str());
         let now = self.clock.now();
         let room = self.window().room();
         if room > 0 && now >= reading.take_over_at {
             let idle = self.params.take_over_after.0;
-            let from = std::mem::take(&mut reading.take_over_from);
-            let (next, messages) = server.take_over(stream, member, idle, &from, room).await?;
-            if next == START {
+            let from = &reading.take_over_from;
+            let taken = server.take_over(stream, member, idle, from, room).await?;
+            if taken.next == START {
                 reading.take_over_at = now + self.params.look_every();
             }
-            reading.take_over_from = next;
-            if !messages.is_empty() {
-                let count = messages.len();
+            reading.take_over_from = taken.next;
+            if let Some(first) = taken.removed.first() {
+                let count = taken.removed.len();
+                warn!(
+                    job = self.name(),
+                    stream,
+                    group,
+                    count,
+                    first,
+                    "messages were removed from the stream before they were acknowledged: they may be unhandled; keep them for longer \
+                     (MAXLEN, MINID)"
+                );
+            }
+            if !taken.messages.is_empty() {
+                let count = taken.messages.len();
                 info!(
                     job = self.name(),
                     stream, group, count, "messages taken over"
                 );
             }
-            self.window().add(messages);
+            self.window().add(taken.messages);
         }
         let room = self.window().room();
         if room > 0 {
@@ -209,13 +225,25 @@ impl Stream {
         Ok(())
     }
 
+    /// Tells the group of what is settled. What a look that was given up has not told is told by the next one.
+    async fn acknowledge(&self, server: &mut Server, group: &str) -> Result<(), Trouble> {
+        let settled = self.window().settled();
+        if !settled.is_empty() {
+            let told = server.acknowledge(&self.params.stream, group, &settled);
+            told.await?;
+            self.window().told(&settled);
+        }
+        Ok(())
+    }
+
     /// There was no group: the stream is new, or the server has lost it.
     async fn make_group(&self, reading: &mut Reading) -> Result<(), Trouble> {
         let Some(group) = &self.params.group else {
             return Ok(());
         };
         let stream = &self.params.stream;
-        let made = reading.server.make_group(stream, group, self.first());
+        let first = self.first(&mut reading.server).await?;
+        let made = reading.server.make_group(stream, group, first);
         made.await?;
         reading.take_over_from = START.to_owned();
         info!(
@@ -225,13 +253,27 @@ impl Stream {
         Ok(())
     }
 
-    /// Puts a message on the list of dead ones. It is done then.
+    /// A message that nothing more is tried with. It is done then.
     async fn bury(&self, message: &Message, why: &str, run: &Run) -> Result<Outcome, JobError> {
+        self.put_on_dead_list(message, why, run.attempt(), run)
+            .await?;
+        let (id, attempt, list) = (message.id, run.attempt(), self.params.dead_list());
+        warn!(job = run.job(), %id, attempt, list, why, "a message is dead");
+        Ok(Outcome::Done)
+    }
+
+    async fn put_on_dead_list(
+        &self,
+        message: &Message,
+        why: &str,
+        attempts: u32,
+        run: &Run,
+    ) -> Result<(), JobError> {
         let fields = serde_json::Value::Object(message.fields.clone());
         let entries = [
             ("id", message.id.to_string()),
             ("stream", self.params.stream.clone()),
-            ("attempts", run.attempt().to_string()),
+            ("attempts", attempts.to_string()),
             ("reason", why.to_owned()),
             ("message", fields.to_string()),
         ];
@@ -240,10 +282,14 @@ impl Stream {
         let mut server = ends.burying.lock().await;
         let buried = server.bury(&list, &entries, MOST_DEAD).await;
         buried.map_err(JobError::retry)?;
-        let (id, attempt) = (message.id, run.attempt());
-        warn!(job = run.job(), %id, attempt, list, why, "a message is dead");
         self.count("dead", run);
-        Ok(Outcome::Done)
+        Ok(())
+    }
+
+    /// A message that this replica has read and that is not settled.
+    fn known(&self, batch: &str) -> Option<Message> {
+        let id: Option<Id> = batch.parse().ok();
+        id.and_then(|id| self.window().get(id))
     }
 
     fn count(&self, outcome: &'static str, run: &Run) {
@@ -262,8 +308,9 @@ impl Stream {
                 job = self.name(),
                 stream = self.params.stream,
                 count,
-                "messages were refused: they are older than the retention, or than what the lock nodes remember, and may have been \
-                 handled"
+                list = self.params.dead_list(),
+                "messages were refused and are on the list of dead ones: they are older than the retention, or than what the lock nodes \
+                 remember, and may have been handled"
             );
         }
     }
@@ -303,9 +350,7 @@ impl BatchJob for Stream {
         if run.token() == Token(0) {
             return Err(JobError::fatal("streams need coordination = \"batch\""));
         }
-        let id: Option<Id> = batch.parse().ok();
-        let message = id.and_then(|id| self.window().get(id));
-        let Some(message) = message else {
+        let Some(message) = self.known(batch) else {
             // Not skipped: that would be its end. Another reader knows it, or this one will again.
             return Ok(Outcome::RetryAfter(UNKNOWN));
         };
@@ -323,7 +368,11 @@ impl BatchJob for Stream {
                 self.count("sent", &run);
                 Ok(Outcome::Done)
             }
-            Handled::Waits(pause) => Ok(Outcome::RetryAfter(pause)),
+            Handled::Waits(pause) => {
+                let now = run.locks().map_or_else(|| self.clock.wall(), Locks::wall);
+                let (date, retention) = (message.id.date(), self.params.retention.0);
+                Ok(Outcome::RetryAfter(in_time(pause, date, retention, now)))
+            }
             Handled::Failed(why) if last => self.bury(&message, &why, &run).await,
             Handled::Failed(why) => {
                 self.count("retry", &run);
@@ -348,17 +397,53 @@ impl BatchJob for Stream {
         Some(self.params.retention.0)
     }
 
+    fn source(&self) -> &str {
+        &self.params.stream
+    }
+
     fn produced_at(&self, batch: &str) -> Timestamp {
         let id = batch.parse::<Id>();
         id.map_or(Timestamp::UNIX_EPOCH, Id::date)
     }
 
-    fn settled(&self, batch: &str, how: Settled) {
+    /// In this order: it is on the list of dead ones, then it is done, and then the group is told.
+    async fn refused(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let Some(message) = self.known(batch) else {
+            return Ok(Outcome::RetryAfter(UNKNOWN));
+        };
+        let attempts = run.attempt().saturating_sub(1);
+        self.put_on_dead_list(&message, TOO_OLD, attempts, &run)
+            .await?;
+        *self.too_old() += 1;
+        Ok(Outcome::Done)
+    }
+
+    fn settled(&self, batch: &str) {
         if let Ok(id) = batch.parse() {
             self.window().settle(id);
         }
-        if how == Settled::TooOld {
-            *self.too_old() += 1;
+    }
+
+    async fn stopped(&self) {
+        let (Some(group), Some(ends)) = (&self.params.group, self.ends.get()) else {
+            return;
+        };
+        let mut reading = ends.reading.lock().await;
+        if let Err(trouble) = self.acknowledge(&mut reading.server, group).await {
+            // Another member takes them over, and finds their final records.
+            debug!(job = self.name(), %trouble, "messages that were handled stay unacknowledged");
         }
+        self.tell_too_old();
     }
 }
+
+/// A pause that a receiver asks for, cut so that the message of this date comes back while it is young enough.
+fn in_time(pause: Duration, date: Timestamp, retention: Duration, now: Timestamp) -> Duration {
+    let accepted = retention.saturating_sub(LAST_TRY.min(retention / 10));
+    let age = Duration::try_from(now.duration_since(date)).unwrap_or_default();
+    let left = accepted.saturating_sub(age).max(UNKNOWN);
+    pause.min(MAX_ASKED).min(left)
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! # Invariants
 //! - S1 At most so many messages are kept as there is room for.      (no_more_is_read_than_there_is_room_for)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub(super) struct Window {
     messages: BTreeMap<Id, Message>,
     most: usize,
     /// Settled ones that the group has not been told of.
-    settled: Vec<Id>,
+    settled: BTreeSet<Id>,
     /// Every message up to this one was read; nothing was before the first look.
     pub(super) position: Option<Id>,
 }
@@ -34,7 +34,7 @@ impl Window {
         Self {
             messages: BTreeMap::new(),
             most,
-            settled: Vec::new(),
+            settled: BTreeSet::new(),
             position: None,
         }
     }
@@ -62,18 +62,20 @@ impl Window {
     /// It needs no work any more.
     pub(super) fn settle(&mut self, id: Id) {
         if self.messages.remove(&id).is_some() {
-            self.settled.push(id);
+            self.settled.insert(id);
         }
     }
 
     /// Settled messages to tell the group of.
-    pub(super) fn take_settled(&mut self) -> Vec<Id> {
-        std::mem::take(&mut self.settled)
+    pub(super) fn settled(&self) -> Vec<Id> {
+        self.settled.iter().copied().collect()
     }
 
-    /// They could not be told: they are told again.
-    pub(super) fn give_back(&mut self, settled: Vec<Id>) {
-        self.settled.extend(settled);
+    /// The group was told of these.
+    pub(super) fn told(&mut self, settled: &[Id]) {
+        for id in settled {
+            self.settled.remove(id);
+        }
     }
 }
 
@@ -110,10 +112,10 @@ mod tests {
         for _ in 0..2 {
             window.settle("1-0".parse().unwrap());
         }
-        let settled = window.take_settled();
+        let settled = window.settled();
         assert_eq!(settled.len(), 1);
-        window.give_back(settled);
-        assert_eq!(window.take_settled().len(), 1);
-        assert_eq!(window.take_settled().len(), 0);
+        assert_eq!(window.settled(), settled, "nothing says that it was told");
+        window.told(&settled);
+        assert_eq!(window.settled(), []);
     }
 }

@@ -19,7 +19,15 @@
 //! - T3 A message that fails for good, or too often, goes to the list of dead messages and holds up no other.
 //!   (`a_poison_message_goes_to_the_dead_list_and_holds_up_no_other`)
 //! - T4 What goes wrong with the stream ends nothing: it is told, and asked again.
-//!   (`a_stream_that_is_lost_and_comes_back_is_read_on`)
+//!   (`a_stream_that_is_lost_and_comes_back_is_read_on`, `the_search_for_messages_of_others_goes_on_after_a_failure`)
+//! - T5 A message that is too old to know whether it was handled goes to that list, too, before the group is told that it is done.
+//!   (`a_message_that_is_too_old_goes_to_the_dead_list`, `what_a_receiver_asks_for_does_not_make_a_message_too_old`)
+//! - T6 Reading begins with what is young enough by the server's clock, whatever that of the replica shows.
+//!   (`reading_begins_by_the_clock_of_the_server`)
+//! - T7 Messages so large that many of them do not come in time are read, a few at a time.
+//!   (`fewer_messages_are_asked_for_where_so_many_take_too_long`)
+//! - T8 What is settled is acknowledged before its member ends, where its server answers.
+//!   (`what_is_settled_is_acknowledged_in_the_end_also_when_a_look_was_given_up`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same

@@ -6,6 +6,7 @@ use deadpool_redis::redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
     aio::MultiplexedConnection, cmd,
 };
+use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
 use super::{id::Id, message::Message};
@@ -16,6 +17,22 @@ pub(super) struct Server {
     /// Its name for people.
     name: String,
     connection: Option<MultiplexedConnection>,
+    /// How long connecting may take, and an answer.
+    pub(super) limit: Duration,
+    /// Messages that are asked for at once: fewer where so many took too long.
+    at_once: usize,
+    /// Answers of so many messages since that last changed.
+    full: u32,
+}
+
+/// What was taken over from other members.
+#[derive(Debug, Default)]
+pub(super) struct TakenOver {
+    /// Where the search goes on.
+    pub(super) next: String,
+    pub(super) messages: Vec<Message>,
+    /// Messages that were dealt out and not acknowledged, and are no longer in the stream.
+    pub(super) removed: Vec<String>,
 }
 
 /// Why a question has no answer.
@@ -29,8 +46,11 @@ pub(super) enum Trouble {
     Other(String),
 }
 
-/// How long connecting may take, and an answer.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Messages that are asked for at once, at most: they may be large.
+const AT_ONCE: usize = 128;
+/// After so many answers that came in time twice as many messages are asked for.
+const PATIENCE: u32 = 20;
 
 // === impl Server ===
 
@@ -40,6 +60,9 @@ impl Server {
             client,
             name,
             connection: None,
+            limit: LIMIT,
+            at_once: AT_ONCE,
+            full: 0,
         }
     }
 
@@ -51,9 +74,10 @@ impl Server {
         most: usize,
     ) -> Result<Vec<Message>, Trouble> {
         let mut ask = cmd("XREAD");
+        let most = most.min(self.at_once);
         ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream);
         ask.arg(position.to_string());
-        self.ask(&ask).await.map(|answer| of_streams(&answer))
+        self.ask_for_messages(&ask, most, of_streams).await
     }
 
     /// Messages that the group deals out to this member.
@@ -65,16 +89,13 @@ impl Server {
     ) -> Result<Vec<Message>, Trouble> {
         let mut ask = cmd("XREADGROUP");
         ask.arg("GROUP").arg(group).arg(member);
-        ask.arg("COUNT")
-            .arg(most)
-            .arg("STREAMS")
-            .arg(stream)
-            .arg(">");
-        self.ask(&ask).await.map(|answer| of_streams(&answer))
+        let most = most.min(self.at_once);
+        ask.arg("COUNT").arg(most).arg("STREAMS").arg(stream);
+        ask.arg(">");
+        self.ask_for_messages(&ask, most, of_streams).await
     }
 
-    /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on:
-    /// the next place, and the messages.
+    /// Takes over messages that no member has been given for so long, from this place in the list of those that are dealt out on.
     pub(super) async fn take_over(
         &mut self,
         stream: &str,
@@ -82,17 +103,24 @@ impl Server {
         idle: Duration,
         from: &str,
         most: usize,
-    ) -> Result<(String, Vec<Message>), Trouble> {
+    ) -> Result<TakenOver, Trouble> {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         let mut ask = cmd("XAUTOCLAIM");
         ask.arg(stream).arg(group).arg(member).arg(idle_ms);
+        let most = most.min(self.at_once);
         ask.arg(from).arg("COUNT").arg(most);
-        let answer = self.ask(&ask).await?;
-        let parts = list(&answer);
-        let next = parts.first().and_then(text);
-        // What was trimmed meanwhile has no content, and is no work.
-        let messages = parts.get(1).map(of_entries).unwrap_or_default();
-        Ok((next.unwrap_or_else(|| START.to_owned()), messages))
+        let mut taken = TakenOver::default();
+        let messages = |answer: &Value| {
+            let parts = list(answer);
+            let next = parts.first().and_then(text);
+            taken.next = next.unwrap_or_else(|| START.to_owned());
+            // The server has taken these out of the list; one before 7.0 does not, and shows an entry without content each time.
+            let removed = parts.get(2).map(list).unwrap_or_default();
+            taken.removed = removed.iter().filter_map(text).collect();
+            parts.get(1).map(of_entries).unwrap_or_default()
+        };
+        taken.messages = self.ask_for_messages(&ask, most, messages).await?;
+        Ok(taken)
     }
 
     /// Removes members that have asked for nothing for so long and hold no message: those of processes that have ended.
@@ -169,12 +197,49 @@ impl Server {
             }
             Err(error) => return Err(self.trouble(&error)),
         };
-        let parts = list(&answer);
-        let at = parts
-            .iter()
-            .position(|part| text(part).as_deref() == Some("last-generated-id"));
-        let id = at.and_then(|at| text(parts.get(at + 1)?)?.parse().ok());
+        let pairs = pairs(&answer).into_iter();
+        let id = pairs.filter(|(key, _)| text(key).as_deref() == Some("last-generated-id"));
+        let id = id.filter_map(|(_, id)| text(id)?.parse().ok()).next();
         Ok(Some(id.unwrap_or_default()))
+    }
+
+    /// What time it is there.
+    pub(super) async fn time(&mut self) -> Result<Timestamp, Trouble> {
+        let answer = self.ask(&cmd("TIME")).await?;
+        let second = list(&answer).first().and_then(text);
+        let second = second.and_then(|second| second.parse().ok());
+        let time = second.and_then(|second| Timestamp::from_second(second).ok());
+        time.ok_or_else(|| Trouble::Other(format!("the stream's server {}: no time", self.name)))
+    }
+
+    /// Asks for so many messages. When they do not come in time fewer are asked for: as many would not come, either.
+    async fn ask_for_messages(
+        &mut self,
+        ask: &Cmd,
+        most: usize,
+        read: impl FnOnce(&Value) -> Vec<Message>,
+    ) -> Result<Vec<Message>, Trouble> {
+        // A server that cannot be reached says nothing about messages.
+        match self.connected().await {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => return Err(self.trouble(&error)),
+        }
+        match self.exchange(ask).await {
+            Ok(answer) => {
+                let messages = read(&answer);
+                self.full += u32::from(messages.len() >= self.at_once);
+                if self.full >= PATIENCE {
+                    (self.at_once, self.full) = ((self.at_once * 2).min(AT_ONCE), 0);
+                }
+                Ok(messages)
+            }
+            Err(error) => {
+                if error.is_timeout() {
+                    (self.at_once, self.full) = ((most / 2).max(1), 0);
+                }
+                Err(self.trouble(&error))
+            }
+        }
     }
 
     async fn ask(&mut self, ask: &Cmd) -> Result<Value, Trouble> {
@@ -183,19 +248,21 @@ impl Server {
             .map_err(|error| self.trouble(&error))
     }
 
+    async fn connected(&mut self) -> Result<MultiplexedConnection, RedisError> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let times = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.limit))
+            .set_connection_timeout(Some(self.limit));
+        let client = &self.client;
+        client
+            .get_multiplexed_async_connection_with_config(&times)
+            .await
+    }
+
     async fn exchange(&mut self, ask: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => {
-                let times = AsyncConnectionConfig::new()
-                    .set_response_timeout(Some(LIMIT))
-                    .set_connection_timeout(Some(LIMIT));
-                let client = &self.client;
-                client
-                    .get_multiplexed_async_connection_with_config(&times)
-                    .await?
-            }
-        };
+        let mut connection = self.connected().await?;
         let answer = connection
             .send_packed_command(ask)
             .await
@@ -223,7 +290,9 @@ impl Server {
                 "it wants a user and a password, or other ones; put them into the address"
                     .to_owned()
             }
-            Some("NOPERM") => "the user may not do this; it needs +@stream on the keys".to_owned(),
+            Some("NOPERM") => {
+                "the user may not do this; it needs +@stream on the keys, and +time".to_owned()
+            }
             Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
             // The detail of what is no answer may repeat the address.
             None if error.is_timeout() => "no answer in time".to_owned(),
@@ -262,6 +331,17 @@ fn list(value: &Value) -> &[Value] {
     }
 }
 
+/// Keys with their values: a list of both in turn, or what the third version of the protocol makes of it (`?protocol=resp3`).
+fn pairs(value: &Value) -> Vec<(&Value, &Value)> {
+    match value {
+        Value::Map(pairs) => pairs.iter().map(|(key, value)| (key, value)).collect(),
+        other => {
+            let pairs = list(other).chunks_exact(2);
+            pairs.map(|pair| (&pair[0], &pair[1])).collect()
+        }
+    }
+}
+
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -273,6 +353,9 @@ fn text(value: &Value) -> Option<String> {
 
 /// The messages of all streams of an answer; there is one stream.
 fn of_streams(value: &Value) -> Vec<Message> {
+    if let Value::Map(streams) = value {
+        return streams.iter().flat_map(|(_, of)| of_entries(of)).collect();
+    }
     let streams = list(value).iter().filter_map(|stream| list(stream).get(1));
     streams.flat_map(of_entries).collect()
 }
@@ -309,9 +392,12 @@ mod tests {
         let entry = Value::Array(vec![bulk("5-1"), fields]);
         let removed = Value::Array(vec![bulk("6-0"), Value::Nil]);
         let entries = Value::Array(vec![entry, removed, Value::Nil]);
-        let answer = Value::Array(vec![Value::Array(vec![bulk("orders"), entries])]);
+        let answer = Value::Array(vec![Value::Array(vec![bulk("orders"), entries.clone()])]);
         let read = of_streams(&answer);
         assert_eq!(read.len(), 1);
+        // With `?protocol=resp3` in the address.
+        let answer = Value::Map(vec![(bulk("orders"), entries)]);
+        assert_eq!(of_streams(&answer), read);
         assert_eq!(read[0].id.to_string(), "5-1");
         assert_eq!(
             Json::Object(read[0].fields.clone()),
@@ -319,5 +405,16 @@ mod tests {
         );
         assert_eq!(of_streams(&Value::Nil), []);
         assert_eq!(of_streams(&bulk("nonsense")), []);
+    }
+
+    #[test]
+    fn keys_and_values_are_read_in_both_versions_of_the_protocol() {
+        let [key, id] = [bulk("last-generated-id"), bulk("5-1")];
+        let list = Value::Array(vec![key.clone(), id.clone()]);
+        let map = Value::Map(vec![(key.clone(), id.clone())]);
+        for answer in [list, map] {
+            assert_eq!(pairs(&answer), [(&key, &id)]);
+        }
+        assert_eq!(pairs(&Value::Nil), []);
     }
 }

@@ -16,8 +16,9 @@ const LEAST: f64 = 20.0;
 const LATE: Duration = Duration::from_millis(10);
 /// Without demand for so long, or for so many turns of a share, a program gives all back.
 const IDLE: (Duration, u32) = (Duration::from_secs(1), 3);
-/// A program with so many shares that all want gives one back in this time; with twice as many, in half of it.
-const TURNOVER: Duration = Duration::from_secs(8);
+/// A program gives back each share that others may want in this time, or after so many turns of it: the next holder begins with
+/// a pause.
+const TURNOVER: (Duration, u32) = (Duration::from_secs(8), 40);
 
 /// A rate in equal shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +29,8 @@ pub(super) struct Cut {
     /// From one act of a share to the next.
     pub(super) step: Duration,
     late: Duration,
+    /// A busy share goes round in this time.
+    turnover: Duration,
 }
 
 impl Cut {
@@ -53,7 +56,13 @@ impl Cut {
             idle: IDLE.0.max(step.saturating_mul(IDLE.1)),
             step,
             late,
+            turnover: TURNOVER.0.max(step.saturating_mul(TURNOVER.1)),
         })
+    }
+
+    /// After this time a task that waits asks again, to stay demand.
+    pub(super) fn ask_again(&self) -> Duration {
+        self.idle / 2
     }
 }
 
@@ -145,6 +154,8 @@ impl Demand {
             (0, false) => return Next::Rest(Moment::NEVER),
             (0, true) => {
                 (self.taken, self.since, self.busy) = (0, now, false);
+                // What it gets now stays for a while.
+                self.turned_over = now;
                 return Next::More(1, now + WAIT);
             }
             (_, false) => return Next::Fewer(held),
@@ -167,10 +178,8 @@ impl Demand {
             return Next::Rest(look);
         }
         let all = held == cut.shares;
-        let turn = match held {
-            1 => Moment::NEVER,
-            _ => self.turned_over + TURNOVER / u32::try_from(held).unwrap_or(u32::MAX),
-        };
+        // The only share, too: as many busy programs as there are shares would keep the next one out.
+        let turn = self.turned_over + cut.turnover / u32::try_from(held).unwrap_or(u32::MAX);
         match (scarce || all, all) {
             (true, _) if now >= turn => {
                 self.turned_over = now;

@@ -3,7 +3,10 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     chance::Chance,
-    node::{Node, memory::MemoryNode},
+    node::{
+        Node,
+        memory::{Cut, MemoryNode},
+    },
     sim_clock::SimTime,
 };
 
@@ -20,15 +23,18 @@ impl Scene {
         Self { time, nodes }
     }
 
-    fn rate(&self, seed: u64, per_second: f64) -> Rate {
+    fn locks(&self, seed: u64) -> Locks {
         let lines = self.nodes.clone().into_iter();
-        let locks = Locks::over(lines.map(|n| Arc::new(n) as Arc<dyn Node>).collect())
+        Locks::over(lines.map(|n| Arc::new(n) as Arc<dyn Node>).collect())
             .clock(self.time.clock())
             .chance(Chance::seeded(seed))
             .keeper_here(Spawn::system())
             .start()
-            .unwrap();
-        locks.rate("mail", per_second).unwrap()
+            .unwrap()
+    }
+
+    fn rate(&self, seed: u64, per_second: f64) -> Rate {
+        self.locks(seed).rate("mail", per_second).unwrap()
     }
 
     fn calls(&self) -> u64 {
@@ -75,6 +81,23 @@ async fn a_newcomer_gets_a_share_of_a_busy_rate() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_program_more_than_there_are_shares_gets_its_part() {
+    for per_second in [14.0, 40.0] {
+        let scene = Scene::new();
+        let mut rates = vec![scene.rate(0, per_second)];
+        scene.busy(&rates[0], MINUTE / 12).await;
+        let (_, shares) = rates[0].shares();
+        rates.extend((1..=shares).map(|n| scene.rate(n as u64, per_second)));
+        let acts = rates.iter().map(|rate| scene.busy(rate, MINUTE * 2));
+        let acts = futures_util::future::join_all(acts).await;
+        let sum: usize = acts.iter().sum();
+        assert!(sum as f64 > per_second * 120.0 * 0.9, "{acts:?}");
+        let least = sum / rates.len() / 3;
+        assert!(acts.iter().all(|n| *n > least), "{acts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_program_gives_back_what_it_holds() {
     let scene = Scene::new();
     let rate = scene.rate(1, 1000.0);
@@ -89,6 +112,48 @@ async fn an_idle_program_gives_back_what_it_holds() {
 }
 
 const IDLE_ENOUGH: Duration = Duration::from_secs(3);
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_long_for_a_share_gets_it() {
+    let scene = Scene::new();
+    let (other, rate) = (scene.locks(1), scene.rate(2, 14.0));
+    let only = SlotsBuilder::of_rate(other, "mail", 1);
+    let only = only.acquire().await.unwrap();
+    let clock = scene.time.clock();
+    let release = async {
+        clock.sleep(MINUTE / 2).await;
+        only.release().await;
+        clock.now()
+    };
+    let take = async {
+        clock.timeout(MINUTE, rate.take()).await.unwrap();
+        clock.now()
+    };
+    let (free, got) = tokio::join!(release, take);
+    assert!(got.since(free) < Duration::from_secs(2), "{got:?} {free:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_goes_on_after_its_nodes_were_away() {
+    let scene = Scene::new();
+    let rate = scene.rate(1, 14.0);
+    let clock = scene.time.clock();
+    let back = clock.now() + MINUTE;
+    let acts = async {
+        while clock.now() < back {
+            rate.take().await;
+        }
+    };
+    let away = async {
+        clock.sleep(MINUTE / 6).await;
+        let nodes = || scene.nodes.iter();
+        nodes().for_each(|node| node.faults().partition(Cut::Refuse));
+        clock.sleep_until(back).await;
+        nodes().for_each(|node| node.faults().heal());
+    };
+    let both = async { tokio::join!(acts, away) };
+    clock.timeout(MINUTE * 2, both).await.unwrap();
+}
 
 #[tokio::test(start_paused = true)]
 async fn shares_are_released_with_the_last_handle() {
