@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
-use watchkeeper_jobs::{notifications::State, receiver::Faults};
+use watchkeeper_jobs::{
+    notifications::{Did, ItemId, State, operator},
+    receiver::Faults,
+};
 
 use crate::{
     scene::Scene,
@@ -63,6 +66,39 @@ pub(crate) async fn items_in_doubt_are_parked_when_told_so() {
         (scene.tally().requests, job.backlog().await.unwrap()),
         (5, 0)
     );
+}
+
+pub(crate) async fn a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql("ALTER TABLE notifications ADD COLUMN due bigint");
+    let changes = json!({"columns": {"payload": "body", "send_after": "due"}});
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let batch = "notifications/50/0";
+    let killed = scene.job(changes.clone());
+    scene.kill_after(3, &killed, 1, batch).await;
+    // The application puts one off.
+    scene.sql("UPDATE notifications SET due = 9000000000 WHERE id = 2");
+    scene.receiver.behave(Faults::default());
+    let heir = scene.job(changes.clone());
+    send(&heir, 2, batch).await;
+    let (doubt, hidden) = (listed(&heir).await, [ItemId::Int(2)]);
+    assert_eq!(
+        (doubt.ids(State::InDoubt), doubt.doubted_ever),
+        (hidden.to_vec(), 3)
+    );
+
+    let mut person = operator(&scene.params(changes), true).await.unwrap();
+    assert_eq!(person.find("2").await.unwrap(), Some(ItemId::Int(2)));
+    assert_eq!(person.park(&hidden).await.unwrap(), [Did::Changed]);
+    assert_eq!(person.retry(&hidden).await.unwrap(), [Did::Changed]);
+    assert_eq!(listed(&heir).await.ids(State::InDoubt), hidden);
+    assert_eq!(person.park(&hidden).await.unwrap(), [Did::Changed]);
+    scene.sql("UPDATE notifications SET due = 1 WHERE id = 2");
+    assert!(heir.pending(10).await.unwrap().is_empty(), "it is parked");
+    assert_eq!(scene.tally().repeats_recognised, 2);
 }
 
 pub(crate) async fn a_stale_holder_marks_and_removes_nothing() {

@@ -76,6 +76,7 @@ fn main() {
         doubt::{
             items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key,
             items_in_doubt_are_parked_when_told_so,
+            a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked,
             a_stale_holder_marks_and_removes_nothing,
             an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,

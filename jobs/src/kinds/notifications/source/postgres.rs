@@ -548,9 +548,9 @@ impl Open<'_> {
         let (session, table) = (&self.session, &self.table);
         session.begin_to_read(STATEMENT).await?;
         let listed = format!(
-            "FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL WHERE d.source = $1",
+            "FROM {} AS d JOIN {} AS n ON n.{} = {} AND n.{} IS NULL WHERE d.source = $1",
             table.delivery,
-            table.sql_rows,
+            table.sql_name,
             table.sql_id,
             table.sql_id_of_item(),
             table.sql_sent_at

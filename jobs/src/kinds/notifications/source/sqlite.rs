@@ -280,8 +280,8 @@ impl Db {
         let mut all = Exceptions::default();
         let listed = format!(
             "FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND EXISTS
-             (SELECT 1 FROM {} WHERE n.{} = d.item AND n.{} IS NULL)",
-            table.sql_rows, table.sql_id, table.sql_sent_at
+             (SELECT 1 FROM {} AS n WHERE n.{} = d.item AND n.{} IS NULL)",
+            table.sql_name, table.sql_id, table.sql_sent_at
         );
         let tx = self.conn.transaction()?;
         {

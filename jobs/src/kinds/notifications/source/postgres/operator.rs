@@ -191,9 +191,9 @@ impl PgOperator {
             .session
             .query(
                 &format!(
-                    "SELECT {}, {bucket} FROM {} WHERE n.{} = {any}",
+                    "SELECT {}, {bucket} FROM {} AS n WHERE n.{} = {any}",
                     table.sql_read_id(),
-                    table.sql_rows,
+                    table.sql_name,
                     table.sql_id
                 ),
                 &[(&*table.id.many(ids), table.id.array())],

@@ -234,7 +234,7 @@ fn value(row: &Row, at: usize) -> Result<Value> {
     })
 }
 
-/// What is known of these rows, by id.
+/// What is known of these rows, by id, whether they are ours to send now or not.
 pub(super) async fn standings(
     session: &Session,
     table: &Table,
@@ -249,11 +249,11 @@ pub(super) async fn standings(
             &format!(
                 "SELECT i.id, n.{id} IS NOT NULL, n.{id} IS NOT NULL AND n.{sent} IS NULL,
                         d.state, d.attempts, d.not_before, d.reason
-                 FROM unnest($2) AS i(id) LEFT JOIN {rows} ON n.{id} = i.id::{written_as}
+                 FROM unnest($2) AS i(id) LEFT JOIN {name} AS n ON n.{id} = i.id::{written_as}
                  LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = i.id::text",
                 id = table.sql_id,
                 sent = table.sql_sent_at,
-                rows = table.sql_rows,
+                name = table.sql_name,
                 delivery = table.delivery,
             ),
             &[
@@ -287,8 +287,8 @@ pub(super) async fn is_there(
     session
         .value(
             &format!(
-                "SELECT n.{} IS NULL FROM {} WHERE n.{} = {any}",
-                table.sql_sent_at, table.sql_rows, table.sql_id
+                "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = {any}",
+                table.sql_sent_at, table.sql_name, table.sql_id
             ),
             &[(&*table.id.many(std::slice::from_ref(id)), table.id.array())],
         )

@@ -410,8 +410,8 @@ fn token_of(row: &Row<'_>, at: usize) -> Result<Token> {
 fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState> {
     let unsent: Option<bool> = conn
         .prepare_cached(&format!(
-            "SELECT n.{} IS NULL FROM {} WHERE n.{} = ?1",
-            table.sql_sent_at, table.sql_rows, table.sql_id
+            "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = ?1",
+            table.sql_sent_at, table.sql_name, table.sql_id
         ))?
         .query_row([id], |row| row.get(0))
         .optional()?;

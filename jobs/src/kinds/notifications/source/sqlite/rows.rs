@@ -222,7 +222,7 @@ fn due_rows(table: &Table) -> String {
     )
 }
 
-/// Whether a row is there and unsent, and what the side table says of it.
+/// Whether a row is there and unsent, ours to send now or not, and what the side table says of it.
 pub(super) fn standing(
     tx: &Connection,
     table: &Table,
@@ -230,8 +230,8 @@ pub(super) fn standing(
 ) -> Result<(bool, Option<Exception>)> {
     let unsent = tx
         .prepare_cached(&format!(
-            "SELECT 1 FROM {} WHERE n.{} = ?1 AND n.{} IS NULL",
-            table.sql_rows, table.sql_id, table.sql_sent_at
+            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
+            table.sql_name, table.sql_id, table.sql_sent_at
         ))?
         .exists([id])?;
     let mut prior = tx.prepare_cached(
@@ -290,8 +290,8 @@ pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
 /// The id of a row as the database has it: a column of integers takes the text of one.
 pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result<Option<ItemId>> {
     let mut found = conn.prepare_cached(&format!(
-        "SELECT n.{id} FROM {} WHERE n.{id} = ?1",
-        table.sql_rows,
+        "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
+        table.sql_name,
         id = table.sql_id
     ))?;
     let mut found = found.query([id])?;

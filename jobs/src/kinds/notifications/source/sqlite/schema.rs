@@ -79,7 +79,7 @@ pub(super) struct Table {
     pub(super) source: String,
     pub(super) name: String,
     pub(super) sql_name: String,
-    /// The rows that are ours, as `n`.
+    /// The rows that are ours to send now, as `n`: for the search alone. What is known of a row is asked of the table.
     pub(super) sql_rows: String,
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
