@@ -166,6 +166,28 @@ pub(crate) async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_
     assert_eq!(scene.unsent(), 0);
 }
 
+pub(crate) async fn an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt() {
+    let scene = Scene::with_rows(1).await;
+    scene.receiver.behave(Faults {
+        hang_next: 1,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"timeout": "200ms", "attempts": 1}));
+    send(&job, 1, "notifications/50/0").await;
+    let parked = listed(&job).await;
+    assert_eq!((parked.counts.parked, parked.doubted_ever), (1, 1));
+    let reason = &parked.items[0].exception.reason;
+    assert!(reason.contains("no answer in time"), "{reason}");
+    let mut person = scene.operator(true).await;
+    let asked = person.retry(&[ItemId::Int(1)]).await.unwrap();
+    assert_eq!(asked, [Did::Changed]);
+    assert_eq!(listed(&job).await.counts.in_doubt, 1);
+    send(&job, 2, "notifications/50/0").await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.repeats_recognised), (1, 1));
+    assert_eq!(scene.unsent(), 0);
+}
+
 pub(crate) async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
     let scene = Scene::with_rows(40).await;
     scene.receiver.behave(Faults {

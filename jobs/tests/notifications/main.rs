@@ -65,6 +65,7 @@ mod file {
             a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked,
             a_stale_holder_marks_and_removes_nothing,
             an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
+            an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
         },

@@ -1,9 +1,10 @@
 //! What an answer means for an item: plain decisions, without I/O or clock.
 //!
-//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry, in doubt -> sent | dead | …
+//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry -> any;  in doubt -> sent | in doubt | parked
 //! # Invariants
 //! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
-//! - D2 A doubt stays listed until the item is sent or dead.                (a_doubt_outlives_a_refusal)
+//! - D2 A doubt stays listed until the item is sent: one that is given up is parked, and not dead.
+//!   (a_doubt_outlives_a_refusal, what_may_have_been_received_is_parked_when_it_is_given_up)
 //! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
 //!   (a_dead_sender_costs_no_attempt)
 //! - D4 Waiting for a receiver uses up no attempt.                          (waiting_costs_no_attempt)
@@ -55,7 +56,7 @@ pub enum Answer {
 pub enum State {
     /// To be sent again when its time has come.
     Retry,
-    /// Given up.
+    /// Given up, and surely not received.
     Dead,
     /// May have been received; to be repeated with the same key.
     InDoubt,
@@ -146,7 +147,7 @@ impl Policy {
                 after.reason = why;
             }
             Answer::Refused { why } => {
-                after.state = State::Dead;
+                after.state = given_up(doubtful);
                 after.reason = why;
             }
             Answer::Unknown { why } if self.in_doubt == InDoubt::Park => {
@@ -154,9 +155,14 @@ impl Policy {
                 after.reason = why;
                 after.doubted = true;
             }
-            Answer::Later { why, .. } | Answer::Unknown { why } if attempts >= self.attempts => {
-                after.state = State::Dead;
-                after.reason = format!("given up after {attempts} attempts; the last: {why}");
+            Answer::Later { why, .. } if attempts >= self.attempts => {
+                after.state = given_up(doubtful);
+                after.reason = last_of(attempts, &why);
+            }
+            Answer::Unknown { why } if attempts >= self.attempts => {
+                after.state = State::Parked;
+                after.reason = last_of(attempts, &why);
+                after.doubted = true;
             }
             Answer::Unknown { why } => {
                 after.state = State::InDoubt;
@@ -215,6 +221,15 @@ impl Policy {
         let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
         pause + pause / 1024 * share
     }
+}
+
+/// Where an item stands that is sent no more.
+const fn given_up(doubtful: bool) -> State {
+    if doubtful { State::Parked } else { State::Dead }
+}
+
+fn last_of(attempts: u32, why: &str) -> String {
+    format!("given up after {attempts} attempts; the last: {why}")
 }
 
 fn millis(d: Duration) -> i64 {
@@ -392,6 +407,25 @@ mod tests {
             "{}",
             e.reason
         );
+    }
+
+    #[test]
+    fn what_may_have_been_received_is_parked_when_it_is_given_up() {
+        let refused = || Answer::Refused {
+            why: "answered 400".to_owned(),
+        };
+        let doubt = except(RULES.judge(None, unknown(), 0, "k"));
+        let end = except(RULES.judge(Some(&doubt), refused(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, false));
+        let plain = except(RULES.judge(None, refused(), 0, "k"));
+        assert_eq!(plain.state, State::Dead);
+
+        let twice = except(RULES.judge(Some(&doubt), later(), 0, "k"));
+        let end = except(RULES.judge(Some(&twice), later(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, false));
+        let end = except(RULES.judge(Some(&twice), unknown(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, true));
+        assert!(end.reason.contains("after 3 attempts"), "{}", end.reason);
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //! # Invariants
 //! - N1 `sent_at` is the truth; a cell is never final.             (`a_row_committed_late_into_a_finished_cell_is_sent`)
 //! - N2 Whatever may have been sent without being marked is listed before it is sent again, with the same key.
-//!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`)
-//!   (`a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked`, where it may not be sent any more)
+//!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`,
+//!   `a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked`)
 //! - N3 A holder whose intent was replaced writes nothing.         (`a_stale_holder_marks_and_removes_nothing`)
 //! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
 //! - N5 Where an order is wanted, a row is sent when all earlier ones of its recipient that are there have gone.

@@ -258,6 +258,7 @@ pub(crate) fn again(prior: &Exception, token: Token) -> Exception {
         State::Parked if token == Token(0) => State::Retry,
         // What is parked may have been received, if a holder ever had it.
         State::InDoubt | State::Parked => State::InDoubt,
+        // Neither was ever received: what is given up in doubt is parked.
         State::Dead | State::Retry => State::Retry,
     };
     Exception {

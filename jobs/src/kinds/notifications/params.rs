@@ -72,7 +72,7 @@ pub struct NotificationsParams {
     pub in_doubt: Option<InDoubt>,
     /// Whether rows of one recipient go one after the other.
     pub order: Option<Order>,
-    /// Sendings of one row before it is given up as dead.
+    /// Sendings of one row before it is given up: dead, or parked where it may have been received.
     pub attempts: u32,
     /// Pause before the second sending; doubles each time, up to an hour.
     pub backoff: Span,
