@@ -23,15 +23,20 @@ mod sender;
 mod sending;
 mod sinks;
 
+use std::time::Duration;
+
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
-use watchkeeper_jobs::Notifications;
+use watchkeeper_jobs::{
+    Notifications,
+    notifications::{ItemId, State},
+};
 
 use crate::{
     command::{Ran, watchkeeper},
     commands::configure,
     scene::Scene,
-    sender::send,
+    sender::{listed, send},
 };
 
 /// Makes a test of each case.
@@ -102,6 +107,33 @@ async fn a_database_that_was_replaced_is_read_from_then_on() {
     std::fs::remove_file(here).unwrap();
     let gone = job.pending(10).await.unwrap_err();
     assert!(gone.to_string().contains("no database"), "{gone}");
+}
+
+#[tokio::test]
+async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
+    let scene = Scene::with_rows(5).await;
+    scene.sql(
+        "CREATE TRIGGER raises BEFORE UPDATE ON notifications WHEN NEW.id = 2
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END;
+         CREATE TRIGGER keeps BEFORE UPDATE ON notifications WHEN NEW.id = 4
+             BEGIN SELECT RAISE(IGNORE); END;",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (2, 2));
+    assert_eq!(left.ids(State::Parked), [ItemId::Int(2)]);
+    let reason = &left.items[0].exception.reason;
+    assert!(reason.contains("not this one"), "{reason}");
+    assert_eq!(left.ids(State::InDoubt), [ItemId::Int(4)]);
+    assert!(
+        job.pending(9).await.unwrap().is_empty(),
+        "it waits for its pause"
+    );
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!(listed(&job).await.counts.parked, 2);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (6, 5));
 }
 
 #[tokio::test]

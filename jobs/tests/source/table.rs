@@ -169,6 +169,9 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
          CREATE TABLE doubled (id int, sent_at timestamptz);
          CREATE TABLE never (id int PRIMARY KEY, sent_at timestamptz NOT NULL);
          CREATE TABLE flag (id int PRIMARY KEY, sent_at boolean);
+         CREATE TABLE short (id int PRIMARY KEY, sent_at varchar(20));
+         CREATE DOMAIN instant AS varchar(23);
+         CREATE TABLE shorter (id int PRIMARY KEY, sent_at instant);
          CREATE VIEW seen AS SELECT * FROM notifications;
          CREATE SCHEMA app; CREATE TABLE app.hidden (id int PRIMARY KEY, sent_at timestamptz);
          DROP ROLE IF EXISTS guest_{0}; CREATE ROLE guest_{0} LOGIN;",
@@ -204,6 +207,11 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
             &["`columns.sent_at`", "must be able to be null"],
         ),
         (json!({"table": "flag"}), &["`columns.sent_at`", "bool"]),
+        (
+            json!({"table": "short"}),
+            &["`columns.sent_at`", "takes 20 characters"],
+        ),
+        (json!({"table": "shorter"}), &["takes 23 characters"]),
         (json!({"table": "seen"}), &["it is a view"]),
         (
             json!({"source": guest}),

@@ -150,25 +150,12 @@ impl Policy {
                 after.state = given_up(doubtful);
                 after.reason = why;
             }
-            Answer::Unknown { why } if self.in_doubt == InDoubt::Park => {
-                after.state = State::Parked;
-                after.reason = why;
-                after.doubted = true;
+            Answer::Unknown { why } => {
+                return Mark::Except(self.unknown(attempts, why, now_ms, key));
             }
             Answer::Later { why, .. } if attempts >= self.attempts => {
                 after.state = given_up(doubtful);
                 after.reason = last_of(attempts, &why);
-            }
-            Answer::Unknown { why } if attempts >= self.attempts => {
-                after.state = State::Parked;
-                after.reason = last_of(attempts, &why);
-                after.doubted = true;
-            }
-            Answer::Unknown { why } => {
-                after.state = State::InDoubt;
-                after.not_before_ms = now_ms.saturating_add(millis(self.pause(attempts, key)));
-                after.reason = why;
-                after.doubted = true;
             }
             Answer::Later { why, after: asked } => {
                 let asked = asked.unwrap_or_default().min(MAX_ASKED);
@@ -181,6 +168,48 @@ impl Policy {
             }
         }
         Mark::Except(after)
+    }
+
+    /// What becomes of an item that was accepted and is not marked: another program holds its row, or the database refuses the
+    /// mark, with this reason.
+    #[must_use]
+    pub(crate) fn unmarked(
+        &self,
+        prior: Option<&Exception>,
+        refusal: Option<&str>,
+        now_ms: i64,
+        key: &str,
+    ) -> Exception {
+        let attempts = prior.map_or(0, |p| p.attempts).saturating_add(1);
+        let held =
+            "another program holds it, or a trigger or policy of the table keeps it as it is";
+        let why = format!(
+            "it was accepted, and its row could not be marked: {}",
+            refusal.unwrap_or(held)
+        );
+        let mut rules = *self;
+        if refusal.is_some() {
+            // It would be refused again after each sending.
+            rules.in_doubt = InDoubt::Park;
+        }
+        rules.unknown(attempts, why, now_ms, key)
+    }
+
+    fn unknown(&self, attempts: u32, why: String, now_ms: i64, key: &str) -> Exception {
+        let (state, pause, reason) = match self.in_doubt {
+            InDoubt::Park => (State::Parked, Duration::ZERO, why),
+            InDoubt::Repeat if attempts >= self.attempts => {
+                (State::Parked, Duration::ZERO, last_of(attempts, &why))
+            }
+            InDoubt::Repeat => (State::InDoubt, self.pause(attempts, key), why),
+        };
+        Exception {
+            state,
+            attempts,
+            not_before_ms: now_ms.saturating_add(millis(pause)),
+            reason,
+            doubted: true,
+        }
     }
 
     /// What becomes of an item whose sender ended between sending and marking. It may go again at once.
@@ -426,6 +455,33 @@ mod tests {
         let end = except(RULES.judge(Some(&twice), unknown(), 0, "k"));
         assert_eq!((end.state, end.doubted), (State::Parked, true));
         assert!(end.reason.contains("after 3 attempts"), "{}", end.reason);
+    }
+
+    #[test]
+    fn what_was_accepted_and_is_not_marked_is_in_doubt_as_if_it_had_not_been_answered() {
+        let once = RULES.unmarked(None, None, 1000, "k");
+        assert_eq!(
+            once,
+            except(RULES.judge(None, unknown_as(&once), 1000, "k"))
+        );
+        assert_eq!((once.state, once.attempts), (State::InDoubt, 1));
+        let park = Policy {
+            in_doubt: InDoubt::Park,
+            ..RULES
+        };
+        assert_eq!(park.unmarked(None, None, 0, "k").state, State::Parked);
+        let twice = RULES.unmarked(Some(&once), None, 0, "k");
+        let end = RULES.unmarked(Some(&twice), None, 0, "k");
+        assert_eq!((end.state, end.attempts), (State::Parked, 3));
+        let refused = RULES.unmarked(None, Some("too long"), 0, "k");
+        assert_eq!((refused.state, refused.doubted), (State::Parked, true));
+        assert!(refused.reason.ends_with("too long"), "{}", refused.reason);
+    }
+
+    fn unknown_as(e: &Exception) -> Answer {
+        Answer::Unknown {
+            why: e.reason.clone(),
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::{
     pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError},
+    source::{Begin, Exceptions, Finish, Source, SourceError, Unmarked},
     times::Times,
 };
 use crate::kinds::kind::in_a_line;
@@ -214,19 +214,23 @@ impl Notifications {
             .collect();
         let counts = count(&marks);
         let trouble = first_trouble(&marks);
-        let finished = ends.source.finish(batch, token, marks, now_ms).await;
-        match finished.map_err(SourceError::into_job_error)? {
+        let finished = ends
+            .source
+            .finish(batch, token, self.policy, marks, now_ms)
+            .await;
+        let unmarked = match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
-            Finish::Written { in_doubt: 0 } => {}
-            Finish::Written { in_doubt } => {
-                warn!(
-                    job = run.job(),
-                    batch,
-                    in_doubt,
-                    "other programs hold rows that were sent, so they could not be marked"
-                );
-                run.count_items("in_doubt", in_doubt);
-                self.tell_items("in_doubt", in_doubt);
+            Finish::Written(unmarked) => unmarked,
+        };
+        if unmarked != Unmarked::default() {
+            let Unmarked { in_doubt, parked } = unmarked;
+            warn!(
+                job = run.job(),
+                batch, in_doubt, parked, "rows that were sent could not be marked"
+            );
+            for (word, n) in [("in_doubt", in_doubt), ("parked", parked)] {
+                run.count_items(word, n);
+                self.tell_items(word, n);
             }
         }
         if let Some(reason) = trouble {

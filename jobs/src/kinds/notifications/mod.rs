@@ -93,7 +93,7 @@ pub use delivery::{Answer, Mark, Policy};
 #[doc(hidden)]
 pub use sink::Sink;
 #[doc(hidden)]
-pub use source::{Begin, Finish, Item, Source, SourceError, Work};
+pub use source::{Begin, Finish, Item, Source, SourceError, Unmarked, Work};
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
 pub use open::operator_of as operator;

@@ -36,7 +36,7 @@ pub trait Source: Send + Sync + 'static {
     async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin>;
 
     /// Ends a batch, in one transaction, if the intent is still that of `token`: marks what was sent, records the
-    /// exceptions, removes the intent. Otherwise writes nothing.
+    /// exceptions, removes the intent. Otherwise writes nothing. What was sent and cannot be marked is listed as `policy` says.
     ///
     /// # Errors
     /// [`SourceError`]; nothing was written then.
@@ -44,6 +44,7 @@ pub trait Source: Send + Sync + 'static {
         &self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish>;
@@ -144,12 +145,18 @@ impl Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// Everything is written.
-    Written {
-        /// Rows that were sent and could not be marked, because other programs held them: listed as in doubt.
-        in_doubt: u64,
-    },
+    Written(Unmarked),
     /// The intent is no longer ours: nothing is written. The holder now, if there is one.
     Lost(Option<Token>),
+}
+
+/// Rows that were sent and could not be marked: other programs held them, or the database refused the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Unmarked {
+    /// Listed as in doubt, to be sent again.
+    pub in_doubt: u64,
+    /// Parked.
+    pub parked: u64,
 }
 
 /// The exceptions of a table.
@@ -235,6 +242,8 @@ pub enum SourceError {
         why: String,
         /// Whether another attempt may come out otherwise.
         again: bool,
+        /// The SQLSTATE of what it refused; empty when it said nothing.
+        state: String,
     },
     /// The thread that worked on the database ended.
     #[error("the database call was not finished")]
@@ -247,6 +256,44 @@ pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 // === impl SourceError ===
 
 impl SourceError {
+    /// A server that did not answer, or was not asked.
+    pub(crate) const fn unanswered(server: String, why: String, again: bool) -> Self {
+        Self::Server {
+            server,
+            why,
+            again,
+            state: String::new(),
+        }
+    }
+
+    /// Whether a value that stands in a row was refused: by its type, a constraint, a trigger, a policy.
+    #[must_use]
+    pub(crate) fn is_of_rows(&self) -> bool {
+        use rusqlite::{Error::SqliteFailure, ErrorCode};
+        match self {
+            Self::Sqlite(SqliteFailure(error, _)) => matches!(
+                error.code,
+                ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+            ),
+            // Data, constraints; `RAISE` in a trigger; a policy of rows, which has no number of its own.
+            Self::Server { state, .. } => {
+                ["22", "23"].iter().any(|class| state.starts_with(class))
+                    || ["P0001", "42501"].contains(&state.as_str())
+            }
+            _ => false,
+        }
+    }
+
+    /// What the database said.
+    #[must_use]
+    pub(crate) fn said(&self) -> String {
+        match self {
+            Self::Server { why, .. } => why.clone(),
+            Self::Sqlite(error) => error.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// As the engine is told: what another attempt would meet again is fatal.
     #[must_use]
     pub(crate) fn into_job_error(self) -> JobError {
@@ -255,6 +302,18 @@ impl SourceError {
                 JobError::retry(self)
             }
             _ => JobError::fatal(self),
+        }
+    }
+}
+
+// === impl Unmarked ===
+
+impl Unmarked {
+    /// Counts what became of one row.
+    pub(crate) const fn count(&mut self, exception: &Exception) {
+        match exception.state {
+            State::Parked => self.parked += 1,
+            _ => self.in_doubt += 1,
         }
     }
 }

@@ -32,7 +32,7 @@ use self::{
     },
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work,
+    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Unmarked, Work,
     table::too_large as too_large_to_send,
 };
 use crate::notifications::{
@@ -121,11 +121,12 @@ impl Source for SqliteSource {
         &self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish> {
         let batch = batch.to_owned();
-        self.with(move |db| db.finish(&batch, token, &marks, now_ms))
+        self.with(move |db| db.finish(&batch, token, policy, &marks, now_ms))
             .await
     }
 
@@ -247,6 +248,7 @@ impl Db {
         &mut self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: &[(ItemId, Mark)],
         now_ms: i64,
     ) -> Result<Finish> {
@@ -256,23 +258,36 @@ impl Db {
         if holder != Some(token) {
             return Ok(Finish::Lost(holder));
         }
-        let mut doubts = 0;
+        let (mut doubts, mut unmarked) = (0, Unmarked::default());
         for (id, mark) in marks {
-            match mark {
-                Mark::Sent => {
-                    rows::mark_sent(&tx, table, id, now_ms)?;
-                    forget(&tx, table, id)?;
-                }
+            let refusal = match mark {
+                Mark::Sent => match rows::mark_sent(&tx, table, id, now_ms) {
+                    Ok(true) => {
+                        forget(&tx, table, id)?;
+                        continue;
+                    }
+                    Ok(false) => None,
+                    // It costs no other row its mark, unless it has ended the whole transaction.
+                    Err(error) if error.is_of_rows() && !tx.is_autocommit() => Some(error.said()),
+                    Err(error) => return Err(error),
+                },
                 Mark::Except(exception) => {
                     doubts += u64::from(exception.doubted);
                     record(&tx, table, batch, token, id, exception, now_ms)?;
+                    continue;
                 }
-            }
+            };
+            let (_, prior) = rows::standing(&tx, table, id)?;
+            let key = id.to_string();
+            let doubt = policy.unmarked(prior.as_ref(), refusal.as_deref(), now_ms, &key);
+            doubts += 1;
+            unmarked.count(&doubt);
+            record(&tx, table, batch, token, id, &doubt, now_ms)?;
         }
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;
-        Ok(Finish::Written { in_doubt: 0 })
+        Ok(Finish::Written(unmarked))
     }
 
     fn exceptions(&mut self) -> Result<Exceptions> {

@@ -337,6 +337,33 @@ pub(super) async fn mark_sent(
     left.iter().map(|row| table.id.get(row, 0)).collect()
 }
 
+/// The same, one row after the other. Says which are left, and which the database refused to mark, with its reason.
+pub(super) async fn mark_one_by_one(
+    session: &Session,
+    table: &Table,
+    ids: &[ItemId],
+    now_ms: i64,
+) -> Result<(Vec<ItemId>, Vec<(ItemId, String)>)> {
+    // What would be refused at the end of the transaction is refused here.
+    session.batch("SET CONSTRAINTS ALL IMMEDIATE").await?;
+    let (mut left, mut refused) = (Vec::new(), Vec::new());
+    for id in ids {
+        session.batch("SAVEPOINT one").await?;
+        match mark_sent(session, table, std::slice::from_ref(id), now_ms).await {
+            Ok(held) => {
+                session.batch("RELEASE one").await?;
+                left.extend(held);
+            }
+            Err(error) if error.is_of_rows() => {
+                session.batch("ROLLBACK TO one").await?;
+                refused.push((id.clone(), error.said()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((left, refused))
+}
+
 /// Unsent rows, whatever is known of them.
 pub(super) async fn unsent(session: &Session, table: &Table) -> Result<u64> {
     let count: Option<i64> = session

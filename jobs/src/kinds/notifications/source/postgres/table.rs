@@ -111,10 +111,15 @@ struct Column {
     name: String,
     /// Of the type below all domains.
     kind: String,
+    /// Characters that it takes, where that is said.
+    most: Option<i32>,
     not_null: bool,
     readable: bool,
     writable: bool,
 }
+
+/// Characters of a time that is written as text.
+const TIME_AS_TEXT: i32 = 24;
 
 // === impl Wanted ===
 
@@ -171,6 +176,14 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             id.name, id.kind
         ))
     })?;
+    if let Some(most) = sent_at.most
+        && most < TIME_AS_TEXT
+    {
+        return Err(unfit(format!(
+            "column `{}` (`columns.sent_at`) takes {most} characters, and a time has {TIME_AS_TEXT}",
+            sent_at.name
+        )));
+    }
     let sent_value = sent_value(&sent_at.kind).ok_or_else(|| {
         unfit(format!(
             "column `{}` (`columns.sent_at`) is of the type {}; it must be a time, a date, text, or an integer for Unix seconds",
@@ -387,14 +400,16 @@ async fn columns(session: &Session, oid: u32) -> Result<Vec<Column>> {
     let rows = session
         .query(
             "SELECT a.attnum, a.attname::text, k.typname::text, a.attnotnull,
-                    has_column_privilege($1::oid, a.attnum, 'SELECT'), has_column_privilege($1::oid, a.attnum, 'UPDATE')
+                    has_column_privilege($1::oid, a.attnum, 'SELECT'), has_column_privilege($1::oid, a.attnum, 'UPDATE'),
+                    CASE WHEN k.typname = 'varchar' AND k.modifier >= 4 THEN k.modifier - 4 END
              FROM pg_catalog.pg_attribute AS a JOIN LATERAL (
                  WITH RECURSIVE t AS (
-                     SELECT oid, typname, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+                     SELECT oid, typname, typtype, typbasetype, typtypmod, a.atttypmod AS modifier
+                     FROM pg_catalog.pg_type WHERE oid = a.atttypid
                      UNION ALL
-                     SELECT b.oid, b.typname, b.typtype, b.typbasetype
+                     SELECT b.oid, b.typname, b.typtype, b.typbasetype, b.typtypmod, t.typtypmod
                      FROM pg_catalog.pg_type AS b JOIN t ON t.typtype = 'd' AND b.oid = t.typbasetype)
-                 SELECT typname FROM t WHERE typtype <> 'd') AS k ON true
+                 SELECT typname, modifier FROM t WHERE typtype <> 'd') AS k ON true
              WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
             &[(&oid, Type::OID)],
         )
@@ -407,6 +422,7 @@ async fn columns(session: &Session, oid: u32) -> Result<Vec<Column>> {
             not_null: get(row, 3)?,
             readable: get(row, 4)?,
             writable: get(row, 5)?,
+            most: get(row, 6)?,
         })
     };
     rows.iter().map(column).collect()

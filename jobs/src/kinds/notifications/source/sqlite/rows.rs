@@ -245,20 +245,20 @@ pub(super) fn standing(
     }
 }
 
-/// Marks a row as sent, unless it is marked already.
-pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<()> {
+/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is.
+pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<bool> {
     let mut mark = tx.prepare_cached(&format!(
         "UPDATE {} SET {sent} = ?2 WHERE {} = ?1 AND {sent} IS NULL",
         table.sql_name,
         table.sql_id,
         sent = table.sql_sent_at
     ))?;
-    if table.sent_at_is_integer {
-        mark.execute(params![id, now_ms.div_euclid(1000)])?;
+    let marked = if table.sent_at_is_integer {
+        mark.execute(params![id, now_ms.div_euclid(1000)])?
     } else {
-        mark.execute(params![id, text_time(now_ms)])?;
-    }
-    Ok(())
+        mark.execute(params![id, text_time(now_ms)])?
+    };
+    Ok(marked > 0 || !standing(tx, table, id)?.0)
 }
 
 /// Unsent rows that are neither dead nor parked.
