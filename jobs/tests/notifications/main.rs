@@ -16,6 +16,7 @@ mod import;
 mod mail_server;
 #[cfg(feature = "smtp")]
 mod mails;
+mod marks;
 mod rough;
 mod scene;
 #[path = "../shared/sender.rs"]

@@ -60,6 +60,9 @@ struct Ends {
 /// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 const COUNT_SHARE: u32 = 50;
+/// So long is tried to mark what was sent, with pauses between these.
+const FINISHING: Duration = Duration::from_secs(15);
+const FINISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 // === impl Notifications ===
 
@@ -214,10 +217,7 @@ impl Notifications {
             .collect();
         let counts = count(&marks);
         let trouble = first_trouble(&marks);
-        let finished = ends
-            .source
-            .finish(batch, token, self.policy, marks, now_ms)
-            .await;
+        let finished = self.finish(&ends, batch, token, marks, run).await;
         let unmarked = match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
             Finish::Written(unmarked) => unmarked,
@@ -258,6 +258,44 @@ impl Notifications {
             run.comes_back(pause);
         }
         Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
+    }
+
+    /// Ends the batch. What was sent is not forgotten because the database does not answer for a moment: it is asked again, as long
+    /// as the batch is ours.
+    async fn finish(
+        &self,
+        ends: &Ends,
+        batch: &str,
+        token: Token,
+        marks: Vec<(ItemId, Mark)>,
+        run: &Run,
+    ) -> Result<Finish, SourceError> {
+        let now_ms = self.now_ms();
+        let until = self.clock.now() + FINISHING;
+        let (mut pause, mut unclear) = (FINISH_AGAIN.0, false);
+        loop {
+            let finished = ends
+                .source
+                .finish(batch, token, self.policy, marks.clone(), now_ms)
+                .await;
+            let error = match finished {
+                // An earlier attempt removed the intent, and its answer was lost; or a later holder did, which has listed what we
+                // had not marked.
+                Ok(Finish::Lost(None)) if unclear => {
+                    return Ok(Finish::Written(Unmarked::default()));
+                }
+                Err(error) if error.may_pass() => error,
+                finished => return finished,
+            };
+            let ours = run.lease().is_none_or(|lease| !lease.remaining().is_zero());
+            if !ours || self.clock.now() + pause >= until {
+                return Err(error);
+            }
+            warn!(job = run.job(), batch, %error, "rows that were sent are not marked yet");
+            unclear = true;
+            self.clock.sleep(pause).await;
+            pause = (pause * 2).min(FINISH_AGAIN.1);
+        }
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {

@@ -21,7 +21,8 @@
 //!   (`rows_of_one_recipient_go_in_order_whatever_fails`)
 //!
 //! # When things fail
-//! A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
+//! Marks that cannot be written are tried again for some seconds, under the same token
+//! (`marks_are_tried_again_under_the_same_token`). A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
 //! repeats them or parks them, as `in_doubt` says. A refusal worth retrying waits for its time in the side table, which
 //! survives the replica. What is refused for good is *dead*, with the reason.
 //!

@@ -284,6 +284,19 @@ impl SourceError {
         }
     }
 
+    /// Whether the same may be answered otherwise in a moment.
+    #[must_use]
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_passing() && !self.is_of_rows()
+    }
+
+    const fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. }
+        )
+    }
+
     /// What the database said.
     #[must_use]
     pub(crate) fn said(&self) -> String {
@@ -297,11 +310,9 @@ impl SourceError {
     /// As the engine is told: what another attempt would meet again is fatal.
     #[must_use]
     pub(crate) fn into_job_error(self) -> JobError {
-        match self {
-            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. } => {
-                JobError::retry(self)
-            }
-            _ => JobError::fatal(self),
+        match self.is_passing() {
+            true => JobError::retry(self),
+            false => JobError::fatal(self),
         }
     }
 }
