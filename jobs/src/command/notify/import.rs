@@ -1,7 +1,8 @@
 //! `import`: the rows of a file, put into the table of a job.
 //!
 //! # Invariants
-//! - I1 A file that cannot be read to its end changes nothing.       (a_file_with_a_fault_changes_nothing)
+//! - I1 A file that cannot be read to its end changes nothing, and one that changes meanwhile is no success.
+//!   (a_file_with_a_fault_changes_nothing)
 //! - I2 What is imported before a row that the table refuses is said, and need not be imported again.
 //!   (a_row_that_is_refused_is_named_and_the_rest_goes_on_behind_it)
 
@@ -84,6 +85,12 @@ pub(super) async fn import(worker: &Worker, args: &ImportArgs) -> Result<(), Fai
     }
     bar.finish_and_clear();
     report(&mailing, &done, args.json);
+    let seen = done.imported + done.known;
+    if outcome.is_ok() && seen != rows {
+        outcome = Err(format!(
+            "the file has changed since it was counted: it had {rows} rows, and {seen} were read"
+        ));
+    }
     outcome.map_err(|why| {
         let line = done.line;
         Failure::Failed(match line {
