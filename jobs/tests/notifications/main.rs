@@ -137,6 +137,17 @@ async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
     assert_eq!((scene.tally().requests, scene.tally().accepted), (6, 5));
 }
 
+/// Names of columns are the same in capital letters and small ones.
+#[tokio::test]
+async fn rows_with_known_ids_are_left_out_however_the_column_is_written() {
+    let scene = Scene::with_rows(1).await;
+    let mut person = scene.operator(true).await;
+    let columns = ["ID", "Recipient", "body"].map(str::to_owned);
+    let row = |id| json!({"ID": id, "Recipient": "a", "body": "b"});
+    let imported = person.import(&columns, vec![row(1), row(2)]).await;
+    assert_eq!((imported.unwrap(), scene.unsent()), (1, 2));
+}
+
 #[tokio::test]
 async fn check_looks_into_the_file() {
     let scene = Scene::with_rows(1).await;

@@ -2,8 +2,12 @@
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
+use watchkeeper_jobs::notifications::operator;
 
-use crate::scene::Scene;
+use crate::{
+    commands::{configure, notify},
+    scene::Scene,
+};
 
 pub(crate) async fn every_type_of_id_is_sent_and_marked() {
     let scene = Scene::with_rows(0).await;
@@ -160,6 +164,65 @@ pub(crate) async fn side_tables_lie_where_they_are_wanted_or_are_not_made() {
     scene.sql("CREATE SCHEMA ops");
     scene.send_all(&missing, 1).await;
     assert_eq!((scene.number(tables), scene.unsent()), (3, 0));
+}
+
+pub(crate) async fn rows_with_ids_are_imported_and_later_ones_come_behind_them() {
+    let scene = Scene::with_rows(0).await;
+    let columns = ["id", "recipient"].map(str::to_owned);
+    for kind in ["ALWAYS", "BY DEFAULT"] {
+        scene.sql(&format!(
+            "DROP TABLE IF EXISTS letters;
+             CREATE TABLE letters (id bigint GENERATED {kind} AS IDENTITY PRIMARY KEY, recipient text, sent_at timestamptz)"
+        ));
+        let params = scene.params(json!({"table": "letters"}));
+        let mut person = operator(&params, true).await.unwrap();
+        let rows = || {
+            vec![
+                json!({"id": "7", "recipient": "a"}),
+                json!({"id": 9, "recipient": "b"}),
+            ]
+        };
+        assert_eq!(person.import(&columns, rows()).await.unwrap(), 2);
+        assert_eq!(person.import(&columns, rows()).await.unwrap(), 0);
+        let add = "INSERT INTO letters (recipient) VALUES ('c')";
+        let last = || scene.number("SELECT max(id) FROM letters");
+        scene.sql(add);
+        assert_eq!(last(), 10, "{kind}");
+        // A sequence that is ahead stays there.
+        let between = vec![json!({"id": 8, "recipient": "d"})];
+        assert_eq!(person.import(&columns, between).await.unwrap(), 1);
+        scene.sql(add);
+        assert_eq!(last(), 11, "{kind}");
+    }
+    // One without a sequence, and one that takes no such number.
+    scene.sql(
+        "DROP TABLE letters; CREATE TABLE letters (id int PRIMARY KEY, recipient text, sent_at timestamptz)",
+    );
+    let params = scene.params(json!({"table": "letters"}));
+    let mut person = operator(&params, true).await.unwrap();
+    let row = vec![json!({"id": 1, "recipient": "a"})];
+    assert_eq!(person.import(&columns, row).await.unwrap(), 1);
+}
+
+/// A session that ends in the very moment of its COMMIT.
+pub(crate) async fn rows_that_may_be_in_the_table_are_not_imported_again() {
+    let scene = Scene::with_rows(0).await;
+    configure(&scene, "");
+    scene.sql(
+        "CREATE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON notifications DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.recipient = 'c') EXECUTE FUNCTION ends()",
+    );
+    let file = scene.folder.path().join("a.csv");
+    std::fs::write(&file, "recipient,body\na,b\nb,b\nc,b\n").unwrap();
+    let ran = notify(&scene, &["import", file.to_str().unwrap()])
+        .await
+        .with(1);
+    for words in ["lines 2 to 4 may be in the table", "nothing before them is"] {
+        assert!(ran.err.contains(words), "{words}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("--after-line"), "{}", ran.err);
 }
 
 pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {

@@ -75,10 +75,10 @@ pub trait Operator: Send {
     ) -> Result<Step>;
 
     /// Puts rows into the table, in one transaction: objects with values for these columns. Says how many; the others had an id
-    /// that is there.
+    /// that is there. Rows that come later without an id get one behind these.
     ///
     /// # Errors
-    /// [`SourceError`](super::source::SourceError).
+    /// [`SourceError`](super::source::SourceError); nothing was written then, but where it says that nobody knows.
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64>;
 
     /// What keeps senders from working, or makes them slow: missing side tables that nobody makes, a missing index. Changes

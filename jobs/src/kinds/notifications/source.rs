@@ -245,6 +245,14 @@ pub enum SourceError {
         /// The SQLSTATE of what it refused; empty when it said nothing.
         state: String,
     },
+    /// The answer to a COMMIT was lost.
+    #[error("{server}: {why}: whether it was written is not known")]
+    Unclear {
+        /// Which, without anything secret.
+        server: String,
+        /// What became of the connection.
+        why: String,
+    },
     /// The thread that worked on the database ended.
     #[error("the database call was not finished")]
     Unfinished,
@@ -263,6 +271,15 @@ impl SourceError {
             why,
             again,
             state: String::new(),
+        }
+    }
+
+    /// The same, of a COMMIT. One that was refused for its rows wrote nothing; after any other trouble nobody knows.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_commit(self) -> Self {
+        match self {
+            Self::Server { server, why, .. } if !self.is_of_rows() => Self::Unclear { server, why },
+            other => other,
         }
     }
 

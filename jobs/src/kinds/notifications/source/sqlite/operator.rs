@@ -304,7 +304,8 @@ impl Operator for SqliteOperator {
         let (table, names) = (&self.table, columns.iter().map(|c| quoted(c)));
         let names = names.collect::<Vec<_>>().join(", ");
         let places = vec!["?"; columns.len()].join(", ");
-        let has_id = columns.iter().any(|c| quoted(c) == table.sql_id);
+        let is_id = |column: &String| quoted(column).eq_ignore_ascii_case(&table.sql_id);
+        let has_id = columns.iter().any(is_id);
         let known = match has_id {
             true => format!(" ON CONFLICT ({}) DO NOTHING", table.sql_id),
             false => String::new(),
