@@ -60,6 +60,7 @@ mod file {
             rows_are_sent_not_before_one_time_and_not_after_another,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
+            a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
             a_table_that_appears_later_is_served,
             a_run_without_a_claim_is_refused,
             no_secret_reaches_the_side_table_or_an_error,

@@ -205,18 +205,24 @@ impl Notifications {
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
         let now_ms = self.now_ms();
+        let mut trouble = None;
         let marks: Vec<(ItemId, Mark)> = answers
             .into_iter()
             .filter_map(|(i, answer)| {
                 let item = work.items.get(i)?;
+                let waits = matches!(answer, Answer::Waits { .. });
                 let mark = self
                     .policy
                     .judge(item.prior.as_ref(), answer, now_ms, &item.key);
+                if let Mark::Except(exception) = &mark
+                    && !waits
+                {
+                    trouble.get_or_insert_with(|| exception.reason.clone());
+                }
                 Some((item.id.clone(), mark))
             })
             .collect();
         let counts = count(&marks);
-        let trouble = first_trouble(&marks);
         let finished = self.finish(&ends, batch, token, marks, run).await;
         let unmarked = match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
@@ -449,13 +455,6 @@ fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
         *counts.entry(mark.word()).or_insert(0) += 1;
     }
     counts
-}
-
-fn first_trouble(marks: &[(ItemId, Mark)]) -> Option<String> {
-    marks.iter().find_map(|(_, mark)| match mark {
-        Mark::Sent => None,
-        Mark::Except(exception) => Some(exception.reason.clone()),
-    })
 }
 
 fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
