@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
-use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
+use watchkeeper::{
+    batch::BatchJob,
+    job::{FailureKind, Outcome},
+    node::Token,
+};
 use watchkeeper_jobs::{
     notifications::{Did, ItemId, State, operator},
     receiver::Faults,
@@ -11,7 +15,7 @@ use watchkeeper_jobs::{
 
 use crate::{
     scene::Scene,
-    sender::{listed, run, send},
+    sender::{listed, run, run_of, send},
 };
 
 pub(crate) async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
@@ -99,6 +103,31 @@ pub(crate) async fn a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked() {
     scene.sql("UPDATE notifications SET due = 1 WHERE id = 2");
     assert!(heir.pending(10).await.unwrap().is_empty(), "it is parked");
     assert_eq!(scene.tally().repeats_recognised, 2);
+}
+
+pub(crate) async fn rows_of_another_job_are_left_to_it() {
+    let scene = Scene::with_rows(3).await;
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let batch = "notifications/50/0";
+    scene.kill_after(3, &scene.job(json!({})), 5, batch).await;
+    let (other, of_other) = (scene.job(json!({})), run_of("letters"));
+    // Tokens of its own claims may be larger or smaller.
+    for token in [Token(1), Token(9)] {
+        let refused = other.process_under(token, batch, &of_other).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), FailureKind::Fatal);
+        assert!(refused.to_string().contains("\"mail\""), "{refused}");
+    }
+    assert_eq!(
+        (scene.tally().requests, listed(&other).await.doubted_ever),
+        (3, 0)
+    );
+    scene.receiver.behave(Faults::default());
+    send(&scene.job(json!({})), 6, batch).await;
+    assert_eq!((scene.unsent(), scene.tally().accepted_twice), (0, 0));
 }
 
 pub(crate) async fn a_stale_holder_marks_and_removes_nothing() {

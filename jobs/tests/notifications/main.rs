@@ -70,6 +70,7 @@ mod file {
             items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key,
             items_in_doubt_are_parked_when_told_so,
             a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked,
+            rows_of_another_job_are_left_to_it,
             a_stale_holder_marks_and_removes_nothing,
             an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
             an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt,

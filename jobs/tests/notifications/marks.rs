@@ -48,7 +48,14 @@ impl Source for Failing {
         Ok(Vec::new())
     }
 
-    async fn begin(&self, _: &str, _: Token, _: Policy, _: i64) -> Result<Begin, SourceError> {
+    async fn begin(
+        &self,
+        _: &str,
+        _: &str,
+        _: Token,
+        _: Policy,
+        _: i64,
+    ) -> Result<Begin, SourceError> {
         let item = Item {
             id: ItemId::Int(1),
             key: "k".to_owned(),

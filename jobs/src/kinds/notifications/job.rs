@@ -153,11 +153,17 @@ impl Notifications {
         run.check()?;
         let begun = ends
             .source
-            .begin(batch, token, self.policy, self.now_ms())
+            .begin(run.job(), batch, token, self.policy, self.now_ms())
             .await;
         let work = match begun.map_err(SourceError::into_job_error)? {
             Begin::Send(work) => work,
             Begin::Lost(holder) => return Ok(lost(batch, token, Some(holder))),
+            Begin::OtherJob(other) => {
+                return Err(JobError::fatal(format!(
+                    "job {other:?} is sending these rows, or its sender died in the act: one job sends the rows of a table, \
+                     or `where` tells theirs apart; after a change of the job's name see the guide"
+                )));
+            }
             Begin::OtherCells(in_force) => {
                 return Ok(Outcome::Skip(format!("cells of {in_force} are in force")));
             }

@@ -19,6 +19,8 @@
 //! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
 //! - N5 Where an order is wanted, a row is sent when all earlier ones of its recipient that are there have gone.
 //!   (`rows_of_one_recipient_go_in_order_whatever_fails`)
+//! - N6 What a sender of one job has begun, no other job begins: their claims and tokens know nothing of each other.
+//!   (`rows_of_another_job_are_left_to_it`)
 //!
 //! # When things fail
 //! Marks that cannot be written are tried again for some seconds, under the same token

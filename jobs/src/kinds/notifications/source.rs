@@ -29,11 +29,18 @@ pub trait Source: Send + Sync + 'static {
     async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>>;
 
     /// Begins a batch, in one transaction: lists what the last holder left in doubt, reads the cell's unsent rows that
-    /// may go now, writes down that `token` is about to send them.
+    /// may go now, writes down that `token` of `job` is about to send them.
     ///
     /// # Errors
     /// [`SourceError`]; nothing was written then.
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin>;
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin>;
 
     /// Ends a batch, in one transaction, if the intent is still that of `token`: marks what was sent, records the
     /// exceptions, removes the intent. Otherwise writes nothing. What was sent and cannot be marked is listed as `policy` says.
@@ -95,8 +102,21 @@ pub enum Begin {
     Send(Work),
     /// A holder with this larger token has begun: our claim is old.
     Lost(Token),
+    /// A sender of this other job has begun: its tokens and ours say nothing of each other.
+    OtherJob(String),
     /// The table is divided into other cells now: this batch is no more.
     OtherCells(String),
+}
+
+/// What a sender writes down before it sends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Intent {
+    /// Its job.
+    pub(crate) job: String,
+    /// The token of its claim.
+    pub(crate) token: Token,
+    /// What it is about to send.
+    pub(crate) items: Vec<ItemId>,
 }
 
 /// The work of one batch.
@@ -331,6 +351,19 @@ impl SourceError {
             true => JobError::retry(self),
             false => JobError::fatal(self),
         }
+    }
+}
+
+// === impl Intent ===
+
+impl Intent {
+    /// Why a holder of this job and token may not begin; none when it may, also under its own token: an earlier run under this
+    /// claim did not come to its end.
+    pub(crate) fn keeps_out(&self, job: &str, token: Token) -> Option<Begin> {
+        if self.job != job {
+            return Some(Begin::OtherJob(self.job.clone()));
+        }
+        (self.token > token).then_some(Begin::Lost(self.token))
     }
 }
 

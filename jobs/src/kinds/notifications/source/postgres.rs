@@ -282,7 +282,14 @@ impl Source for PgSource {
         self.heard.notified().await;
     }
 
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
         let open = self.open().await?;
         let cell = Cell::parse(batch).filter(|cell| cell.source == open.table.source);
         let Some(cell) = cell else {
@@ -295,7 +302,7 @@ impl Source for PgSource {
             token,
             now_ms,
         };
-        let beginning = open.begin(&cell, from.as_ref(), holder, policy);
+        let beginning = open.begin(&cell, from.as_ref(), job, holder, policy);
         let begun = self.end(&open, CALL, beginning).await?;
         self.keep(open);
         Ok(begun)
@@ -453,6 +460,7 @@ impl Open<'_> {
         &self,
         cell: &Cell,
         from: Option<&ItemId>,
+        job: &str,
         holder: Holder<'_>,
         policy: Policy,
     ) -> Result<Begin> {
@@ -471,13 +479,13 @@ impl Open<'_> {
             return Ok(Begin::OtherCells(layout.to_string()));
         }
         let mut work = Work::default();
-        if let Some((last, items)) = side::intent(session, table, batch).await? {
-            if last > token {
+        if let Some(last) = side::intent(session, table, batch).await? {
+            if let Some(other) = last.keeps_out(job, token) {
                 session.roll_back().await?;
-                return Ok(Begin::Lost(last));
+                return Ok(other);
             }
-            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
-            let standings = rows::standings(session, table, &items).await?;
+            let standings = rows::standings(session, table, &last.items).await?;
+            let last = last.token;
             let doubts: Vec<(&ItemId, Exception)> = standings
                 .iter()
                 .filter_map(|(id, row)| {
@@ -513,7 +521,7 @@ impl Open<'_> {
             side::remove_intent(session, table, batch).await?;
         } else {
             let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+            side::write_intent(session, table, batch, job, token, &ids, now_ms).await?;
         }
         session.commit().await?;
         Ok(Begin::Send(work))
@@ -535,7 +543,7 @@ impl Open<'_> {
             .begin(STATEMENT, &table.sql_take_batch(batch))
             .await?;
         let present = side::intent(session, table, batch).await?;
-        let present = present.map(|(holder, _)| holder);
+        let present = present.map(|intent| intent.token);
         if present != Some(token) {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(present)));
@@ -577,8 +585,7 @@ impl Open<'_> {
             return Ok(Ended::Finished(Finish::Written(unmarked)));
         }
         // Nothing is locked while others are waited for, and what was marked stays so.
-        let ids: Vec<&ItemId> = left.iter().collect();
-        side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+        side::narrow_intent(session, table, batch, &left).await?;
         session.commit().await?;
         Ok(Ended::Left(left, unmarked))
     }

@@ -111,9 +111,16 @@ impl Source for SqliteSource {
         self.with(move |db| db.pending(now_ms, limit)).await
     }
 
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
-        let batch = batch.to_owned();
-        self.with(move |db| db.begin(&batch, token, policy, now_ms))
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
+        let (job, batch) = (job.to_owned(), batch.to_owned());
+        self.with(move |db| db.begin(&job, &batch, token, policy, now_ms))
             .await
     }
 
@@ -199,7 +206,14 @@ impl Db {
         Ok(batches)
     }
 
-    fn begin(&mut self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
+    fn begin(
+        &mut self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
         let table = &self.table;
         let cell = Cell::parse(batch).filter(|cell| cell.source == table.source);
         let cell = cell.ok_or_else(|| SourceError::NoBatch(batch.to_owned()))?;
@@ -209,12 +223,12 @@ impl Db {
             return Ok(Begin::OtherCells(layout.to_string()));
         }
         let mut work = Work::default();
-        if let Some((holder, items)) = intent(&tx, table, batch)? {
-            if holder > token {
-                return Ok(Begin::Lost(holder));
+        if let Some(last) = intent(&tx, table, batch)? {
+            if let Some(other) = last.keeps_out(job, token) {
+                return Ok(other);
             }
-            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
-            for id in items {
+            let holder = last.token;
+            for id in last.items {
                 let (unsent, prior) = rows::standing(&tx, table, &id)?;
                 if let Some(doubt) = policy.left_behind(unsent, prior.as_ref(), holder) {
                     match doubt.state {
@@ -238,7 +252,7 @@ impl Db {
             remove_intent(&tx, table, batch)?;
         } else {
             let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            write_intent(&tx, table, batch, token, &ids, now_ms)?;
+            write_intent(&tx, table, batch, job, token, &ids, now_ms)?;
         }
         tx.commit()?;
         Ok(Begin::Send(work))
@@ -254,7 +268,7 @@ impl Db {
     ) -> Result<Finish> {
         let table = &self.table;
         let tx = immediate(&mut self.conn)?;
-        let holder = intent(&tx, table, batch)?.map(|(holder, _)| holder);
+        let holder = intent(&tx, table, batch)?.map(|intent| intent.token);
         if holder != Some(token) {
             return Ok(Finish::Lost(holder));
         }

@@ -484,7 +484,7 @@ impl<'t> Sending<'t> {
         }
         let batch = self.table.batch(self.layout, number);
         let open = intent(self.tx, self.table, &batch)?;
-        let items: BTreeSet<ItemId> = open.into_iter().flat_map(|(_, items)| items).collect();
+        let items: BTreeSet<ItemId> = open.into_iter().flat_map(|intent| intent.items).collect();
         let holds = items.contains(id);
         self.read.insert(number, items);
         Ok(holds)

@@ -35,6 +35,7 @@ CREATE INDEX IF NOT EXISTS watchkeeper_delivery_recipient ON watchkeeper_deliver
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery_intent (
     source     TEXT NOT NULL,
     batch      TEXT NOT NULL,
+    job        TEXT NOT NULL,
     token      INTEGER NOT NULL,
     items      TEXT NOT NULL,
     written_at TEXT NOT NULL,
