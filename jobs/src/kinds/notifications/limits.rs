@@ -9,6 +9,10 @@
 //! - T2 No turn of one limit is used up while another has none.      (`a_turn_is_used_only_when_all_limits_have_one`)
 //! - T3 Rows cannot fill the memory, nor the lock nodes: beyond so many values at a time the others share one limit.
 //!   (`values_beyond_the_most_share_a_limit`)
+//!
+//! # Not promised
+//! Which values share a limit each replica decides by what it sends. One that has its own on one replica, and shares that of the
+//! others on another, goes at up to twice its limit.
 
 mod here;
 mod places;
