@@ -114,6 +114,7 @@ fn main() {
         },
         bodies::{
             values_of_every_type_are_sent_without_loss,
+            a_body_that_is_one_column_is_sent_as_it_stands_there,
             large_bodies_take_turns_and_too_large_ones_are_dead,
             rows_without_an_id_are_left_alone,
         },

@@ -331,6 +331,16 @@ impl NotificationsParams {
         url.chain(secret).map(|(key, c)| (key, c.clone()))
     }
 
+    /// The column that is sent as it stands there, where `body` is one column and nothing else.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "others keep JSON as text")
+    )]
+    pub(crate) fn whole_column(&self) -> Option<String> {
+        let body = Text::parse(self.body.as_ref()?.expose(), Form::Plain).ok()?;
+        body.whole_column().map(str::to_owned)
+    }
+
     /// Whether what is sent is written here, and not the row as it is.
     #[must_use]
     pub(crate) fn has_text(&self) -> bool {

@@ -29,6 +29,8 @@ pub(super) struct Wanted {
     hidden: Vec<String>,
     /// Whether the sink writes what is sent.
     has_text: bool,
+    /// The column for the sink that is sent as it stands there.
+    whole: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
     /// The column of recipients whose rows keep their order, and whether that is strict.
@@ -138,6 +140,7 @@ impl Wanted {
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
             has_text: params.has_text(),
+            whole: params.whole_column(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
             order: params
@@ -265,6 +268,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         );
         return Err(unfit(why));
     }
+    let whole = match &wanted.whole {
+        Some(column) => Some(find("body", column)?.number),
+        None => None,
+    };
     let names = || sent.iter().map(|c| c.name.clone());
     let side_schema = wanted.side_schema.clone().unwrap_or_else(|| schema.clone());
     let side = |table: &str| qualified(&side_schema, table);
@@ -282,7 +289,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             Some(_) if !wanted.has_text => Payload::Column(names().collect()),
             _ => Payload::Fields(names().collect()),
         },
-        sql_values: read.iter().map(|c| c.sql_json()).collect(),
+        sql_values: read
+            .iter()
+            .map(|c| c.sql_json(whole == Some(c.number)))
+            .collect(),
         for_sink: for_sink.into_iter().map(|(name, _)| name).collect(),
         sql_size: size(&read),
         layout: match (&order, id_type) {
@@ -459,12 +469,14 @@ async fn is_unique(session: &Session, oid: u32, column: i16) -> Result<bool> {
 // === impl Column ===
 
 impl Column {
-    /// Its value in a row `n`, as the text of its JSON. Numbers of any length are texts: none of their digits is lost.
-    fn sql_json(&self) -> String {
+    /// Its value in a row `n`, as the text of its JSON. Numbers of any length are texts: none of their digits is lost. `whole`: what
+    /// is JSON already is a text that is sent as it is.
+    fn sql_json(&self, whole: bool) -> String {
         let name = quoted(&self.name);
         match self.kind.as_str() {
             "bytea" => format!("to_json(encode(n.{name}, 'hex'))::text"),
             "numeric" => format!("to_json(n.{name}::text)::text"),
+            "json" | "jsonb" if whole => format!("to_json(n.{name}::text)::text"),
             _ => format!("to_json(n.{name})::text"),
         }
     }
