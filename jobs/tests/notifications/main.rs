@@ -183,6 +183,20 @@ async fn check_looks_into_the_file() {
 }
 
 #[tokio::test]
+async fn check_warns_of_ids_that_come_back() {
+    let scene = Scene::with_rows(1).await;
+    configure(&scene, "");
+    let check = || -> Ran {
+        let mut command = watchkeeper(scene.folder.path());
+        command.arg("check").output().unwrap().into()
+    };
+    assert!(!check().ok().out.contains("AUTOINCREMENT"));
+    scene.sql("DROP TABLE notifications; CREATE TABLE notifications (id INTEGER PRIMARY KEY, sent_at TEXT)");
+    let ran = check().ok();
+    assert!(ran.out.contains("AUTOINCREMENT"), "{} {}", ran.out, ran.err);
+}
+
+#[tokio::test]
 async fn text_ids_are_sent_by_buckets() {
     let scene = Scene::with_rows(0).await;
     scene.sql(

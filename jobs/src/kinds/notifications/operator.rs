@@ -88,6 +88,14 @@ pub trait Operator: Send {
     /// [`SourceError`](super::source::SourceError).
     async fn look(&mut self) -> Result<Option<String>>;
 
+    /// Whether the database gives ids of deleted rows to new ones. Changes nothing.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn ids_come_back(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Parks these items, in one transaction, so that they are not sent until they are asked for again. Also rows that were
     /// never begun; makes the side tables where there are none.
     ///

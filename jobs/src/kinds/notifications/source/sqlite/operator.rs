@@ -334,6 +334,10 @@ impl Operator for SqliteOperator {
         Ok(needed.then(|| self.index()))
     }
 
+    async fn ids_come_back(&mut self) -> Result<bool> {
+        schema::ids_come_back(&self.conn, &self.table)
+    }
+
     async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         self.park(ids)
     }
