@@ -29,6 +29,7 @@
 //! survives the replica. What is refused for good is *dead*, with the reason.
 //!
 //! # Not promised
+//! A database that forgets what it has committed, as a failover to an asynchronous standby does, makes repeats that no list names.
 //! A receiver that ignores `Idempotency-Key` sees the repeats of items that were in doubt. An answer of 5xx is believed
 //! to mean "not accepted".
 //!
