@@ -27,6 +27,7 @@ mod large;
 mod postgres;
 #[path = "../../lock/tests/redis/server.rs"]
 mod server;
+#[allow(dead_code, reason = "every bench uses its own part")]
 #[path = "../../lock/benches/lock/table.rs"]
 mod table;
 

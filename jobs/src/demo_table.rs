@@ -4,10 +4,11 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-/// The table and the index that keeps the search for unsent rows quick however many were sent.
+/// The table and the index that keeps the search for unsent rows quick however many were sent. No id comes back when rows are
+/// deleted: receivers would take a new row for one that they have.
 pub const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS notifications (
-    id         INTEGER PRIMARY KEY,
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
     recipient  TEXT NOT NULL,
     body       TEXT NOT NULL,
     created_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),

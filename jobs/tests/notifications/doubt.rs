@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use serde_json::json;
-use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
-use watchkeeper_jobs::{notifications::State, receiver::Faults};
+use watchkeeper::{
+    batch::BatchJob,
+    job::{FailureKind, Outcome},
+    node::Token,
+};
+use watchkeeper_jobs::{
+    notifications::{Did, ItemId, State, operator},
+    receiver::Faults,
+};
 
 use crate::{
     scene::Scene,
-    sender::{listed, run, send},
+    sender::{listed, run, run_of, send},
 };
 
 pub(crate) async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
@@ -63,6 +70,64 @@ pub(crate) async fn items_in_doubt_are_parked_when_told_so() {
         (scene.tally().requests, job.backlog().await.unwrap()),
         (5, 0)
     );
+}
+
+pub(crate) async fn a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql("ALTER TABLE notifications ADD COLUMN due bigint");
+    let changes = json!({"columns": {"payload": "body", "send_after": "due"}});
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let batch = "notifications/50/0";
+    let killed = scene.job(changes.clone());
+    scene.kill_after(3, &killed, 1, batch).await;
+    // The application puts one off.
+    scene.sql("UPDATE notifications SET due = 9000000000 WHERE id = 2");
+    scene.receiver.behave(Faults::default());
+    let heir = scene.job(changes.clone());
+    send(&heir, 2, batch).await;
+    let (doubt, hidden) = (listed(&heir).await, [ItemId::Int(2)]);
+    assert_eq!(
+        (doubt.ids(State::InDoubt), doubt.doubted_ever),
+        (hidden.to_vec(), 3)
+    );
+
+    let mut person = operator(&scene.params(changes), true).await.unwrap();
+    assert_eq!(person.find("2").await.unwrap(), Some(ItemId::Int(2)));
+    assert_eq!(person.park(&hidden).await.unwrap(), [Did::Changed]);
+    assert_eq!(person.retry(&hidden).await.unwrap(), [Did::Changed]);
+    assert_eq!(listed(&heir).await.ids(State::InDoubt), hidden);
+    assert_eq!(person.park(&hidden).await.unwrap(), [Did::Changed]);
+    scene.sql("UPDATE notifications SET due = 1 WHERE id = 2");
+    assert!(heir.pending(10).await.unwrap().is_empty(), "it is parked");
+    assert_eq!(scene.tally().repeats_recognised, 2);
+}
+
+pub(crate) async fn rows_of_another_job_are_left_to_it() {
+    let scene = Scene::with_rows(3).await;
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let batch = "notifications/50/0";
+    scene.kill_after(3, &scene.job(json!({})), 5, batch).await;
+    let (other, of_other) = (scene.job(json!({})), run_of("letters"));
+    // Tokens of its own claims may be larger or smaller.
+    for token in [Token(1), Token(9)] {
+        let refused = other.process_under(token, batch, &of_other).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), FailureKind::Fatal);
+        assert!(refused.to_string().contains("\"mail\""), "{refused}");
+    }
+    assert_eq!(
+        (scene.tally().requests, listed(&other).await.doubted_ever),
+        (3, 0)
+    );
+    scene.receiver.behave(Faults::default());
+    send(&scene.job(json!({})), 6, batch).await;
+    assert_eq!((scene.unsent(), scene.tally().accepted_twice), (0, 0));
 }
 
 pub(crate) async fn a_stale_holder_marks_and_removes_nothing() {
@@ -127,6 +192,28 @@ pub(crate) async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_
         ),
         (3, 1, 0)
     );
+    assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt() {
+    let scene = Scene::with_rows(1).await;
+    scene.receiver.behave(Faults {
+        hang_next: 1,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"timeout": "200ms", "attempts": 1}));
+    send(&job, 1, "notifications/50/0").await;
+    let parked = listed(&job).await;
+    assert_eq!((parked.counts.parked, parked.doubted_ever), (1, 1));
+    let reason = &parked.items[0].exception.reason;
+    assert!(reason.contains("no answer in time"), "{reason}");
+    let mut person = scene.operator(true).await;
+    let asked = person.retry(&[ItemId::Int(1)]).await.unwrap();
+    assert_eq!(asked, [Did::Changed]);
+    assert_eq!(listed(&job).await.counts.in_doubt, 1);
+    send(&job, 2, "notifications/50/0").await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.repeats_recognised), (1, 1));
     assert_eq!(scene.unsent(), 0);
 }
 

@@ -63,6 +63,11 @@ pub(crate) async fn a_file_with_a_fault_changes_nothing() {
     for (name, text, words) in [
         ("a.jsonl", format!("{good}{{\"recip"), "line 1501"),
         ("a.csv", "recipient,body\na,b\nc\n".to_owned(), "line: 3"),
+        (
+            "a.csv",
+            "recipient,body\na,b\nc,\"d\ne,f\n".to_owned(),
+            "line 3: the quote",
+        ),
         ("a.csv", "recipient,colour\na,b\n".to_owned(), "colour"),
         ("a.txt", "a".to_owned(), "--format csv"),
     ] {
@@ -70,6 +75,10 @@ pub(crate) async fn a_file_with_a_fault_changes_nothing() {
         assert_ne!(ran.code, Some(0), "{}", ran.out);
         assert!(ran.err.contains(words), "{words}: {}", ran.err);
     }
+    // A pipe would be read once, and be empty then.
+    let ran = notify(&scene, &["import", "/dev/null", "--format", "csv"]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.contains("no regular file"), "{}", ran.err);
     let ran = notify(&scene, &["import", "mail", "nowhere.csv"]).await;
     assert!(ran.err.contains("nowhere.csv"), "{}", ran.err);
     assert_eq!(rows(&scene, ""), 1);

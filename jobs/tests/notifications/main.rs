@@ -24,15 +24,20 @@ mod sender;
 mod sending;
 mod sinks;
 
+use std::time::Duration;
+
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
-use watchkeeper_jobs::Notifications;
+use watchkeeper_jobs::{
+    Notifications,
+    notifications::{ItemId, State},
+};
 
 use crate::{
     command::{Ran, watchkeeper},
     commands::configure,
     scene::Scene,
-    sender::send,
+    sender::{listed, send},
 };
 
 /// Makes a test of each case.
@@ -55,6 +60,7 @@ mod file {
             rows_are_sent_not_before_one_time_and_not_after_another,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
+            a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
             a_table_that_appears_later_is_served,
             a_run_without_a_claim_is_refused,
             no_secret_reaches_the_side_table_or_an_error,
@@ -63,8 +69,11 @@ mod file {
         doubt::{
             items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key,
             items_in_doubt_are_parked_when_told_so,
+            a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked,
+            rows_of_another_job_are_left_to_it,
             a_stale_holder_marks_and_removes_nothing,
             an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key,
+            an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
         },
@@ -112,6 +121,44 @@ async fn a_database_that_was_replaced_is_read_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
+    let scene = Scene::with_rows(5).await;
+    scene.sql(
+        "CREATE TRIGGER raises BEFORE UPDATE ON notifications WHEN NEW.id = 2
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END;
+         CREATE TRIGGER keeps BEFORE UPDATE ON notifications WHEN NEW.id = 4
+             BEGIN SELECT RAISE(IGNORE); END;",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (2, 2));
+    assert_eq!(left.ids(State::Parked), [ItemId::Int(2)]);
+    let reason = &left.items[0].exception.reason;
+    assert!(reason.contains("not this one"), "{reason}");
+    assert_eq!(left.ids(State::InDoubt), [ItemId::Int(4)]);
+    assert!(
+        job.pending(9).await.unwrap().is_empty(),
+        "it waits for its pause"
+    );
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!(listed(&job).await.counts.parked, 2);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (6, 5));
+}
+
+/// Names of columns are the same in capital letters and small ones.
+#[tokio::test]
+async fn rows_with_known_ids_are_left_out_however_the_column_is_written() {
+    let scene = Scene::with_rows(1).await;
+    let mut person = scene.operator(true).await;
+    let columns = ["ID", "Recipient", "body"].map(str::to_owned);
+    let row = |id| json!({"ID": id, "Recipient": "a", "body": "b"});
+    let imported = person.import(&columns, vec![row(1), row(2)]).await;
+    assert_eq!((imported.unwrap(), scene.unsent()), (1, 2));
+}
+
+#[tokio::test]
 async fn check_looks_into_the_file() {
     let scene = Scene::with_rows(1).await;
     let check = |more: &str| -> Ran {
@@ -141,6 +188,20 @@ async fn check_looks_into_the_file() {
     std::fs::write(scene.db(), "This is something else.").unwrap();
     let ran = check("").with(2);
     assert!(ran.out.contains("not a database"), "{}", ran.out);
+}
+
+#[tokio::test]
+async fn check_warns_of_ids_that_come_back() {
+    let scene = Scene::with_rows(1).await;
+    configure(&scene, "");
+    let check = || -> Ran {
+        let mut command = watchkeeper(scene.folder.path());
+        command.arg("check").output().unwrap().into()
+    };
+    assert!(!check().ok().out.contains("AUTOINCREMENT"));
+    scene.sql("DROP TABLE notifications; CREATE TABLE notifications (id INTEGER PRIMARY KEY, sent_at TEXT)");
+    let ran = check().ok();
+    assert!(ran.out.contains("AUTOINCREMENT"), "{} {}", ran.out, ran.err);
 }
 
 #[tokio::test]

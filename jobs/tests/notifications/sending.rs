@@ -193,6 +193,35 @@ pub(crate) async fn items_given_up_after_their_attempts_are_dead() {
     assert!(dead.items[0].exception.reason.contains("after 2 attempts"));
 }
 
+pub(crate) async fn a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has() {
+    let scene = Scene::with_rows(301).await;
+    scene.sql("UPDATE notifications SET recipient = CASE WHEN id < 301 THEN 'a' ELSE 'b' END");
+    let rate = json!([{"limit": 2, "per": "1m", "by": "${recipient}"}]);
+    let job = scene.job(json!({"batch_size": 1, "rate": rate}));
+    // A look sees 256 of the cells.
+    let mut token = 0;
+    for _ in 0..2 {
+        for batch in job.pending(256).await.unwrap() {
+            token += 1;
+            assert_eq!(send(&job, token, &batch).await, Outcome::Done);
+        }
+    }
+    assert_eq!(scene.tally().lost("notifications", [301]), 0);
+    assert_eq!((scene.tally().accepted, scene.unsent()), (2, 299));
+    assert!(job.pending(256).await.unwrap().is_empty());
+    let waiting = listed(&job).await;
+    assert_eq!(waiting.counts.retry, 299);
+    for item in &waiting.items {
+        let (attempts, reason) = (item.exception.attempts, &item.exception.reason);
+        assert_eq!((attempts, reason.as_str()), (0, "waits for its limit"));
+    }
+    // They come back one after the other, and none waits for long.
+    scene.advance(Duration::from_secs(31));
+    assert_eq!(job.pending(256).await.unwrap().len(), 1);
+    scene.advance(Duration::from_secs(300));
+    assert_eq!(job.pending(400).await.unwrap().len(), 299);
+}
+
 pub(crate) async fn a_table_that_appears_later_is_served() {
     let scene = Scene::with_rows(1).await;
     let job = scene.job(json!({"table": "letters"}));

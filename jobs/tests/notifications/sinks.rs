@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use watchkeeper::batch::BatchJob;
+use watchkeeper::{batch::BatchJob, job::Outcome};
 use watchkeeper_jobs::{
     Notifications,
     demo_table::unsent,
@@ -225,6 +225,41 @@ async fn no_more_items_of_one_host_are_under_way_than_are_allowed() {
     // Two at a time: thirty rounds, in whatever cell they are.
     let took = clock.now().since(began);
     assert!(took >= Duration::from_millis(15 * 30), "{took:?}");
+}
+
+#[tokio::test]
+async fn rows_of_a_slow_receiver_are_put_aside_and_the_replica_is_not_slowed_down() {
+    let slow = Rough::start(|_| Does::Hangs).await;
+    let scene = customers(&[(&slow.url("a"), 60)]).await;
+    let job = hooks(
+        &scene,
+        &json!({"per_host": 1, "batch_size": 1, "timeout": "1m"}),
+    );
+    let batches = job.pending(100).await.unwrap();
+    let mut others = batches[1..].iter();
+    let outcomes = async {
+        while slow.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let first = send(&job, 2, others.next().unwrap()).await;
+        assert_eq!(first, Outcome::Done, "after it has waited for a while");
+        // Where so many wait in vain, others do not wait as well.
+        let work = others.map(|batch| send(&job, 2, batch));
+        futures_util::future::join_all(work).await
+    };
+    let outcomes = tokio::select! {
+        outcome = send(&job, 1, &batches[0]) => panic!("{outcome:?}"),
+        outcomes = outcomes => outcomes,
+    };
+    assert!(outcomes.iter().all(|o| *o == Outcome::Done), "{outcomes:?}");
+    assert_eq!(slow.requests().len(), 1);
+    let waiting = listed(&job).await;
+    assert_eq!(waiting.counts.retry, 59);
+    let reasons = waiting.items.iter().map(|i| i.exception.reason.as_str());
+    assert_eq!(
+        reasons.collect::<BTreeSet<_>>(),
+        ["waits for its receiver"].into()
+    );
 }
 
 #[tokio::test]

@@ -79,8 +79,12 @@ pub(crate) async fn kill_after(
 }
 
 pub(crate) fn run() -> Run {
+    run_of("mail")
+}
+
+pub(crate) fn run_of(job: &str) -> Run {
     let facts = RunFacts {
-        job: "mail".to_owned(),
+        job: job.to_owned(),
         id: "r-1".to_owned(),
         tick: Timestamp::UNIX_EPOCH,
         attempt: 1,

@@ -5,6 +5,7 @@ use watchkeeper::batch::BatchJob;
 use watchkeeper_jobs::notifications::{ItemId, State};
 
 use crate::{
+    rough::{Does, Rough},
     scene::Scene,
     sender::{listed, send},
 };
@@ -57,6 +58,25 @@ pub(crate) async fn values_of_every_type_are_sent_without_loss() {
     assert_eq!(sent[1]["payload"], json!([1]));
     assert_eq!(sent[2]["payload"], Value::Null);
     assert_eq!(sent[3]["to"], "y");
+}
+
+pub(crate) async fn a_body_that_is_one_column_is_sent_as_it_stands_there() {
+    let json = r#"{"z": 12345678901234567.89,  "a": 1}"#;
+    for (kind, expected) in [
+        ("text", json),
+        ("json", json),
+        ("jsonb", r#"{"a": 1, "z": 12345678901234567.89}"#),
+    ] {
+        let scene = Scene::with_rows(0).await;
+        scene.sql(&format!(
+            "CREATE TABLE bodies (id int PRIMARY KEY, body {kind}, sent_at timestamptz); INSERT INTO bodies VALUES (1, '{json}')"
+        ));
+        let rough = Rough::start(|_| Does::Answers(200)).await;
+        let params = json!({"table": "bodies", "sink": rough.url(""), "body": "${body}"});
+        scene.send_all(&scene.job(params), 1).await;
+        let request = rough.requests().remove(0);
+        assert_eq!(String::from_utf8(request.body).unwrap(), expected, "{kind}");
+    }
 }
 
 pub(crate) async fn large_bodies_take_turns_and_too_large_ones_are_dead() {

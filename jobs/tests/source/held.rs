@@ -38,7 +38,7 @@ pub(crate) async fn a_row_that_another_program_holds_is_marked_later() {
     assert_eq!(open, 0);
 }
 
-pub(crate) async fn a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_its_key() {
+pub(crate) async fn a_row_that_stays_held_is_repeated_with_pauses_or_parked() {
     let scene = Scene::with_rows(5).await;
     let job = scene.job(json!({}));
     let other = scene.session().await;
@@ -47,11 +47,44 @@ pub(crate) async fn a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_i
     send(&job, 1, BATCH).await;
     let doubt = listed(&job).await;
     assert_eq!((scene.unsent(), doubt.doubted_ever), (1, 1));
-    assert_eq!(doubt.counts.in_doubt, 1);
-    let reason = &doubt.items[0].exception.reason;
-    assert!(reason.contains("another program holds it"), "{reason}");
+    let item = &doubt.items[0].exception;
+    assert_eq!((item.state, item.attempts), (State::InDoubt, 1));
+    assert!(
+        item.reason.contains("another program holds it"),
+        "{}",
+        item.reason
+    );
+    assert!(
+        job.pending(9).await.unwrap().is_empty(),
+        "it waits for its pause"
+    );
+
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, BATCH).await;
+    let doubt = listed(&job).await;
+    assert_eq!(
+        (doubt.items[0].exception.attempts, doubt.doubted_ever),
+        (2, 2)
+    );
+    scene.advance(Duration::from_secs(15));
+    assert!(job.pending(9).await.unwrap().is_empty(), "the pauses grow");
+    scene.advance(Duration::from_secs(20));
+    send(&scene.job(json!({"in_doubt": "park"})), 3, BATCH).await;
+    assert_eq!(listed(&job).await.counts.parked, 1);
+    scene.advance(Duration::from_secs(9_999));
+    assert!(
+        job.pending(9).await.unwrap().is_empty(),
+        "it waits for a person"
+    );
+
     other.batch_execute("COMMIT").await.unwrap();
-    scene.send_all(&job, 2).await;
+    scene
+        .operator(true)
+        .await
+        .retry(&[ItemId::Int(3)])
+        .await
+        .unwrap();
+    scene.send_all(&job, 4).await;
     let tally = scene.tally();
     assert_eq!(
         (
@@ -59,9 +92,43 @@ pub(crate) async fn a_row_that_is_never_let_go_is_in_doubt_and_sent_again_with_i
             tally.repeats_recognised,
             tally.accepted_twice
         ),
-        (5, 1, 0)
+        (5, 3, 0)
     );
     assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
+    let scene = Scene::with_rows(7).await;
+    scene.sql(
+        "ALTER TABLE notifications ADD CHECK (id <> 2 OR sent_at IS NULL);
+         CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER keeps BEFORE UPDATE ON notifications FOR EACH ROW WHEN (NEW.id = 3) EXECUTE FUNCTION keeps();
+         CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this one''; END';
+         CREATE TRIGGER raises BEFORE UPDATE ON notifications FOR EACH ROW WHEN (NEW.id = 5) EXECUTE FUNCTION raises();
+         CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON notifications DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.id = 6) EXECUTE FUNCTION raises();",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    send(&job, 1, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (4, 4));
+    assert_eq!(left.ids(State::InDoubt), [ItemId::Int(3)]);
+    let parked = [2, 5, 6].map(ItemId::Int);
+    assert_eq!(left.ids(State::Parked), parked);
+    let reasons: Vec<&str> = left
+        .items
+        .iter()
+        .map(|i| i.exception.reason.as_str())
+        .collect();
+    assert!(reasons[0].contains("check constraint"), "{reasons:?}");
+    assert!(reasons[2].contains("not this one"), "{reasons:?}");
+
+    // What does not even say that it refuses is sent as often as the attempts allow.
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((left.counts.parked, left.counts.in_doubt), (4, 0));
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (8, 7));
 }
 
 pub(crate) async fn writers_wait_for_no_sender() {

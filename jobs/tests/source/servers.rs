@@ -2,10 +2,16 @@
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
-use watchkeeper::{batch::BatchJob, job::FailureKind};
+use watchkeeper::{
+    batch::BatchJob,
+    job::{FailureKind, Outcome},
+    node::Token,
+};
+use watchkeeper_jobs::receiver::Faults;
 
 use crate::{
     scene::Scene,
+    sender::{listed, run},
     server::{PostgresServer, USER},
 };
 
@@ -34,6 +40,31 @@ pub(crate) async fn a_server_that_restarts_is_found_again() {
     assert_eq!(job.pending(9).await.unwrap(), ["notifications/50/0"]);
     scene.send_all(&job, 1).await;
     assert_eq!((scene.tally().accepted, scene.unsent()), (10, 0));
+}
+
+pub(crate) async fn a_server_that_restarts_before_rows_are_marked_leaves_none_in_doubt() {
+    let mut server = PostgresServer::start();
+    let scene = scene_on(&server).await;
+    let job = scene.job(json!({}));
+    scene.receiver.behave(Faults {
+        hang_next: 8,
+        ..Faults::default()
+    });
+    let mut tally = scene.receiver.watch();
+    let run = run();
+    let sending = job.process_under(Token(1), "notifications/50/0", &run);
+    let restarting = async {
+        drop(tally.wait_for(|t| t.requests >= 8).await.unwrap());
+        server.stop();
+        scene.receiver.release();
+        drop(tally.wait_for(|t| t.accepted >= 10).await.unwrap());
+        server.start_again();
+    };
+    let (outcome, ()) = tokio::join!(sending, restarting);
+    assert_eq!(outcome.unwrap(), Outcome::Done);
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (0, 0));
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (10, 10));
 }
 
 pub(crate) async fn a_standby_is_refused_by_name_and_the_next_host_is_tried() {

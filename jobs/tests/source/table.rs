@@ -2,8 +2,12 @@
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
+use watchkeeper_jobs::notifications::operator;
 
-use crate::scene::Scene;
+use crate::{
+    commands::{configure, notify},
+    scene::Scene,
+};
 
 pub(crate) async fn every_type_of_id_is_sent_and_marked() {
     let scene = Scene::with_rows(0).await;
@@ -162,6 +166,65 @@ pub(crate) async fn side_tables_lie_where_they_are_wanted_or_are_not_made() {
     assert_eq!((scene.number(tables), scene.unsent()), (3, 0));
 }
 
+pub(crate) async fn rows_with_ids_are_imported_and_later_ones_come_behind_them() {
+    let scene = Scene::with_rows(0).await;
+    let columns = ["id", "recipient"].map(str::to_owned);
+    for kind in ["ALWAYS", "BY DEFAULT"] {
+        scene.sql(&format!(
+            "DROP TABLE IF EXISTS letters;
+             CREATE TABLE letters (id bigint GENERATED {kind} AS IDENTITY PRIMARY KEY, recipient text, sent_at timestamptz)"
+        ));
+        let params = scene.params(json!({"table": "letters"}));
+        let mut person = operator(&params, true).await.unwrap();
+        let rows = || {
+            vec![
+                json!({"id": "7", "recipient": "a"}),
+                json!({"id": 9, "recipient": "b"}),
+            ]
+        };
+        assert_eq!(person.import(&columns, rows()).await.unwrap(), 2);
+        assert_eq!(person.import(&columns, rows()).await.unwrap(), 0);
+        let add = "INSERT INTO letters (recipient) VALUES ('c')";
+        let last = || scene.number("SELECT max(id) FROM letters");
+        scene.sql(add);
+        assert_eq!(last(), 10, "{kind}");
+        // A sequence that is ahead stays there.
+        let between = vec![json!({"id": 8, "recipient": "d"})];
+        assert_eq!(person.import(&columns, between).await.unwrap(), 1);
+        scene.sql(add);
+        assert_eq!(last(), 11, "{kind}");
+    }
+    // One without a sequence, and one that takes no such number.
+    scene.sql(
+        "DROP TABLE letters; CREATE TABLE letters (id int PRIMARY KEY, recipient text, sent_at timestamptz)",
+    );
+    let params = scene.params(json!({"table": "letters"}));
+    let mut person = operator(&params, true).await.unwrap();
+    let row = vec![json!({"id": 1, "recipient": "a"})];
+    assert_eq!(person.import(&columns, row).await.unwrap(), 1);
+}
+
+/// A session that ends in the very moment of its COMMIT.
+pub(crate) async fn rows_that_may_be_in_the_table_are_not_imported_again() {
+    let scene = Scene::with_rows(0).await;
+    configure(&scene, "");
+    scene.sql(
+        "CREATE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON notifications DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.recipient = 'c') EXECUTE FUNCTION ends()",
+    );
+    let file = scene.folder.path().join("a.csv");
+    std::fs::write(&file, "recipient,body\na,b\nb,b\nc,b\n").unwrap();
+    let ran = notify(&scene, &["import", file.to_str().unwrap()])
+        .await
+        .with(1);
+    for words in ["lines 2 to 4 may be in the table", "nothing before them is"] {
+        assert!(ran.err.contains(words), "{words}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("--after-line"), "{}", ran.err);
+}
+
 pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
     let scene = Scene::with_rows(1).await;
     scene.sql(&format!(
@@ -169,6 +232,9 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
          CREATE TABLE doubled (id int, sent_at timestamptz);
          CREATE TABLE never (id int PRIMARY KEY, sent_at timestamptz NOT NULL);
          CREATE TABLE flag (id int PRIMARY KEY, sent_at boolean);
+         CREATE TABLE short (id int PRIMARY KEY, sent_at varchar(20));
+         CREATE DOMAIN instant AS varchar(23);
+         CREATE TABLE shorter (id int PRIMARY KEY, sent_at instant);
          CREATE VIEW seen AS SELECT * FROM notifications;
          CREATE SCHEMA app; CREATE TABLE app.hidden (id int PRIMARY KEY, sent_at timestamptz);
          DROP ROLE IF EXISTS guest_{0}; CREATE ROLE guest_{0} LOGIN;",
@@ -204,6 +270,11 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
             &["`columns.sent_at`", "must be able to be null"],
         ),
         (json!({"table": "flag"}), &["`columns.sent_at`", "bool"]),
+        (
+            json!({"table": "short"}),
+            &["`columns.sent_at`", "takes 20 characters"],
+        ),
+        (json!({"table": "shorter"}), &["takes 23 characters"]),
         (json!({"table": "seen"}), &["it is a view"]),
         (
             json!({"source": guest}),

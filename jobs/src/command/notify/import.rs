@@ -1,9 +1,12 @@
 //! `import`: the rows of a file, put into the table of a job.
 //!
 //! # Invariants
-//! - I1 A file that cannot be read to its end changes nothing.       (a_file_with_a_fault_changes_nothing)
+//! - I1 A file that cannot be read to its end changes nothing, and one that changes meanwhile is no success.
+//!   (a_file_with_a_fault_changes_nothing)
 //! - I2 What is imported before a row that the table refuses is said, and need not be imported again.
 //!   (a_row_that_is_refused_is_named_and_the_rest_goes_on_behind_it)
+//! - I3 Rows that may be in the table are named, and nobody is told to import them again.
+//!   (rows_that_may_be_in_the_table_are_not_imported_again)
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +21,7 @@ use super::{
     show,
     which::{self, Mailing},
 };
-use crate::notifications::operator::Operator;
+use crate::notifications::{operator::Operator, source::SourceError};
 
 /// Rows of one transaction at most, and bytes.
 const TOGETHER: usize = 1_000;
@@ -32,6 +35,16 @@ struct Done {
     known: u64,
     /// The last line of which all is done.
     line: u64,
+}
+
+/// Why it did not come to its end.
+enum Stop {
+    /// Nothing from here on is in the table.
+    Here(String),
+    /// Nobody knows of the last rows.
+    Unclear(String),
+    /// All that was read is in the table, and it was not all.
+    Changed(String),
 }
 
 /// Carries it out.
@@ -61,7 +74,13 @@ pub(super) async fn import(worker: &Worker, args: &ImportArgs) -> Result<(), Fai
     let mut bytes = 0;
     let lines = lines::read(&path, format, &args.null).map_err(Failure::Failed)?;
     for line in lines {
-        let line = line.map_err(Failure::Failed)?;
+        let line = match line {
+            Ok(line) => line,
+            Err(why) => {
+                outcome = Err(Stop::Changed(format!("the file has changed: {why}")));
+                break;
+            }
+        };
         if line.number <= args.after_line {
             continue;
         }
@@ -84,11 +103,21 @@ pub(super) async fn import(worker: &Worker, args: &ImportArgs) -> Result<(), Fai
     }
     bar.finish_and_clear();
     report(&mailing, &done, args.json);
-    outcome.map_err(|why| {
-        let line = done.line;
-        Failure::Failed(match line {
-            0 => format!("{why}; nothing before it"),
-            _ => format!("{why}; all before it is done: go on with --after-line {line}"),
+    let seen = done.imported + done.known;
+    if outcome.is_ok() && seen != rows {
+        outcome = Err(Stop::Changed(format!(
+            "the file has changed since it was counted: it had {rows} rows, and {seen} were read"
+        )));
+    }
+    outcome.map_err(|stop| {
+        Failure::Failed(match (stop, done.line) {
+            (Stop::Here(why), 0) => format!("{why}; nothing before it"),
+            (Stop::Here(why), line) => {
+                format!("{why}; all before it is done: go on with --after-line {line}")
+            }
+            (Stop::Unclear(why), 0) => format!("{why}; nothing before them is"),
+            (Stop::Unclear(why), line) => format!("{why}; all up to line {line} is"),
+            (Stop::Changed(why), _) => why,
         })
     })
 }
@@ -104,10 +133,12 @@ fn count(path: &Path, format: Format, args: &ImportArgs) -> Result<u64, Failure>
 }
 
 /// Rows that have the same columns, in one transaction. When the table refuses one of them, those before it go in without it.
-async fn insert(table: &mut dyn Operator, lines: &[Line], done: &mut Done) -> Result<(), String> {
+async fn insert(table: &mut dyn Operator, lines: &[Line], done: &mut Done) -> Result<(), Stop> {
     let mut todo = vec![lines];
     while let Some(some) = todo.pop() {
-        let Some(last) = some.last() else { continue };
+        let (Some(first), Some(last)) = (some.first(), some.last()) else {
+            continue;
+        };
         let columns: Vec<String> = last.row.keys().cloned().collect();
         let rows: Vec<Value> = some
             .iter()
@@ -119,14 +150,24 @@ async fn insert(table: &mut dyn Operator, lines: &[Line], done: &mut Done) -> Re
                 done.known += (some.len() as u64).saturating_sub(imported);
                 done.line = last.number;
             }
-            Err(error) if some.len() == 1 => {
-                let cause = std::error::Error::source(&error);
-                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
-                return Err(format!("line {}: {error}{cause}", last.number));
-            }
-            Err(_) => {
+            // Of these one is at fault.
+            Err(error) if error.is_of_rows() && some.len() > 1 => {
                 let (before, behind) = some.split_at(some.len() / 2);
                 todo.extend([behind, before]);
+            }
+            Err(error) => {
+                let place = match some.len() {
+                    1 => format!("line {}", last.number),
+                    _ => format!("lines {} to {}", first.number, last.number),
+                };
+                let cause = std::error::Error::source(&error);
+                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+                return Err(match error {
+                    SourceError::Unclear { .. } => Stop::Unclear(format!(
+                        "{error}; the rows of {place} may be in the table: look before you go on"
+                    )),
+                    _ => Stop::Here(format!("{place}: {error}{cause}")),
+                });
             }
         }
     }

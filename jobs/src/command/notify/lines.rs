@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use super::args::Format;
+use super::{args::Format, records::Records};
 
 /// One row, and the line it begins in.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub(super) row: Map<String, Value>,
 }
 
-/// The longest line that is read.
+/// The longest line or record that is read.
 const LONGEST: usize = 64 << 20;
 
 /// By the name of the file.
@@ -30,13 +30,21 @@ pub(super) fn format_of(path: &Path) -> Option<Format> {
     }
 }
 
-/// The rows of a file, one after the other. A field of CSV that reads as `null` is null.
+/// The rows of a file, one after the other. A field of CSV that reads as `null` is null. Only a regular file reads the same
+/// when it is read again.
 pub(super) fn read(
     path: &Path,
     format: Format,
     null: &str,
 ) -> Result<Box<dyn Iterator<Item = Result<Line, String>>>, String> {
-    let file = File::open(path).map_err(|why| format!("{}: {why}", path.display()))?;
+    let shown = path.display();
+    let facts = path.metadata().map_err(|why| format!("{shown}: {why}"))?;
+    if !facts.is_file() {
+        return Err(format!(
+            "{shown} is no regular file: write what comes from it into one"
+        ));
+    }
+    let file = File::open(path).map_err(|why| format!("{shown}: {why}"))?;
     match format {
         Format::Csv => csv(file, null.to_owned()),
         Format::Jsonl => Ok(Box::new(jsonl(BufReader::new(file)))),
@@ -44,8 +52,10 @@ pub(super) fn read(
 }
 
 fn csv(file: File, null: String) -> Result<Box<dyn Iterator<Item = Result<Line, String>>>, String> {
-    let mut reader = csv::Reader::from_reader(file);
-    let names = reader.headers().map_err(|why| format!("line 1: {why}"))?;
+    let mut reader = csv::Reader::from_reader(Records::new(file, LONGEST));
+    let names = reader
+        .headers()
+        .map_err(|why| format!("line 1: {}", said(&why)))?;
     let names: Vec<String> = names.iter().map(str::to_owned).collect();
     if let Some(twice) = names
         .iter()
@@ -59,7 +69,7 @@ fn csv(file: File, null: String) -> Result<Box<dyn Iterator<Item = Result<Line, 
     }
     Ok(Box::new(reader.into_records().map(move |record| {
         // Its message names the line.
-        let record = record.map_err(|why| why.to_string())?;
+        let record = record.map_err(|why| said(&why))?;
         let number = record.position().map_or(0, csv::Position::line);
         let value = |text: &str| match text == null {
             true => Value::Null,
@@ -72,6 +82,14 @@ fn csv(file: File, null: String) -> Result<Box<dyn Iterator<Item = Result<Line, 
             .collect();
         Ok(Line { number, row })
     })))
+}
+
+/// What was wrong, without the name of the library.
+fn said(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::Io(why) => why.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 fn jsonl(mut from: impl BufRead) -> impl Iterator<Item = Result<Line, String>> {
@@ -132,6 +150,7 @@ mod tests {
         for (name, text, words) in [
             ("a.csv", "id,id\n1,2\n", "line 1"),
             ("a.csv", "id,body\n1,2\n3\n", "line: 3"),
+            ("a.csv", "id,body\n1,2\n3,\"4\n5,6\n", "line 3"),
             ("a.jsonl", "{\"id\": 1}\n\n{\"id\"\n", "line 3"),
             ("a.jsonl", "{\"id\": 1}\n[1]\n", "line 2"),
             ("a.jsonl", "{}\n", "line 1"),

@@ -20,6 +20,7 @@ mod change;
 mod failure;
 mod import;
 mod lines;
+mod records;
 mod schema;
 mod show;
 mod which;

@@ -1,9 +1,10 @@
 //! What an answer means for an item: plain decisions, without I/O or clock.
 //!
-//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry, in doubt -> sent | dead | …
+//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry -> any;  in doubt -> sent | in doubt | parked
 //! # Invariants
 //! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
-//! - D2 A doubt stays listed until the item is sent or dead.                (a_doubt_outlives_a_refusal)
+//! - D2 A doubt stays listed until the item is sent: one that is given up is parked, and not dead.
+//!   (a_doubt_outlives_a_refusal, what_may_have_been_received_is_parked_when_it_is_given_up)
 //! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
 //!   (a_dead_sender_costs_no_attempt)
 //! - D4 Waiting for a receiver uses up no attempt.                          (waiting_costs_no_attempt)
@@ -55,7 +56,7 @@ pub enum Answer {
 pub enum State {
     /// To be sent again when its time has come.
     Retry,
-    /// Given up.
+    /// Given up, and surely not received.
     Dead,
     /// May have been received; to be repeated with the same key.
     InDoubt,
@@ -174,23 +175,15 @@ impl Policy {
                 after.reason = why;
             }
             Answer::Refused { why } => {
-                after.state = State::Dead;
+                after.state = given_up(doubtful);
                 after.reason = why;
-            }
-            Answer::Unknown { why } if self.in_doubt == InDoubt::Park => {
-                after.state = State::Parked;
-                after.reason = why;
-                after.doubted = true;
-            }
-            Answer::Later { why, .. } | Answer::Unknown { why } if attempts >= self.attempts => {
-                after.state = State::Dead;
-                after.reason = format!("given up after {attempts} attempts; the last: {why}");
             }
             Answer::Unknown { why } => {
-                after.state = State::InDoubt;
-                after.not_before_ms = now_ms.saturating_add(millis(self.pause(attempts, key)));
-                after.reason = why;
-                after.doubted = true;
+                return Mark::Except(self.unknown(attempts, why, now_ms, key));
+            }
+            Answer::Later { why, .. } if attempts >= self.attempts => {
+                after.state = given_up(doubtful);
+                after.reason = last_of(attempts, &why);
             }
             Answer::Later { why, after: asked } => {
                 let asked = asked.unwrap_or_default().min(MAX_ASKED);
@@ -203,6 +196,48 @@ impl Policy {
             }
         }
         Mark::Except(after)
+    }
+
+    /// What becomes of an item that was accepted and is not marked: another program holds its row, or the database refuses the
+    /// mark, with this reason.
+    #[must_use]
+    pub(crate) fn unmarked(
+        &self,
+        prior: Option<&Exception>,
+        refusal: Option<&str>,
+        now_ms: i64,
+        key: &str,
+    ) -> Exception {
+        let attempts = prior.map_or(0, |p| p.attempts).saturating_add(1);
+        let held =
+            "another program holds it, or a trigger or policy of the table keeps it as it is";
+        let why = format!(
+            "it was accepted, and its row could not be marked: {}",
+            refusal.unwrap_or(held)
+        );
+        let mut rules = *self;
+        if refusal.is_some() {
+            // It would be refused again after each sending.
+            rules.in_doubt = InDoubt::Park;
+        }
+        rules.unknown(attempts, why, now_ms, key)
+    }
+
+    fn unknown(&self, attempts: u32, why: String, now_ms: i64, key: &str) -> Exception {
+        let (state, pause, reason) = match self.in_doubt {
+            InDoubt::Park => (State::Parked, Duration::ZERO, why),
+            InDoubt::Repeat if attempts >= self.attempts => {
+                (State::Parked, Duration::ZERO, last_of(attempts, &why))
+            }
+            InDoubt::Repeat => (State::InDoubt, self.pause(attempts, key), why),
+        };
+        Exception {
+            state,
+            attempts,
+            not_before_ms: now_ms.saturating_add(millis(pause)),
+            reason,
+            doubted: true,
+        }
     }
 
     /// What becomes of an item whose sender ended between sending and marking. It may go again at once.
@@ -249,6 +284,15 @@ impl Policy {
         let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
         pause + pause / 1024 * share
     }
+}
+
+/// Where an item stands that is sent no more.
+const fn given_up(doubtful: bool) -> State {
+    if doubtful { State::Parked } else { State::Dead }
+}
+
+fn last_of(attempts: u32, why: &str) -> String {
+    format!("given up after {attempts} attempts; the last: {why}")
 }
 
 fn millis(d: Duration) -> i64 {
@@ -466,6 +510,52 @@ mod tests {
             "{}",
             e.reason
         );
+    }
+
+    #[test]
+    fn what_may_have_been_received_is_parked_when_it_is_given_up() {
+        let refused = || Answer::Refused {
+            why: "answered 400".to_owned(),
+        };
+        let doubt = except(RULES.judge(None, unknown(), 0, "k"));
+        let end = except(RULES.judge(Some(&doubt), refused(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, false));
+        let plain = except(RULES.judge(None, refused(), 0, "k"));
+        assert_eq!(plain.state, State::Dead);
+
+        let twice = except(RULES.judge(Some(&doubt), later(), 0, "k"));
+        let end = except(RULES.judge(Some(&twice), later(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, false));
+        let end = except(RULES.judge(Some(&twice), unknown(), 0, "k"));
+        assert_eq!((end.state, end.doubted), (State::Parked, true));
+        assert!(end.reason.contains("after 3 attempts"), "{}", end.reason);
+    }
+
+    #[test]
+    fn what_was_accepted_and_is_not_marked_is_in_doubt_as_if_it_had_not_been_answered() {
+        let once = RULES.unmarked(None, None, 1000, "k");
+        assert_eq!(
+            once,
+            except(RULES.judge(None, unknown_as(&once), 1000, "k"))
+        );
+        assert_eq!((once.state, once.attempts), (State::InDoubt, 1));
+        let park = Policy {
+            in_doubt: InDoubt::Park,
+            ..RULES
+        };
+        assert_eq!(park.unmarked(None, None, 0, "k").state, State::Parked);
+        let twice = RULES.unmarked(Some(&once), None, 0, "k");
+        let end = RULES.unmarked(Some(&twice), None, 0, "k");
+        assert_eq!((end.state, end.attempts), (State::Parked, 3));
+        let refused = RULES.unmarked(None, Some("too long"), 0, "k");
+        assert_eq!((refused.state, refused.doubted), (State::Parked, true));
+        assert!(refused.reason.ends_with("too long"), "{}", refused.reason);
+    }
+
+    fn unknown_as(e: &Exception) -> Answer {
+        Answer::Unknown {
+            why: e.reason.clone(),
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::{
     pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError},
+    source::{Begin, Exceptions, Finish, Source, SourceError, Unmarked},
     times::Times,
 };
 use crate::kinds::kind::in_a_line;
@@ -61,6 +61,9 @@ struct Ends {
 /// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 const COUNT_SHARE: u32 = 50;
+/// So long is tried to mark what was sent, with pauses between these.
+const FINISHING: Duration = Duration::from_secs(15);
+const FINISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 // === impl Notifications ===
 
@@ -183,11 +186,17 @@ impl Notifications {
         run.check()?;
         let begun = ends
             .source
-            .begin(batch, token, self.policy, self.now_ms())
+            .begin(run.job(), batch, token, self.policy, self.now_ms())
             .await;
         let work = match begun.map_err(SourceError::into_job_error)? {
             Begin::Send(work) => work,
             Begin::Lost(holder) => return Ok(lost(batch, token, Some(holder))),
+            Begin::OtherJob(other) => {
+                return Err(JobError::fatal(format!(
+                    "job {other:?} is sending these rows, or its sender died in the act: one job sends the rows of a table, \
+                     or `where` tells theirs apart; after a change of the job's name see the guide"
+                )));
+            }
             Begin::OtherCells(in_force) => {
                 return Ok(Outcome::Skip(format!("cells of {in_force} are in force")));
             }
@@ -235,31 +244,38 @@ impl Notifications {
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
         let now_ms = self.now_ms();
+        let mut trouble = None;
         let marks: Vec<(ItemId, Mark)> = answers
             .into_iter()
             .filter_map(|(i, answer)| {
                 let item = work.items.get(i)?;
+                let waits = matches!(answer, Answer::Waits { .. });
                 let mark = self
                     .policy
                     .judge(item.prior.as_ref(), answer, now_ms, &item.key);
+                if let Mark::Except(exception) = &mark
+                    && !waits
+                {
+                    trouble.get_or_insert_with(|| exception.reason.clone());
+                }
                 Some((item.id.clone(), mark))
             })
             .collect();
         let counts = count(&marks);
-        let trouble = first_trouble(&marks);
-        let finished = ends.source.finish(batch, token, marks, now_ms).await;
-        match finished.map_err(SourceError::into_job_error)? {
+        let finished = self.finish(&ends, batch, token, marks, run).await;
+        let unmarked = match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
-            Finish::Written { in_doubt: 0 } => {}
-            Finish::Written { in_doubt } => {
-                warn!(
-                    job = run.job(),
-                    batch,
-                    in_doubt,
-                    "other programs hold rows that were sent, so they could not be marked"
-                );
-                run.count_items("in_doubt", in_doubt);
-                self.tell_items("in_doubt", in_doubt);
+            Finish::Written(unmarked) => unmarked,
+        };
+        if unmarked != Unmarked::default() {
+            let Unmarked { in_doubt, parked } = unmarked;
+            warn!(
+                job = run.job(),
+                batch, in_doubt, parked, "rows that were sent could not be marked"
+            );
+            for (word, n) in [("in_doubt", in_doubt), ("parked", parked)] {
+                run.count_items(word, n);
+                self.tell_items(word, n);
             }
         }
         if let Some(reason) = trouble {
@@ -287,6 +303,44 @@ impl Notifications {
             run.comes_back(pause);
         }
         Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
+    }
+
+    /// Ends the batch. What was sent is not forgotten because the database does not answer for a moment: it is asked again, as long
+    /// as the batch is ours.
+    async fn finish(
+        &self,
+        ends: &Ends,
+        batch: &str,
+        token: Token,
+        marks: Vec<(ItemId, Mark)>,
+        run: &Run,
+    ) -> Result<Finish, SourceError> {
+        let now_ms = self.now_ms();
+        let until = self.clock.now() + FINISHING;
+        let (mut pause, mut unclear) = (FINISH_AGAIN.0, false);
+        loop {
+            let finished = ends
+                .source
+                .finish(batch, token, self.policy, marks.clone(), now_ms)
+                .await;
+            let error = match finished {
+                // An earlier attempt removed the intent, and its answer was lost; or a later holder did, which has listed what we
+                // had not marked.
+                Ok(Finish::Lost(None)) if unclear => {
+                    return Ok(Finish::Written(Unmarked::default()));
+                }
+                Err(error) if error.may_pass() => error,
+                finished => return finished,
+            };
+            let ours = run.lease().is_none_or(|lease| !lease.remaining().is_zero());
+            if !ours || self.clock.now() + pause >= until {
+                return Err(error);
+            }
+            warn!(job = run.job(), batch, %error, "rows that were sent are not marked yet");
+            unclear = true;
+            self.clock.sleep(pause).await;
+            pause = (pause * 2).min(FINISH_AGAIN.1);
+        }
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {
@@ -442,13 +496,6 @@ fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-fn first_trouble(marks: &[(ItemId, Mark)]) -> Option<String> {
-    marks.iter().find_map(|(_, mark)| match mark {
-        Mark::Sent => None,
-        Mark::Except(exception) => Some(exception.reason.clone()),
-    })
-}
-
 fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
     let holder = holder.map(|t| t.0);
     warn!(
@@ -504,3 +551,6 @@ impl fmt::Debug for Notifications {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

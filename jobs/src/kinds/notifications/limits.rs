@@ -4,12 +4,18 @@
 //! is never exceeded; see there how replicas share it.
 //!
 //! # Invariants
-//! - T1 A row that waits for a limit holds up none that does not.   (`a_row_that_waits_for_its_limit_holds_up_no_other`)
+//! - T1 A row that waits for a limit holds up none that does not.   (`a_row_that_waits_for_its_limit_holds_up_no_other`,
+//!   `a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has`)
 //! - T2 No turn of one limit is used up while another has none.      (`a_turn_is_used_only_when_all_limits_have_one`)
 //! - T3 Rows cannot fill the memory, nor the lock nodes: beyond so many values at a time the others share one limit.
 //!   (`values_beyond_the_most_share_a_limit`)
+//!
+//! # Not promised
+//! Which values share a limit each replica decides by what it sends. One that has its own on one replica, and shares that of the
+//! others on another, goes at up to twice its limit.
 
 mod here;
+mod places;
 
 use std::{
     collections::BTreeMap,
@@ -26,6 +32,7 @@ use watchkeeper::{
     spawn::Spawn,
 };
 
+pub(crate) use self::places::Places;
 use super::{
     params::{By, Limit},
     sink::Admission,
@@ -38,9 +45,28 @@ pub(crate) struct Limits {
     limits: Vec<Limit>,
     /// The job's name, and the locks under which its limits are shared; without them they are of this replica.
     shared: OnceLock<(String, Locks)>,
-    kept: Mutex<BTreeMap<(usize, String), Kept>>,
+    // Limits stand in enums beside what is small.
+    memory: Box<Memory>,
     /// Changes when there may be a turn that could not be foreseen.
     news: watch::Sender<()>,
+}
+
+/// What is remembered of values and of rows that wait.
+#[derive(Debug, Default)]
+struct Memory {
+    kept: Mutex<BTreeMap<(usize, String), Kept>>,
+    places: Places,
+}
+
+/// When a row has a turn, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Now.
+    Now,
+    /// Then, by a limit that other rows do not have; the row behind it so much later.
+    Apart(Moment, Duration),
+    /// Later, by a limit that all rows have.
+    Common,
 }
 
 /// What a row must have a turn of: a value for each limit.
@@ -130,6 +156,35 @@ impl Limits {
         admission
     }
 
+    /// When a row has a turn. Uses none.
+    pub(crate) fn turn(&self, keys: &Keys, now: Moment) -> Turn {
+        let mut kept = self.kept();
+        let (mut apart, mut common) = (None, false);
+        for (n, (key, limit)) in keys.iter().zip(&self.limits).enumerate() {
+            let pace = self.pace(&mut kept, n, key, now);
+            let Err(at) = pace.map_or(Err(Moment::NEVER), |pace| pace.ready(now)) else {
+                continue;
+            };
+            if matches!(limit.by, By::All) {
+                common = true;
+                continue;
+            }
+            let step = Duration::try_from_secs_f64(1.0 / limit.per_second);
+            let (latest, slowest) = apart.unwrap_or((at, Duration::ZERO));
+            apart = Some((at.max(latest), slowest.max(step.unwrap_or(Duration::MAX))));
+        }
+        match apart {
+            Some((at, step)) => Turn::Apart(at, step),
+            None if common => Turn::Common,
+            None => Turn::Now,
+        }
+    }
+
+    /// Where rows wait that are put aside.
+    pub(crate) fn places(&self) -> &Places {
+        &self.memory.places
+    }
+
     /// Changes when there may be a turn that could not be foreseen.
     pub(crate) fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
@@ -192,7 +247,10 @@ impl Limits {
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<(usize, String), Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -322,6 +380,18 @@ mod tests {
         };
         begun.sort_unstable();
         assert_eq!((begun, wait), (vec![0, 3, 4], at(1000)));
+    }
+
+    #[test]
+    fn a_turn_is_told_and_not_used() {
+        let limits = Limits::new(vec![limit(2.0, by_tenant()), limit(4.0, By::All)]);
+        let turn = |tenant: &str, ms| limits.turn(&limits.keys(&row(tenant), ""), at(ms));
+        assert_eq!((turn("a", 0), turn("a", 0)), (Turn::Now, Turn::Now));
+        assert!(goes(&limits, &row("a"), "", 0));
+        let half = Duration::from_millis(500);
+        assert_eq!(turn("a", 10), Turn::Apart(at(500), half));
+        assert_eq!(turn("b", 10), Turn::Common);
+        assert_eq!((turn("a", 500), turn("b", 250)), (Turn::Now, Turn::Now));
     }
 
     #[test]

@@ -13,18 +13,23 @@
 //! # Invariants
 //! - N1 `sent_at` is the truth; a cell is never final.             (`a_row_committed_late_into_a_finished_cell_is_sent`)
 //! - N2 Whatever may have been sent without being marked is listed before it is sent again, with the same key.
-//!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`)
+//!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`,
+//!   `a_row_that_is_hidden_keeps_its_doubt_and_can_be_parked`)
 //! - N3 A holder whose intent was replaced writes nothing.         (`a_stale_holder_marks_and_removes_nothing`)
 //! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
 //! - N5 Where an order is wanted, a row is sent when all earlier ones of its recipient that are there have gone.
 //!   (`rows_of_one_recipient_go_in_order_whatever_fails`)
+//! - N6 What a sender of one job has begun, no other job begins: their claims and tokens know nothing of each other.
+//!   (`rows_of_another_job_are_left_to_it`)
 //!
 //! # When things fail
-//! A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
+//! Marks that cannot be written are tried again for some seconds, under the same token
+//! (`marks_are_tried_again_under_the_same_token`). A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
 //! repeats them or parks them, as `in_doubt` says. A refusal worth retrying waits for its time in the side table, which
 //! survives the replica. What is refused for good is *dead*, with the reason.
 //!
 //! # Not promised
+//! A database that forgets what it has committed, as a failover to an asynchronous standby does, makes repeats that no list names.
 //! A receiver that ignores `Idempotency-Key` sees the repeats of items that were in doubt. An answer of 5xx is believed
 //! to mean "not accepted".
 //!

@@ -96,14 +96,27 @@ pub(crate) fn look(params: &Value) -> Findings {
         .enable_all()
         .build();
     let Ok(runtime) = runtime else { return found };
-    let looking = async { operator(&database, &params, false).await?.look().await };
+    let looking = async {
+        let mut table = operator(&database, &params, false).await?;
+        Ok((table.look().await?, table.ids_come_back().await?))
+    };
     match runtime.block_on(looking) {
-        Ok(None) => {}
-        Ok(Some(index)) => found.error(
-            &["table"],
-            format!("is large in {database}, and the search for unsent rows has no index: it would read rows that were sent"),
-            index,
-        ),
+        Ok((index, ids_come_back)) => {
+            if let Some(index) = index {
+                found.error(
+                    &["table"],
+                    format!("is large in {database}, and the search for unsent rows has no index: it would read rows that were sent"),
+                    index,
+                );
+            }
+            if ids_come_back {
+                found.warn(
+                    &["table"],
+                    format!("gives ids of deleted rows to new ones in {database}: their receivers would take them for repeats"),
+                    "declare the id as INTEGER PRIMARY KEY AUTOINCREMENT, unless your program gives ids that never come back",
+                );
+            }
+        }
         Err(error) => {
             let source = match params.source_file {
                 Some(_) => "source_file",
@@ -116,10 +129,9 @@ pub(crate) fn look(params: &Value) -> Findings {
                 SourceError::Server { again: false, .. } if params.filter.is_some() => {
                     ("where", "")
                 }
-                SourceError::Server { again: true, .. } => (
-                    source,
-                    "check where it can be reached, or with `--offline`",
-                ),
+                SourceError::Server { again: true, .. } => {
+                    (source, "check where it can be reached, or with `--offline`")
+                }
                 _ => (source, ""),
             };
             found.error(&[key, source], within(&database, &error), remedy);

@@ -75,10 +75,10 @@ pub trait Operator: Send {
     ) -> Result<Step>;
 
     /// Puts rows into the table, in one transaction: objects with values for these columns. Says how many; the others had an id
-    /// that is there.
+    /// that is there. Rows that come later without an id get one behind these.
     ///
     /// # Errors
-    /// [`SourceError`](super::source::SourceError).
+    /// [`SourceError`](super::source::SourceError); nothing was written then, but where it says that nobody knows.
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64>;
 
     /// What keeps senders from working, or makes them slow: missing side tables that nobody makes, a missing index. Changes
@@ -87,6 +87,14 @@ pub trait Operator: Send {
     /// # Errors
     /// [`SourceError`](super::source::SourceError).
     async fn look(&mut self) -> Result<Option<String>>;
+
+    /// Whether the database gives ids of deleted rows to new ones. Changes nothing.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn ids_come_back(&mut self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Parks these items, in one transaction, so that they are not sent until they are asked for again. Also rows that were
     /// never begun; makes the side tables where there are none.
@@ -258,6 +266,7 @@ pub(crate) fn again(prior: &Exception, token: Token) -> Exception {
         State::Parked if token == Token(0) => State::Retry,
         // What is parked may have been received, if a holder ever had it.
         State::InDoubt | State::Parked => State::InDoubt,
+        // Neither was ever received: what is given up in doubt is parked.
         State::Dead | State::Retry => State::Retry,
     };
     Exception {

@@ -75,7 +75,7 @@ pub struct NotificationsParams {
     pub in_doubt: Option<InDoubt>,
     /// Whether rows of one recipient go one after the other.
     pub order: Option<Order>,
-    /// Sendings of one row before it is given up as dead.
+    /// Sendings of one row before it is given up: dead, or parked where it may have been received.
     pub attempts: Option<u32>,
     /// Pause before the second sending, which doubles each time, up to an hour; or `standard`.
     #[serde(deserialize_with = "backoff")]
@@ -332,6 +332,16 @@ impl NotificationsParams {
         let url = self.columns.url.iter().map(|c| ("columns.url", c));
         let secret = self.columns.secret.iter().map(|c| ("columns.secret", c));
         url.chain(secret).map(|(key, c)| (key, c.clone()))
+    }
+
+    /// The column that is sent as it stands there, where `body` is one column and nothing else.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "others keep JSON as text")
+    )]
+    pub(crate) fn whole_column(&self) -> Option<String> {
+        let body = Text::parse(self.body.as_ref()?.expose(), Form::Plain).ok()?;
+        body.whole_column().map(str::to_owned)
     }
 
     /// Whether what is sent is written here, and not the row as it is.

@@ -110,6 +110,31 @@ impl<G: Ord> Queue<G> {
         Next::Wait(wake)
     }
 
+    /// Takes out items of the groups about which `of_group` says something: those for which `place` says where they are to wait.
+    /// It is told of each how many of its group are before it.
+    pub(super) fn take_out<W, T>(
+        &mut self,
+        of_group: impl Fn(&G) -> Option<W>,
+        place: impl Fn(&W, u32) -> Option<T>,
+    ) -> Vec<(usize, T)> {
+        let mut taken = Vec::new();
+        for (group, items) in &mut self.groups {
+            let Some(group) = of_group(group) else {
+                continue;
+            };
+            let mut before = 0;
+            items.retain(|i| {
+                let place = place(&group, before);
+                before += 1;
+                let stays = place.is_none();
+                taken.extend(place.map(|place| (*i, place)));
+                stays
+            });
+        }
+        self.groups.retain(|(_, items)| !items.is_empty());
+        taken
+    }
+
     /// Items that were put aside since the last call, until when, and why.
     pub(super) fn take_aside(&mut self) -> Vec<(usize, Moment, String)> {
         mem::take(&mut self.aside)
@@ -187,6 +212,16 @@ mod tests {
         assert!(matches!(queue.next(admit), Next::Wait(until) if until == at));
         assert!(!queue.is_empty());
         assert_eq!(begun(&mut queue, |_| Admission::free()), [0, 2, 1]);
+    }
+
+    #[test]
+    fn items_that_are_to_wait_elsewhere_are_taken_out() {
+        let mut queue = queue(&["slow", "b", "slow", "slow"]);
+        let slow = |host: &&'static str| (*host == "slow").then_some(());
+        let taken = queue.take_out(slow, |(), before| (before > 0).then_some(before));
+        assert_eq!(taken, [(2, 1), (3, 2)]);
+        assert_eq!(begun(&mut queue, |_| Admission::free()), [1, 0]);
+        assert!(queue.is_empty());
     }
 
     #[test]

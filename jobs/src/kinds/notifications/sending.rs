@@ -6,6 +6,9 @@
 //! - L2 What was begun has an answer, or is cut off: it is never taken for unsent.
 //!   (`a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way`)
 //! - L3 A batch holds its lock no longer than its receivers let it work.  (`the_endpoint_of_one_customer_holds_up_no_other`)
+//!   Where they are many, or have limits of their own, what cannot go soon waits in the side table, and is no work meanwhile.
+//!   (`a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has`,
+//!   `rows_of_a_slow_receiver_are_put_aside_and_the_replica_is_not_slowed_down`)
 //! - L4 Items of one recipient keep their order, where that is wanted.  (`rows_of_one_recipient_go_in_order_whatever_fails`)
 
 use std::{collections::BTreeMap, time::Duration};
@@ -21,7 +24,7 @@ use watchkeeper::{
 
 use super::{
     delivery::Answer,
-    limits::{Keys, Limits},
+    limits::{Keys, Limits, Places, Turn},
     queue::{Next, Queue},
     sink::{Admission, Sink},
     source::Item,
@@ -55,6 +58,17 @@ struct Group {
     keys: Keys,
 }
 
+/// How the rows of a group wait.
+struct Waits {
+    group: Vec<String>,
+    /// The place of the first, and how much later the next ones are.
+    from: Moment,
+    step: Duration,
+    /// Those with a place no later than this wait where they are.
+    here_until: Moment,
+    why: &'static str,
+}
+
 /// Items of one batch that are under way at the same time.
 const PARALLEL: usize = 8;
 /// A stopped batch waits for answers under way, if its lease allows: each that comes is one doubt less.
@@ -62,6 +76,11 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A batch whose items all wait for their receivers gives its lock back after this time, and rests.
 const PATIENCE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(1);
+/// Rows that found no place at their receiver come back after this time, one so much later than the other.
+const CROWDED: Duration = Duration::from_secs(3);
+const SPACING: Duration = Duration::from_millis(50);
+const FOR_LIMIT: &str = "waits for its limit";
+const FOR_RECEIVER: &str = "waits for its receiver";
 /// Items that wait for their limits are looked at again after this time at most.
 const LIMITED: Duration = Duration::from_secs(30);
 
@@ -148,6 +167,14 @@ impl Sending<'_> {
                     }
                     Next::Wait(at) => {
                         let enough = last_begun + PATIENCE;
+                        let patient = !under_way.is_empty() || now < enough;
+                        let waits = |group: &Group| self.waits(group, patient, now);
+                        for (i, (at, why)) in queue.take_out(waits, |waits, before| {
+                            waits.elsewhere(before, self.limits.places(), now)
+                        }) {
+                            let (why, after) = (why.to_owned(), at.since(now));
+                            answers.insert(i, Answer::Waits { why, after });
+                        }
                         let idle = under_way.is_empty() && !queue.is_empty();
                         if idle && for_limits && at > enough && at != Moment::NEVER {
                             limited = Some(at.since(now).min(LIMITED));
@@ -209,6 +236,33 @@ impl Sending<'_> {
         }
     }
 
+    /// How the rows of a group wait that cannot go now; none where they wait here, or in their batch.
+    fn waits(&self, group: &Group, patient: bool, now: Moment) -> Option<Waits> {
+        let waits = |from, step, here_until, why| Waits {
+            group: group.name(),
+            from,
+            step,
+            here_until: if patient { here_until } else { Moment::ZERO },
+            why,
+        };
+        let many = || self.sink.hosts().is_some_and(|hosts| !hosts.is_single());
+        Some(match self.limits.turn(&group.keys, now) {
+            Turn::Apart(Moment::NEVER, step) => {
+                waits(now + CROWDED, step, Moment::NEVER, FOR_LIMIT)
+            }
+            Turn::Apart(at, step) => waits(at, step, now + PATIENCE, FOR_LIMIT),
+            Turn::Now if many() => {
+                let mut waits = waits(now + CROWDED, SPACING, Moment::NEVER, FOR_RECEIVER);
+                if self.limits.places().next(&waits.group, now, Duration::ZERO) > now {
+                    // Others of them have waited in vain.
+                    waits.here_until = Moment::ZERO;
+                }
+                waits
+            }
+            Turn::Now | Turn::Common => return None,
+        })
+    }
+
     /// Whom an item is for, where that keeps an order.
     fn recipient(&self, item: &Item) -> Option<String> {
         let (column, _) = self.order?;
@@ -227,6 +281,36 @@ impl Sending<'_> {
             Answer::Refused { .. } => !is_strict,
             _ => false,
         }
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// Until when a row waits elsewhere, and why; of its group so many are before it.
+    fn elsewhere(
+        &self,
+        before: u32,
+        places: &Places,
+        now: Moment,
+    ) -> Option<(Moment, &'static str)> {
+        let from = self.from + self.step.saturating_mul(before);
+        let place = places.next(&self.group, from, self.step);
+        (place > self.here_until).then(|| {
+            let place = places.take(&self.group, from, self.step, now);
+            (place, self.why)
+        })
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn name(&self) -> Vec<String> {
+        std::iter::once(&self.host)
+            .chain(&self.keys)
+            .cloned()
+            .collect()
     }
 }
 

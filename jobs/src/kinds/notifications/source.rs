@@ -29,14 +29,21 @@ pub(crate) trait Source: Send + Sync + 'static {
     async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>>;
 
     /// Begins a batch, in one transaction: lists what the last holder left in doubt, reads the cell's unsent rows that
-    /// may go now, writes down that `token` is about to send them.
+    /// may go now, writes down that `token` of `job` is about to send them.
     ///
     /// # Errors
     /// [`SourceError`]; nothing was written then.
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin>;
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin>;
 
     /// Ends a batch, in one transaction, if the intent is still that of `token`: marks what was sent, records the
-    /// exceptions, removes the intent. Otherwise writes nothing.
+    /// exceptions, removes the intent. Otherwise writes nothing. What was sent and cannot be marked is listed as `policy` says.
     ///
     /// # Errors
     /// [`SourceError`]; nothing was written then.
@@ -44,6 +51,7 @@ pub(crate) trait Source: Send + Sync + 'static {
         &self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish>;
@@ -94,8 +102,21 @@ pub(crate) enum Begin {
     Send(Work),
     /// A holder with this larger token has begun: our claim is old.
     Lost(Token),
+    /// A sender of this other job has begun: its tokens and ours say nothing of each other.
+    OtherJob(String),
     /// The table is divided into other cells now: this batch is no more.
     OtherCells(String),
+}
+
+/// What a sender writes down before it sends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Intent {
+    /// Its job.
+    pub(crate) job: String,
+    /// The token of its claim.
+    pub(crate) token: Token,
+    /// What it is about to send.
+    pub(crate) items: Vec<ItemId>,
 }
 
 /// The work of one batch.
@@ -146,12 +167,18 @@ impl Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     /// Everything is written.
-    Written {
-        /// Rows that were sent and could not be marked, because other programs held them: listed as in doubt.
-        in_doubt: u64,
-    },
+    Written(Unmarked),
     /// The intent is no longer ours: nothing is written. The holder now, if there is one.
     Lost(Option<Token>),
+}
+
+/// Rows that were sent and could not be marked: other programs held them, or the database refused the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Unmarked {
+    /// Listed as in doubt, to be sent again.
+    pub in_doubt: u64,
+    /// Parked.
+    pub parked: u64,
 }
 
 /// The exceptions of a table.
@@ -237,6 +264,16 @@ pub enum SourceError {
         why: String,
         /// Whether another attempt may come out otherwise.
         again: bool,
+        /// The SQLSTATE of what it refused; empty when it said nothing.
+        state: String,
+    },
+    /// The answer to a COMMIT was lost.
+    #[error("{server}: {why}: whether it was written is not known")]
+    Unclear {
+        /// Which, without anything secret.
+        server: String,
+        /// What became of the connection.
+        why: String,
     },
     /// The thread that worked on the database ended.
     #[error("the database call was not finished")]
@@ -249,14 +286,97 @@ pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 // === impl SourceError ===
 
 impl SourceError {
+    /// A server that did not answer, or was not asked.
+    pub(crate) const fn unanswered(server: String, why: String, again: bool) -> Self {
+        Self::Server {
+            server,
+            why,
+            again,
+            state: String::new(),
+        }
+    }
+
+    /// The same, of a COMMIT. One that was refused for its rows wrote nothing; after any other trouble nobody knows.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_commit(self) -> Self {
+        match self {
+            Self::Server { server, why, .. } if !self.is_of_rows() => Self::Unclear { server, why },
+            other => other,
+        }
+    }
+
+    /// Whether a value that stands in a row was refused: by its type, a constraint, a trigger, a policy.
+    #[must_use]
+    pub(crate) fn is_of_rows(&self) -> bool {
+        use rusqlite::{Error::SqliteFailure, ErrorCode};
+        match self {
+            Self::Sqlite(SqliteFailure(error, _)) => matches!(
+                error.code,
+                ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+            ),
+            // Data, constraints; `RAISE` in a trigger; a policy of rows, which has no number of its own.
+            Self::Server { state, .. } => {
+                ["22", "23"].iter().any(|class| state.starts_with(class))
+                    || ["P0001", "42501"].contains(&state.as_str())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the same may be answered otherwise in a moment.
+    #[must_use]
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_passing() && !self.is_of_rows()
+    }
+
+    const fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. }
+        )
+    }
+
+    /// What the database said.
+    #[must_use]
+    pub(crate) fn said(&self) -> String {
+        match self {
+            Self::Server { why, .. } => why.clone(),
+            Self::Sqlite(error) => error.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// As the engine is told: what another attempt would meet again is fatal.
     #[must_use]
     pub(crate) fn into_job_error(self) -> JobError {
-        match self {
-            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. } => {
-                JobError::retry(self)
-            }
-            _ => JobError::fatal(self),
+        match self.is_passing() {
+            true => JobError::retry(self),
+            false => JobError::fatal(self),
+        }
+    }
+}
+
+// === impl Intent ===
+
+impl Intent {
+    /// Why a holder of this job and token may not begin; none when it may, also under its own token: an earlier run under this
+    /// claim did not come to its end.
+    pub(crate) fn keeps_out(&self, job: &str, token: Token) -> Option<Begin> {
+        if self.job != job {
+            return Some(Begin::OtherJob(self.job.clone()));
+        }
+        (self.token > token).then_some(Begin::Lost(self.token))
+    }
+}
+
+// === impl Unmarked ===
+
+impl Unmarked {
+    /// Counts what became of one row.
+    pub(crate) const fn count(&mut self, exception: &Exception) {
+        match exception.state {
+            State::Parked => self.parked += 1,
+            _ => self.in_doubt += 1,
         }
     }
 }

@@ -85,6 +85,20 @@ impl Text {
             .map(|column| column.name.as_str())
     }
 
+    /// The column that is the whole text, if it is one column and nothing else.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "others keep JSON as text")
+    )]
+    pub(crate) fn whole_column(&self) -> Option<&str> {
+        match self.template.parts() {
+            [Part::Placeholder(column)] if !column.json && column.path.is_empty() => {
+                Some(&column.name)
+            }
+            _ => None,
+        }
+    }
+
     /// The text for one row.
     ///
     /// # Errors

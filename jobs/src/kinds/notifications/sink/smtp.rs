@@ -18,6 +18,10 @@
 //! - M1 Nothing in a row can add a header or a recipient.          (`no_column_adds_a_header_or_a_recipient`)
 //! - M2 From the first byte of the text on, a mail without an answer is in doubt.  (`only_the_text_leaves_doubt`)
 //! - M3 A password is not sent in the clear to another machine, and never shown.  (`a_password_needs_encryption`)
+//!
+//! # Not promised
+//! With STARTTLS somebody on the way can put words before the encryption that are read after it as answers of the server.
+//! `smtps://` is encrypted from the first byte.
 
 mod connection;
 mod letter;

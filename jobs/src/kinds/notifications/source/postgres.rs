@@ -12,9 +12,12 @@
 //!   (columns_of_the_table_stay_as_they_are)
 //! - G4 Work is found without reading the rows that were sent.   (the_search_for_work_uses_the_partial_index)
 //!
+//! - G5 A row that cannot be marked is sent no oftener than one that is never answered, and keeps no other from being marked.
+//!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked)
+//!
 //! # Not promised
-//! A row that another program keeps locked for longer than about two seconds after it was sent is listed as in doubt, and sent
-//! again with its key.
+//! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent
+//! again with its key after a pause, or parked, as `in_doubt` says.
 //!
 //! In reading order: `address`, `tls`, `session`, `error` (the way to a server), `table` (what was found), `side`, `rows`,
 //! `search` (SQL), `index` (whether an index is missing), `operator`.
@@ -54,7 +57,8 @@ use self::{
     table::{Table, Wanted},
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work, table::too_large,
+    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Unmarked, Work,
+    table::too_large,
 };
 use crate::notifications::{
     cell::{Cell, ItemId},
@@ -184,11 +188,11 @@ impl PgSource {
     ) -> Result<T> {
         let done = match self.clock.timeout(limit, call).await {
             Ok(done) => done,
-            Err(_) => Err(SourceError::Server {
-                server: open.session.server.clone(),
-                why: "no answer in time".to_owned(),
-                again: true,
-            }),
+            Err(_) => Err(SourceError::unanswered(
+                open.session.server.clone(),
+                "no answer in time".to_owned(),
+                true,
+            )),
         };
         if done.is_err() {
             let mut shared = self.shared();
@@ -278,7 +282,14 @@ impl Source for PgSource {
         self.heard.notified().await;
     }
 
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
         let open = self.open().await?;
         let cell = Cell::parse(batch).filter(|cell| cell.source == open.table.source);
         let Some(cell) = cell else {
@@ -291,7 +302,7 @@ impl Source for PgSource {
             token,
             now_ms,
         };
-        let beginning = open.begin(&cell, from.as_ref(), holder, policy);
+        let beginning = open.begin(&cell, from.as_ref(), job, holder, policy);
         let begun = self.end(&open, CALL, beginning).await?;
         self.keep(open);
         Ok(begun)
@@ -301,29 +312,54 @@ impl Source for PgSource {
         &self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish> {
-        let mut marks = marks;
+        let (mut marks, mut one_by_one) = (marks, false);
+        let mut before = Unmarked::default();
         let mut pauses = AGAIN_MS.iter();
+        let mut pause = pauses.next();
         loop {
             let open = self.open().await?;
-            let pause = pauses.next();
             let holder = Holder {
                 batch,
                 token,
                 now_ms,
             };
-            let ending = open.finish(holder, &marks, pause.is_none());
-            let ended = self.end(&open, CALL, ending).await?;
+            let how = Marking {
+                policy,
+                last: pause.is_none(),
+                one_by_one,
+            };
+            let ending = open.finish(holder, &marks, how);
+            let ended = match self.end(&open, CALL, ending).await {
+                // One row keeps all others from being marked; which one is seen when each is marked alone.
+                Err(error) if error.is_of_rows() && !one_by_one => {
+                    one_by_one = true;
+                    continue;
+                }
+                ended => ended?,
+            };
             self.keep(open);
             let left = match ended {
+                Ended::Finished(Finish::Written(unmarked)) => {
+                    return Ok(Finish::Written(Unmarked {
+                        in_doubt: unmarked.in_doubt,
+                        parked: before.parked + unmarked.parked,
+                    }));
+                }
                 Ended::Finished(finish) => return Ok(finish),
-                Ended::Left(left) => left,
+                Ended::Left(left, unmarked) => {
+                    before.parked += unmarked.parked;
+                    left
+                }
             };
             marks = left.into_iter().map(|id| (id, Mark::Sent)).collect();
-            let pause = Duration::from_millis(pause.copied().unwrap_or_default());
-            self.clock.sleep(pause).await;
+            self.clock
+                .sleep(Duration::from_millis(pause.copied().unwrap_or_default()))
+                .await;
+            pause = pauses.next();
         }
     }
 
@@ -382,7 +418,17 @@ struct Found {
 enum Ended {
     Finished(Finish),
     /// These rows are held by other programs; all else is written, and the intent names these alone.
-    Left(Vec<ItemId>),
+    Left(Vec<ItemId>, Unmarked),
+}
+
+/// How rows are marked.
+#[derive(Clone, Copy)]
+struct Marking {
+    policy: Policy,
+    /// What other programs still hold is in doubt now.
+    last: bool,
+    /// Each row alone: one that cannot be marked keeps no other from it.
+    one_by_one: bool,
 }
 
 impl Open<'_> {
@@ -414,6 +460,7 @@ impl Open<'_> {
         &self,
         cell: &Cell,
         from: Option<&ItemId>,
+        job: &str,
         holder: Holder<'_>,
         policy: Policy,
     ) -> Result<Begin> {
@@ -432,13 +479,13 @@ impl Open<'_> {
             return Ok(Begin::OtherCells(layout.to_string()));
         }
         let mut work = Work::default();
-        if let Some((last, items)) = side::intent(session, table, batch).await? {
-            if last > token {
+        if let Some(last) = side::intent(session, table, batch).await? {
+            if let Some(other) = last.keeps_out(job, token) {
                 session.roll_back().await?;
-                return Ok(Begin::Lost(last));
+                return Ok(other);
             }
-            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
-            let standings = rows::standings(session, table, &items).await?;
+            let standings = rows::standings(session, table, &last.items).await?;
+            let last = last.token;
             let doubts: Vec<(&ItemId, Exception)> = standings
                 .iter()
                 .filter_map(|(id, row)| {
@@ -474,18 +521,17 @@ impl Open<'_> {
             side::remove_intent(session, table, batch).await?;
         } else {
             let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+            side::write_intent(session, table, batch, job, token, &ids, now_ms).await?;
         }
         session.commit().await?;
         Ok(Begin::Send(work))
     }
 
-    /// `last`: what other programs still hold is in doubt now.
     async fn finish(
         &self,
         holder: Holder<'_>,
         marks: &[(ItemId, Mark)],
-        last: bool,
+        how: Marking,
     ) -> Result<Ended> {
         let (session, table) = (&self.session, &self.table);
         let Holder {
@@ -497,15 +543,21 @@ impl Open<'_> {
             .begin(STATEMENT, &table.sql_take_batch(batch))
             .await?;
         let present = side::intent(session, table, batch).await?;
-        let present = present.map(|(holder, _)| holder);
+        let present = present.map(|intent| intent.token);
         if present != Some(token) {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(present)));
         }
         let of = |mark: &(ItemId, Mark)| (mark.1 == Mark::Sent).then(|| mark.0.clone());
         let mut sent: Vec<ItemId> = marks.iter().filter_map(of).collect();
-        let left = rows::mark_sent(session, table, &sent, now_ms).await?;
-        sent.retain(|id| !left.contains(id));
+        let (left, refused) = match how.one_by_one {
+            false => (
+                rows::mark_sent(session, table, &sent, now_ms).await?,
+                Vec::new(),
+            ),
+            true => rows::mark_one_by_one(session, table, &sent, now_ms).await?,
+        };
+        sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
         side::forget(session, table, &sent).await?;
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
@@ -514,23 +566,48 @@ impl Open<'_> {
                 Mark::Except(exception) => Some((id, exception.clone())),
             })
             .collect();
-        if last {
-            exceptions.extend(left.iter().map(|id| (id, held_by_another(now_ms))));
+        let held = left.iter().filter(|_| how.last).map(|id| (id, None));
+        let refused = refused.iter().map(|(id, why)| (id, Some(why.as_str())));
+        let mut unmarked = Unmarked::default();
+        for (id, exception) in self
+            .unmarked(held.chain(refused).collect(), how.policy, now_ms)
+            .await?
+        {
+            unmarked.count(&exception);
+            exceptions.push((id, exception));
         }
         self.record(holder, &exceptions).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
-        if left.is_empty() || last {
+        if left.is_empty() || how.last {
             side::remove_intent(session, table, batch).await?;
             session.commit().await?;
-            let in_doubt = left.len() as u64;
-            return Ok(Ended::Finished(Finish::Written { in_doubt }));
+            return Ok(Ended::Finished(Finish::Written(unmarked)));
         }
         // Nothing is locked while others are waited for, and what was marked stays so.
-        let ids: Vec<&ItemId> = left.iter().collect();
-        side::write_intent(session, table, batch, token, &ids, now_ms).await?;
+        side::narrow_intent(session, table, batch, &left).await?;
         session.commit().await?;
-        Ok(Ended::Left(left))
+        Ok(Ended::Left(left, unmarked))
+    }
+
+    /// What becomes of rows that were sent and cannot be marked, each with the database's reason, if it gave one.
+    async fn unmarked<'i>(
+        &self,
+        rows: Vec<(&'i ItemId, Option<&str>)>,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Vec<(&'i ItemId, Exception)>> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<ItemId> = rows.iter().map(|(id, _)| (*id).clone()).collect();
+        let known = rows::standings(&self.session, &self.table, &ids).await?;
+        let of = |(id, refusal): (&'i ItemId, Option<&str>)| {
+            let prior = known.get(id).and_then(|row| row.prior.as_ref());
+            let exception = policy.unmarked(prior, refusal, now_ms, &id.to_string());
+            (id, exception)
+        };
+        Ok(rows.into_iter().map(of).collect())
     }
 
     async fn record(&self, holder: Holder<'_>, exceptions: &[(&ItemId, Exception)]) -> Result<()> {
@@ -548,9 +625,9 @@ impl Open<'_> {
         let (session, table) = (&self.session, &self.table);
         session.begin_to_read(STATEMENT).await?;
         let listed = format!(
-            "FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL WHERE d.source = $1",
+            "FROM {} AS d JOIN {} AS n ON n.{} = {} AND n.{} IS NULL WHERE d.source = $1",
             table.delivery,
-            table.sql_rows,
+            table.sql_name,
             table.sql_id,
             table.sql_id_of_item(),
             table.sql_sent_at
@@ -575,18 +652,6 @@ impl Open<'_> {
         all.doubted_ever = side::doubted_ever(session, table).await?.unwrap_or(0);
         session.commit().await?;
         Ok(all)
-    }
-}
-
-/// What was sent and could not be marked. It may go again at once: by then the other program may be done.
-fn held_by_another(now_ms: i64) -> Exception {
-    Exception {
-        state: State::InDoubt,
-        attempts: 0,
-        not_before_ms: now_ms,
-        reason: "it was accepted, and its row could not be marked: another program holds it"
-            .to_owned(),
-        doubted: true,
     }
 }
 

@@ -32,7 +32,7 @@ use self::{
     },
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work,
+    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Unmarked, Work,
     table::too_large as too_large_to_send,
 };
 use crate::notifications::{
@@ -111,9 +111,16 @@ impl Source for SqliteSource {
         self.with(move |db| db.pending(now_ms, limit)).await
     }
 
-    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
-        let batch = batch.to_owned();
-        self.with(move |db| db.begin(&batch, token, policy, now_ms))
+    async fn begin(
+        &self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
+        let (job, batch) = (job.to_owned(), batch.to_owned());
+        self.with(move |db| db.begin(&job, &batch, token, policy, now_ms))
             .await
     }
 
@@ -121,11 +128,12 @@ impl Source for SqliteSource {
         &self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish> {
         let batch = batch.to_owned();
-        self.with(move |db| db.finish(&batch, token, &marks, now_ms))
+        self.with(move |db| db.finish(&batch, token, policy, &marks, now_ms))
             .await
     }
 
@@ -198,7 +206,14 @@ impl Db {
         Ok(batches)
     }
 
-    fn begin(&mut self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
+    fn begin(
+        &mut self,
+        job: &str,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin> {
         let table = &self.table;
         let cell = Cell::parse(batch).filter(|cell| cell.source == table.source);
         let cell = cell.ok_or_else(|| SourceError::NoBatch(batch.to_owned()))?;
@@ -208,12 +223,12 @@ impl Db {
             return Ok(Begin::OtherCells(layout.to_string()));
         }
         let mut work = Work::default();
-        if let Some((holder, items)) = intent(&tx, table, batch)? {
-            if holder > token {
-                return Ok(Begin::Lost(holder));
+        if let Some(last) = intent(&tx, table, batch)? {
+            if let Some(other) = last.keeps_out(job, token) {
+                return Ok(other);
             }
-            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
-            for id in items {
+            let holder = last.token;
+            for id in last.items {
                 let (unsent, prior) = rows::standing(&tx, table, &id)?;
                 if let Some(doubt) = policy.left_behind(unsent, prior.as_ref(), holder) {
                     match doubt.state {
@@ -237,7 +252,7 @@ impl Db {
             remove_intent(&tx, table, batch)?;
         } else {
             let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            write_intent(&tx, table, batch, token, &ids, now_ms)?;
+            write_intent(&tx, table, batch, job, token, &ids, now_ms)?;
         }
         tx.commit()?;
         Ok(Begin::Send(work))
@@ -247,32 +262,46 @@ impl Db {
         &mut self,
         batch: &str,
         token: Token,
+        policy: Policy,
         marks: &[(ItemId, Mark)],
         now_ms: i64,
     ) -> Result<Finish> {
         let table = &self.table;
         let tx = immediate(&mut self.conn)?;
-        let holder = intent(&tx, table, batch)?.map(|(holder, _)| holder);
+        let holder = intent(&tx, table, batch)?.map(|intent| intent.token);
         if holder != Some(token) {
             return Ok(Finish::Lost(holder));
         }
-        let mut doubts = 0;
+        let (mut doubts, mut unmarked) = (0, Unmarked::default());
         for (id, mark) in marks {
-            match mark {
-                Mark::Sent => {
-                    rows::mark_sent(&tx, table, id, now_ms)?;
-                    forget(&tx, table, id)?;
-                }
+            let refusal = match mark {
+                Mark::Sent => match rows::mark_sent(&tx, table, id, now_ms) {
+                    Ok(true) => {
+                        forget(&tx, table, id)?;
+                        continue;
+                    }
+                    Ok(false) => None,
+                    // It costs no other row its mark, unless it has ended the whole transaction.
+                    Err(error) if error.is_of_rows() && !tx.is_autocommit() => Some(error.said()),
+                    Err(error) => return Err(error),
+                },
                 Mark::Except(exception) => {
                     doubts += u64::from(exception.doubted);
                     record(&tx, table, batch, token, id, exception, now_ms)?;
+                    continue;
                 }
-            }
+            };
+            let (_, prior) = rows::standing(&tx, table, id)?;
+            let key = id.to_string();
+            let doubt = policy.unmarked(prior.as_ref(), refusal.as_deref(), now_ms, &key);
+            doubts += 1;
+            unmarked.count(&doubt);
+            record(&tx, table, batch, token, id, &doubt, now_ms)?;
         }
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;
-        Ok(Finish::Written { in_doubt: 0 })
+        Ok(Finish::Written(unmarked))
     }
 
     fn exceptions(&mut self) -> Result<Exceptions> {
@@ -280,8 +309,8 @@ impl Db {
         let mut all = Exceptions::default();
         let listed = format!(
             "FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND EXISTS
-             (SELECT 1 FROM {} WHERE n.{} = d.item AND n.{} IS NULL)",
-            table.sql_rows, table.sql_id, table.sql_sent_at
+             (SELECT 1 FROM {} AS n WHERE n.{} = d.item AND n.{} IS NULL)",
+            table.sql_name, table.sql_id, table.sql_sent_at
         );
         let tx = self.conn.transaction()?;
         {

@@ -8,6 +8,7 @@ use crate::notifications::source::SourceError;
 
 /// What the server said, or why it could not be asked.
 pub(super) fn of(server: &str, error: &Error) -> SourceError {
+    let state = error.code().map_or("", SqlState::code).to_owned();
     let (why, again) = match error.as_db_error() {
         None => (chain(error), true),
         Some(said) => {
@@ -25,6 +26,7 @@ pub(super) fn of(server: &str, error: &Error) -> SourceError {
         server: server.to_owned(),
         why,
         again,
+        state,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::notifications::{
         Change, Did, Entry, Facts, Noted, Operator, RowState, Standing, Step, to_park, to_retry,
     },
     params::NotificationsParams,
-    source::{Counts, Result, table::quoted},
+    source::{Counts, Result, SourceError, table::quoted},
 };
 
 /// Counts, lists and changes what stands beside one table.
@@ -191,9 +191,9 @@ impl PgOperator {
             .session
             .query(
                 &format!(
-                    "SELECT {}, {bucket} FROM {} WHERE n.{} = {any}",
+                    "SELECT {}, {bucket} FROM {} AS n WHERE n.{} = {any}",
                     table.sql_read_id(),
-                    table.sql_rows,
+                    table.sql_name,
                     table.sql_id
                 ),
                 &[(&*table.id.many(ids), table.id.array())],
@@ -201,6 +201,26 @@ impl PgOperator {
             .await?;
         let of = |row: &Row| Ok((table.id.get(row, 0)?, table.batch(layout, get(row, 1)?)));
         found.iter().map(of).collect()
+    }
+
+    /// A row that comes without an id must not get one that was imported. The sequence behind a column, if there is one, goes on
+    /// behind `last`, and never back.
+    async fn move_sequence_past(&self, last: i64) -> Result<()> {
+        let table = &self.table;
+        self.session
+            .query(
+                "SELECT setval(s.seq, $1) FROM (SELECT pg_get_serial_sequence($2, (parse_ident($3))[1])::regclass AS seq) AS s
+                 JOIN pg_catalog.pg_sequence AS q ON q.seqrelid = s.seq
+                 WHERE q.seqincrement > 0 AND $1 <= q.seqmax
+                 AND $1 > coalesce(pg_sequence_last_value(s.seq), q.seqstart - 1)",
+                &[
+                    (&last, Type::INT8),
+                    (&table.sql_name, Type::TEXT),
+                    (&table.sql_id, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(())
     }
 
     /// Ids of a state, from the first behind `after` on; `more` columns behind them.
@@ -281,6 +301,14 @@ impl PgOperator {
             entry.row = standings.get(&entry.id).map_or(RowState::Gone, row_state);
         }
         Ok(entries)
+    }
+}
+
+/// An integer, or the text of one.
+fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_i64(),
     }
 }
 
@@ -402,27 +430,44 @@ impl Operator for PgOperator {
         let names = columns.iter().map(|c| quoted(c));
         let names = names.collect::<Vec<_>>().join(", ");
         let has_id = columns.iter().any(|c| quoted(c) == table.sql_id);
-        let known = match has_id {
-            true => format!(" ON CONFLICT ({}) DO NOTHING", table.sql_id),
-            false => String::new(),
+        let (given, known) = match has_id {
+            true => (
+                " OVERRIDING SYSTEM VALUE",
+                format!(" ON CONFLICT ({}) DO NOTHING", table.sql_id),
+            ),
+            false => ("", String::new()),
         };
         // The server reads each text as its column's type does.
         let sql = format!(
-            "INSERT INTO {0} ({names}) SELECT {names} FROM json_populate_recordset(NULL::{0}, $1::text::json){known}",
+            "INSERT INTO {0} ({names}){given}
+             SELECT {names} FROM json_populate_recordset(NULL::{0}, $1::text::json){known}",
             table.sql_name
         );
+        let last = columns
+            .iter()
+            .find(|c| quoted(c) == table.sql_id)
+            .and_then(|id| rows.iter().filter_map(|row| number(&row[id])).max());
         let rows = Value::Array(rows).to_string();
         self.begin(COUNTING, "").await?;
-        let imported = match session.execute(&sql, &[(&rows, Type::TEXT)]).await {
-            Ok(imported) => imported,
-            Err(error) => {
-                // Only the row is at fault: the connection goes on with others.
-                session.roll_back().await?;
-                return Err(error);
+        let inserting = async {
+            let imported = session.execute(&sql, &[(&rows, Type::TEXT)]).await?;
+            if let Some(last) = last {
+                self.move_sequence_past(last).await?;
             }
+            Ok(imported)
         };
-        session.commit().await?;
-        Ok(imported)
+        match inserting.await {
+            Ok(imported) => {
+                let committed = session.commit().await;
+                committed.map_err(SourceError::of_commit)?;
+                Ok(imported)
+            }
+            Err(error) => {
+                // Where only a row is at fault the connection goes on with others; else the error that came first is told.
+                _ = session.roll_back().await;
+                Err(error)
+            }
+        }
     }
 
     async fn look(&mut self) -> Result<Option<String>> {

@@ -234,7 +234,7 @@ fn value(row: &Row, at: usize) -> Result<Value> {
     })
 }
 
-/// What is known of these rows, by id.
+/// What is known of these rows, by id, whether they are ours to send now or not.
 pub(super) async fn standings(
     session: &Session,
     table: &Table,
@@ -249,11 +249,11 @@ pub(super) async fn standings(
             &format!(
                 "SELECT i.id, n.{id} IS NOT NULL, n.{id} IS NOT NULL AND n.{sent} IS NULL,
                         d.state, d.attempts, d.not_before, d.reason
-                 FROM unnest($2) AS i(id) LEFT JOIN {rows} ON n.{id} = i.id::{written_as}
+                 FROM unnest($2) AS i(id) LEFT JOIN {name} AS n ON n.{id} = i.id::{written_as}
                  LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = i.id::text",
                 id = table.sql_id,
                 sent = table.sql_sent_at,
-                rows = table.sql_rows,
+                name = table.sql_name,
                 delivery = table.delivery,
             ),
             &[
@@ -287,8 +287,8 @@ pub(super) async fn is_there(
     session
         .value(
             &format!(
-                "SELECT n.{} IS NULL FROM {} WHERE n.{} = {any}",
-                table.sql_sent_at, table.sql_rows, table.sql_id
+                "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = {any}",
+                table.sql_sent_at, table.sql_name, table.sql_id
             ),
             &[(&*table.id.many(std::slice::from_ref(id)), table.id.array())],
         )
@@ -335,6 +335,33 @@ pub(super) async fn mark_sent(
         )
         .await?;
     left.iter().map(|row| table.id.get(row, 0)).collect()
+}
+
+/// The same, one row after the other. Says which are left, and which the database refused to mark, with its reason.
+pub(super) async fn mark_one_by_one(
+    session: &Session,
+    table: &Table,
+    ids: &[ItemId],
+    now_ms: i64,
+) -> Result<(Vec<ItemId>, Vec<(ItemId, String)>)> {
+    // What would be refused at the end of the transaction is refused here.
+    session.batch("SET CONSTRAINTS ALL IMMEDIATE").await?;
+    let (mut left, mut refused) = (Vec::new(), Vec::new());
+    for id in ids {
+        session.batch("SAVEPOINT one").await?;
+        match mark_sent(session, table, std::slice::from_ref(id), now_ms).await {
+            Ok(held) => {
+                session.batch("RELEASE one").await?;
+                left.extend(held);
+            }
+            Err(error) if error.is_of_rows() => {
+                session.batch("ROLLBACK TO one").await?;
+                refused.push((id.clone(), error.said()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((left, refused))
 }
 
 /// Unsent rows, whatever is known of them.

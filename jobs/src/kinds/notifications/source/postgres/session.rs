@@ -74,11 +74,7 @@ impl Session {
         clock: &Clock,
         heard: Option<&Arc<Notify>>,
     ) -> Result<Self> {
-        let failed = |server: String, why: String| SourceError::Server {
-            server,
-            why,
-            again: true,
-        };
+        let failed = |server: String, why: String| SourceError::unanswered(server, why, true);
         let servers = address.servers();
         let servers = servers.map_err(|why| failed(address.to_string(), why))?;
         let mut said = Vec::new();
@@ -98,11 +94,7 @@ impl Session {
     }
 
     async fn to(server: &Server, address: &PgAddress, heard: Option<&Arc<Notify>>) -> Result<Self> {
-        let refused = |why: String, again| SourceError::Server {
-            server: server.name.clone(),
-            why,
-            again,
-        };
+        let refused = |why: String, again| SourceError::unanswered(server.name.clone(), why, again);
         let lost = |error| error::of(&server.name, &error);
         let client = if server.tls {
             let tls = tls::connector(&address.tls).map_err(|why| refused(why, true))?;

@@ -21,7 +21,7 @@ use crate::notifications::{
     cell::{ItemId, Layout},
     delivery::{Exception, State},
     source::{
-        Counts, Result, SourceError,
+        Counts, Intent, Result, SourceError,
         table::{list, quoted},
     },
 };
@@ -80,6 +80,7 @@ CREATE INDEX IF NOT EXISTS watchkeeper_delivery_recipient ON {delivery} (source,
 CREATE TABLE IF NOT EXISTS {intent} (
     source     text NOT NULL,
     batch      text NOT NULL,
+    job        text NOT NULL,
     token      bigint NOT NULL,
     items      jsonb NOT NULL,
     written_at timestamptz NOT NULL,
@@ -330,11 +331,11 @@ pub(super) async fn intent(
     session: &Session,
     table: &Table,
     batch: &str,
-) -> Result<Option<(Token, Vec<ItemId>)>> {
+) -> Result<Option<Intent>> {
     let found = session
         .query(
             &format!(
-                "SELECT token, items::text FROM {} WHERE source = $1 AND batch = $2",
+                "SELECT token, items::text, job FROM {} WHERE source = $1 AND batch = $2",
                 table.intent
             ),
             &[(&table.source, Type::TEXT), (&batch, Type::TEXT)],
@@ -343,7 +344,11 @@ pub(super) async fn intent(
     let Some(row) = found.first() else {
         return Ok(None);
     };
-    Ok(Some((token(row, 0)?, items(get(row, 1)?)?)))
+    Ok(Some(Intent {
+        job: get(row, 2)?,
+        token: token(row, 0)?,
+        items: items(get(row, 1)?)?,
+    }))
 }
 
 /// All items that stand in an intent.
@@ -369,6 +374,7 @@ pub(super) async fn write_intent(
     session: &Session,
     table: &Table,
     batch: &str,
+    job: &str,
     token: Token,
     ids: &[&ItemId],
     now_ms: i64,
@@ -377,9 +383,9 @@ pub(super) async fn write_intent(
     session
         .execute(
             &format!(
-                "INSERT INTO {} (source, batch, token, items, written_at)
-                 VALUES ($1, $2, $3, $4::text::jsonb, to_timestamp($5::bigint / 1000.0))
-                 ON CONFLICT (source, batch) DO UPDATE SET
+                "INSERT INTO {} (source, batch, job, token, items, written_at)
+                 VALUES ($1, $2, $6, $3, $4::text::jsonb, to_timestamp($5::bigint / 1000.0))
+                 ON CONFLICT (source, batch) DO UPDATE SET job = excluded.job,
                      token = excluded.token, items = excluded.items, written_at = excluded.written_at",
                 table.intent
             ),
@@ -389,6 +395,31 @@ pub(super) async fn write_intent(
                 (&integer(token), Type::INT8),
                 (&items, Type::TEXT),
                 (&now_ms, Type::INT8),
+                (&job, Type::TEXT),
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+/// From now on the intent of a batch names these items alone.
+pub(super) async fn narrow_intent(
+    session: &Session,
+    table: &Table,
+    batch: &str,
+    ids: &[ItemId],
+) -> Result<()> {
+    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
+    session
+        .execute(
+            &format!(
+                "UPDATE {} SET items = $3::text::jsonb WHERE source = $1 AND batch = $2",
+                table.intent
+            ),
+            &[
+                (&table.source, Type::TEXT),
+                (&batch, Type::TEXT),
+                (&items, Type::TEXT),
             ],
         )
         .await?;

@@ -29,6 +29,8 @@ pub(super) struct Wanted {
     hidden: Vec<String>,
     /// Whether the sink writes what is sent.
     has_text: bool,
+    /// The column for the sink that is sent as it stands there.
+    whole: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
     /// The column of recipients whose rows keep their order, and whether that is strict.
@@ -49,7 +51,7 @@ pub(super) struct Table {
     pub(super) source: String,
     pub(super) name: String,
     pub(super) sql_name: String,
-    /// The rows that are ours, as `n`.
+    /// The rows that are ours to send now, as `n`: for the search alone. What is known of a row is asked of the table.
     pub(super) sql_rows: String,
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
@@ -111,10 +113,15 @@ struct Column {
     name: String,
     /// Of the type below all domains.
     kind: String,
+    /// Characters that it takes, where that is said.
+    most: Option<i32>,
     not_null: bool,
     readable: bool,
     writable: bool,
 }
+
+/// Characters of a time that is written as text.
+const TIME_AS_TEXT: i32 = 24;
 
 // === impl Wanted ===
 
@@ -133,6 +140,7 @@ impl Wanted {
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
             has_text: params.has_text(),
+            whole: params.whole_column(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
             order: params
@@ -171,6 +179,14 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             id.name, id.kind
         ))
     })?;
+    if let Some(most) = sent_at.most
+        && most < TIME_AS_TEXT
+    {
+        return Err(unfit(format!(
+            "column `{}` (`columns.sent_at`) takes {most} characters, and a time has {TIME_AS_TEXT}",
+            sent_at.name
+        )));
+    }
     let sent_value = sent_value(&sent_at.kind).ok_or_else(|| {
         unfit(format!(
             "column `{}` (`columns.sent_at`) is of the type {}; it must be a time, a date, text, or an integer for Unix seconds",
@@ -252,6 +268,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         );
         return Err(unfit(why));
     }
+    let whole = match &wanted.whole {
+        Some(column) => Some(find("body", column)?.number),
+        None => None,
+    };
     let names = || sent.iter().map(|c| c.name.clone());
     let side_schema = wanted.side_schema.clone().unwrap_or_else(|| schema.clone());
     let side = |table: &str| qualified(&side_schema, table);
@@ -269,7 +289,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             Some(_) if !wanted.has_text => Payload::Column(names().collect()),
             _ => Payload::Fields(names().collect()),
         },
-        sql_values: read.iter().map(|c| c.sql_json()).collect(),
+        sql_values: read
+            .iter()
+            .map(|c| c.sql_json(whole == Some(c.number)))
+            .collect(),
         for_sink: for_sink.into_iter().map(|(name, _)| name).collect(),
         sql_size: size(&read),
         layout: match (&order, id_type) {
@@ -387,14 +410,16 @@ async fn columns(session: &Session, oid: u32) -> Result<Vec<Column>> {
     let rows = session
         .query(
             "SELECT a.attnum, a.attname::text, k.typname::text, a.attnotnull,
-                    has_column_privilege($1::oid, a.attnum, 'SELECT'), has_column_privilege($1::oid, a.attnum, 'UPDATE')
+                    has_column_privilege($1::oid, a.attnum, 'SELECT'), has_column_privilege($1::oid, a.attnum, 'UPDATE'),
+                    CASE WHEN k.typname = 'varchar' AND k.modifier >= 4 THEN k.modifier - 4 END
              FROM pg_catalog.pg_attribute AS a JOIN LATERAL (
                  WITH RECURSIVE t AS (
-                     SELECT oid, typname, typtype, typbasetype FROM pg_catalog.pg_type WHERE oid = a.atttypid
+                     SELECT oid, typname, typtype, typbasetype, typtypmod, a.atttypmod AS modifier
+                     FROM pg_catalog.pg_type WHERE oid = a.atttypid
                      UNION ALL
-                     SELECT b.oid, b.typname, b.typtype, b.typbasetype
+                     SELECT b.oid, b.typname, b.typtype, b.typbasetype, b.typtypmod, t.typtypmod
                      FROM pg_catalog.pg_type AS b JOIN t ON t.typtype = 'd' AND b.oid = t.typbasetype)
-                 SELECT typname FROM t WHERE typtype <> 'd') AS k ON true
+                 SELECT typname, modifier FROM t WHERE typtype <> 'd') AS k ON true
              WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
             &[(&oid, Type::OID)],
         )
@@ -407,6 +432,7 @@ async fn columns(session: &Session, oid: u32) -> Result<Vec<Column>> {
             not_null: get(row, 3)?,
             readable: get(row, 4)?,
             writable: get(row, 5)?,
+            most: get(row, 6)?,
         })
     };
     rows.iter().map(column).collect()
@@ -443,12 +469,14 @@ async fn is_unique(session: &Session, oid: u32, column: i16) -> Result<bool> {
 // === impl Column ===
 
 impl Column {
-    /// Its value in a row `n`, as the text of its JSON. Numbers of any length are texts: none of their digits is lost.
-    fn sql_json(&self) -> String {
+    /// Its value in a row `n`, as the text of its JSON. Numbers of any length are texts: none of their digits is lost. `whole`: what
+    /// is JSON already is a text that is sent as it is.
+    fn sql_json(&self, whole: bool) -> String {
         let name = quoted(&self.name);
         match self.kind.as_str() {
             "bytea" => format!("to_json(encode(n.{name}, 'hex'))::text"),
             "numeric" => format!("to_json(n.{name}::text)::text"),
+            "json" | "jsonb" if whole => format!("to_json(n.{name}::text)::text"),
             _ => format!("to_json(n.{name})::text"),
         }
     }

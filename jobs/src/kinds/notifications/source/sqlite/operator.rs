@@ -304,7 +304,8 @@ impl Operator for SqliteOperator {
         let (table, names) = (&self.table, columns.iter().map(|c| quoted(c)));
         let names = names.collect::<Vec<_>>().join(", ");
         let places = vec!["?"; columns.len()].join(", ");
-        let has_id = columns.iter().any(|c| quoted(c) == table.sql_id);
+        let is_id = |column: &String| quoted(column).eq_ignore_ascii_case(&table.sql_id);
+        let has_id = columns.iter().any(is_id);
         let known = match has_id {
             true => format!(" ON CONFLICT ({}) DO NOTHING", table.sql_id),
             false => String::new(),
@@ -331,6 +332,10 @@ impl Operator for SqliteOperator {
         let needed = rows::is_large(&self.conn, &self.table)?
             && !rows::is_quickly_searched(&self.conn, &self.table)?;
         Ok(needed.then(|| self.index()))
+    }
+
+    async fn ids_come_back(&mut self) -> Result<bool> {
+        schema::ids_come_back(&self.conn, &self.table)
     }
 
     async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
@@ -410,8 +415,8 @@ fn token_of(row: &Row<'_>, at: usize) -> Result<Token> {
 fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState> {
     let unsent: Option<bool> = conn
         .prepare_cached(&format!(
-            "SELECT n.{} IS NULL FROM {} WHERE n.{} = ?1",
-            table.sql_sent_at, table.sql_rows, table.sql_id
+            "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = ?1",
+            table.sql_sent_at, table.sql_name, table.sql_id
         ))?
         .query_row([id], |row| row.get(0))
         .optional()?;
@@ -483,7 +488,7 @@ impl<'t> Sending<'t> {
         }
         let batch = self.table.batch(self.layout, number);
         let open = intent(self.tx, self.table, &batch)?;
-        let items: BTreeSet<ItemId> = open.into_iter().flat_map(|(_, items)| items).collect();
+        let items: BTreeSet<ItemId> = open.into_iter().flat_map(|intent| intent.items).collect();
         let holds = items.contains(id);
         self.read.insert(number, items);
         Ok(holds)

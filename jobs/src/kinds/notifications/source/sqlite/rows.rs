@@ -222,7 +222,7 @@ fn due_rows(table: &Table) -> String {
     )
 }
 
-/// Whether a row is there and unsent, and what the side table says of it.
+/// Whether a row is there and unsent, ours to send now or not, and what the side table says of it.
 pub(super) fn standing(
     tx: &Connection,
     table: &Table,
@@ -230,8 +230,8 @@ pub(super) fn standing(
 ) -> Result<(bool, Option<Exception>)> {
     let unsent = tx
         .prepare_cached(&format!(
-            "SELECT 1 FROM {} WHERE n.{} = ?1 AND n.{} IS NULL",
-            table.sql_rows, table.sql_id, table.sql_sent_at
+            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
+            table.sql_name, table.sql_id, table.sql_sent_at
         ))?
         .exists([id])?;
     let mut prior = tx.prepare_cached(
@@ -245,20 +245,20 @@ pub(super) fn standing(
     }
 }
 
-/// Marks a row as sent, unless it is marked already.
-pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<()> {
+/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is.
+pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<bool> {
     let mut mark = tx.prepare_cached(&format!(
         "UPDATE {} SET {sent} = ?2 WHERE {} = ?1 AND {sent} IS NULL",
         table.sql_name,
         table.sql_id,
         sent = table.sql_sent_at
     ))?;
-    if table.sent_at_is_integer {
-        mark.execute(params![id, now_ms.div_euclid(1000)])?;
+    let marked = if table.sent_at_is_integer {
+        mark.execute(params![id, now_ms.div_euclid(1000)])?
     } else {
-        mark.execute(params![id, text_time(now_ms)])?;
-    }
-    Ok(())
+        mark.execute(params![id, text_time(now_ms)])?
+    };
+    Ok(marked > 0 || !standing(tx, table, id)?.0)
 }
 
 /// Unsent rows that are neither dead nor parked.
@@ -290,8 +290,8 @@ pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
 /// The id of a row as the database has it: a column of integers takes the text of one.
 pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result<Option<ItemId>> {
     let mut found = conn.prepare_cached(&format!(
-        "SELECT n.{id} FROM {} WHERE n.{id} = ?1",
-        table.sql_rows,
+        "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
+        table.sql_name,
         id = table.sql_id
     ))?;
     let mut found = found.query([id])?;

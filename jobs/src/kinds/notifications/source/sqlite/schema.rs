@@ -35,6 +35,7 @@ CREATE INDEX IF NOT EXISTS watchkeeper_delivery_recipient ON watchkeeper_deliver
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery_intent (
     source     TEXT NOT NULL,
     batch      TEXT NOT NULL,
+    job        TEXT NOT NULL,
     token      INTEGER NOT NULL,
     items      TEXT NOT NULL,
     written_at TEXT NOT NULL,
@@ -79,7 +80,7 @@ pub(super) struct Table {
     pub(super) source: String,
     pub(super) name: String,
     pub(super) sql_name: String,
-    /// The rows that are ours, as `n`.
+    /// The rows that are ours to send now, as `n`: for the search alone. What is known of a row is asked of the table.
     pub(super) sql_rows: String,
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
@@ -412,6 +413,19 @@ fn is_unique(db: &Connection, table: &str, id: &Column, columns: &[Column]) -> R
     Ok(indexed > 0)
 }
 
+/// Whether the id is SQLite's own number of the row, which it gives anew once the last rows were deleted.
+pub(super) fn ids_come_back(db: &Connection, table: &Table) -> Result<bool> {
+    let there = db
+        .prepare(
+            "SELECT 1 FROM sqlite_schema AS s JOIN pragma_table_info(s.name) AS c
+             WHERE s.type = 'table' AND s.name = ?1 AND '\"' || replace(c.name, '\"', '\"\"') || '\"' = ?2
+             AND c.pk = 1 AND upper(c.type) = 'INTEGER' AND NOT EXISTS (SELECT 1 FROM pragma_table_info(s.name) WHERE pk > 1)
+             AND s.sql NOT LIKE '%AUTOINCREMENT%' AND s.sql NOT LIKE '%WITHOUT ROWID%'",
+        )?
+        .exists(params![table.name, table.sql_id])?;
+    Ok(there)
+}
+
 /// SQLite's own rule for a column of integers.
 fn holds_integers(column: &Column) -> bool {
     column.declared.contains("INT")
@@ -481,6 +495,36 @@ mod tests {
         assert!(inspect_as(pair, "m", "id").is_err());
         let indexed = format!("{schema}; CREATE UNIQUE INDEX i ON m (id)");
         assert!(inspect_as(&indexed, "m", "id").is_ok());
+    }
+
+    #[test]
+    fn ids_that_come_back_are_known() {
+        for (table, expected) in [
+            ("m (\"I\"\"d\" INTEGER PRIMARY KEY, sent_at TEXT)", true),
+            (
+                "m (\"I\"\"d\" integer PRIMARY KEY AUTOINCREMENT, sent_at TEXT)",
+                false,
+            ),
+            ("m (\"I\"\"d\" BIGINT PRIMARY KEY, sent_at TEXT)", false),
+            (
+                "m (\"I\"\"d\" INTEGER PRIMARY KEY, sent_at TEXT) WITHOUT ROWID",
+                false,
+            ),
+            (
+                "m (\"I\"\"d\" INTEGER UNIQUE, n INTEGER PRIMARY KEY, sent_at TEXT)",
+                false,
+            ),
+        ] {
+            let db = Connection::open_in_memory().unwrap();
+            db.execute_batch(&format!("CREATE TABLE {table}")).unwrap();
+            let mut params = NotificationsParams {
+                table: "m".to_owned(),
+                ..NotificationsParams::default()
+            };
+            params.columns.id = "i\"d".to_owned();
+            let found = inspect(&db, &Wanted::new("app.db".into(), &params)).unwrap();
+            assert_eq!(ids_come_back(&db, &found).unwrap(), expected, "{table}");
+        }
     }
 
     #[test]

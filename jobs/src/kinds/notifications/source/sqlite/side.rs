@@ -10,7 +10,7 @@ use super::schema::Table;
 use crate::notifications::{
     cell::ItemId,
     delivery::{Exception, State},
-    source::{Counts, Result, SourceError},
+    source::{Counts, Intent, Result, SourceError},
 };
 
 /// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
@@ -18,40 +18,40 @@ pub(super) fn immediate(conn: &mut Connection) -> Result<Transaction<'_>> {
     Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
 }
 
-pub(super) fn intent(
-    tx: &Connection,
-    table: &Table,
-    batch: &str,
-) -> Result<Option<(Token, Vec<ItemId>)>> {
-    let found: Option<(i64, String)> = tx
+pub(super) fn intent(tx: &Connection, table: &Table, batch: &str) -> Result<Option<Intent>> {
+    let found: Option<(String, i64, String)> = tx
         .prepare_cached(
-            "SELECT token, items FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2",
+            "SELECT job, token, items FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2",
         )?
         .query_row(params![table.source, batch], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })
         .optional()?;
-    let Some((token, items)) = found else {
+    let Some((job, token, items)) = found else {
         return Ok(None);
     };
-    let items = serde_json::from_str(&items).map_err(|_| SourceError::Unreadable(items))?;
-    Ok(Some((Token(token.unsigned_abs()), items)))
+    Ok(Some(Intent {
+        job,
+        token: Token(token.unsigned_abs()),
+        items: serde_json::from_str(&items).map_err(|_| SourceError::Unreadable(items))?,
+    }))
 }
 
 pub(super) fn write_intent(
     tx: &Connection,
     table: &Table,
     batch: &str,
+    job: &str,
     token: Token,
     ids: &[&ItemId],
     now_ms: i64,
 ) -> Result<()> {
     let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
     tx.prepare_cached(
-        "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, token, items, written_at)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, job, token, items, written_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
-    .execute(params![table.source, batch, integer(token), items, text_time(now_ms)])?;
+    .execute(params![table.source, batch, job, integer(token), items, text_time(now_ms)])?;
     Ok(())
 }
 
