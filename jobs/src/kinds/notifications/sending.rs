@@ -5,9 +5,9 @@
 //!   (`a_receiver_that_asks_to_wait_is_left_alone_and_its_items_lose_no_attempt`)
 //! - L2 What was begun has an answer, or is cut off: it is never taken for unsent.
 //!   (`a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way`)
-//! - L3 A batch holds its lock no longer than its receivers let it work.  (`the_endpoint_of_one_customer_holds_up_no_other`)
-//!   Where they are many, or have limits of their own, what cannot go soon waits in the side table, and is no work meanwhile.
-//!   (`a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has`,
+//! - L3 A batch holds its lock no longer than its receivers let it work. Where they are many, or rows have limits of their own, what
+//!   cannot go soon waits in the side table, and is no work meanwhile.
+//!   (`the_endpoint_of_one_customer_holds_up_no_other`, `a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has`,
 //!   `rows_of_a_slow_receiver_are_put_aside_and_the_replica_is_not_slowed_down`)
 //! - L4 Items of one recipient keep their order, where that is wanted.  (`rows_of_one_recipient_go_in_order_whatever_fails`)
 

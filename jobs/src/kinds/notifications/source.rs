@@ -287,6 +287,7 @@ pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 
 impl SourceError {
     /// A server that did not answer, or was not asked.
+    #[cfg(feature = "postgres")]
     pub(crate) const fn unanswered(server: String, why: String, again: bool) -> Self {
         Self::Server {
             server,
