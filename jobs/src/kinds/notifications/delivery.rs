@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use watchkeeper::{hash::fnv1a, node::Token};
 
-use super::params::InDoubt;
+use super::params::{Backoff, InDoubt};
 
 /// What the sink said to one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,28 +98,6 @@ pub(crate) struct Policy {
     /// Pauses between them.
     pub backoff: Backoff,
 }
-
-/// How long an item waits for another attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backoff {
-    /// So long after the first, then twice as long each time, up to an hour.
-    Doubling(Duration),
-    /// As Standard Webhooks proposes: ten attempts in a little more than three days.
-    Standard,
-}
-
-/// The pauses that [Standard Webhooks](https://www.standardwebhooks.com) proposes, in seconds.
-const STANDARD: [u64; 9] = [
-    5,
-    5 * 60,
-    30 * 60,
-    2 * 3600,
-    5 * 3600,
-    10 * 3600,
-    14 * 3600,
-    20 * 3600,
-    24 * 3600,
-];
 
 /// The longest pause that grows by itself.
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(3600);
@@ -273,14 +251,7 @@ impl Policy {
     /// items refused together do not come back together.
     #[must_use]
     pub(crate) fn pause(&self, attempts: u32, key: &str) -> Duration {
-        let before = attempts.saturating_sub(1);
-        let pause = match self.backoff {
-            Backoff::Doubling(first) => first.saturating_mul(1 << before.min(20)).min(MAX_BACKOFF),
-            Backoff::Standard => {
-                let at = usize::try_from(before).unwrap_or(usize::MAX);
-                Duration::from_secs(STANDARD[at.min(STANDARD.len() - 1)])
-            }
-        };
+        let pause = self.backoff.pause(attempts, MAX_BACKOFF);
         let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
         pause + pause / 1024 * share
     }
@@ -297,20 +268,6 @@ fn last_of(attempts: u32, why: &str) -> String {
 
 fn millis(d: Duration) -> i64 {
     i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
-}
-
-// === impl Backoff ===
-
-impl Backoff {
-    /// Attempts where none are named.
-    #[must_use]
-    pub(crate) const fn attempts(self) -> u32 {
-        match self {
-            // About ten hours from two seconds on: an outage of a night kills nothing.
-            Self::Doubling(_) => 20,
-            Self::Standard => STANDARD.len() as u32 + 1,
-        }
-    }
 }
 
 // === impl State ===
@@ -457,32 +414,6 @@ mod tests {
         assert!(pause(1) >= Duration::from_secs(2) && pause(1) <= Duration::from_millis(2500));
         assert!(pause(2) >= Duration::from_secs(4));
         assert!(pause(u32::MAX) <= MAX_BACKOFF + MAX_BACKOFF / 4);
-    }
-
-    #[test]
-    fn the_standard_schedule_spans_three_days_in_ten_attempts() {
-        let rules = Policy {
-            attempts: Backoff::Standard.attempts(),
-            backoff: Backoff::Standard,
-            ..RULES
-        };
-        let least: Duration = STANDARD.map(Duration::from_secs).iter().sum();
-        assert_eq!(least.as_secs() / 3600, 75);
-        let mut pauses = Vec::new();
-        let mut mark = rules.judge(None, later(), 0, "k");
-        while let Mark::Except(e) = &mark
-            && e.state != State::Dead
-        {
-            pauses.push(u64::try_from(e.not_before_ms / 1000).unwrap());
-            mark = rules.judge(Some(&e.clone()), later(), 0, "k");
-        }
-        assert_eq!(pauses.len(), 9, "the tenth is the last");
-        for (pause, standard) in pauses.iter().zip(STANDARD) {
-            assert!(
-                (standard..=standard + standard / 4).contains(pause),
-                "{pause}"
-            );
-        }
     }
 
     #[test]

@@ -83,14 +83,12 @@ pub(crate) mod source;
 mod text;
 pub(crate) mod times;
 
-#[doc(hidden)] // parts of the parameters
-pub use delivery::Backoff;
 #[doc(hidden)] // named at the top of the crate
 pub use job::Notifications;
 #[doc(hidden)] // named at the top of the crate
 pub use params::NotificationsParams;
 #[doc(hidden)] // parts of the parameters
-pub use params::{Address, Columns, InDoubt, Order, SideTables};
+pub use params::{Address, Backoff, Columns, InDoubt, Order, SideTables};
 
 pub use cell::ItemId;
 pub use delivery::Answer;

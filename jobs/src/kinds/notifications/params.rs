@@ -1,5 +1,6 @@
 //! What to send from where to where, and how carefully.
 
+mod backoff;
 mod limits;
 mod mail;
 
@@ -9,17 +10,15 @@ use std::{
 };
 
 use reqwest::Url;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
 #[cfg(feature = "postgres")]
 use super::source::postgres::address::PgAddress;
-use super::{
-    delivery::Backoff,
-    text::{Form, Text},
-};
+use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
+pub use backoff::Backoff;
 pub(crate) use limits::{By, Limit};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
@@ -78,7 +77,6 @@ pub struct NotificationsParams {
     /// Sendings of one row before it is given up: dead, or parked where it may have been received.
     pub attempts: Option<u32>,
     /// Pause before the second sending, which doubles each time, up to an hour; or `standard`.
-    #[serde(deserialize_with = "backoff")]
     pub backoff: Backoff,
     /// Time limit for one sending.
     pub timeout: Span,
@@ -453,16 +451,6 @@ impl NotificationsParams {
     pub(crate) fn limits(&self) -> Vec<Limit> {
         limits::read(&self.rate, &mut Findings::default())
     }
-}
-
-/// A duration, or the word for the schedule of Standard Webhooks.
-fn backoff<'de, D: Deserializer<'de>>(from: D) -> Result<Backoff, D::Error> {
-    let value = Value::deserialize(from)?;
-    if value == "standard" {
-        return Ok(Backoff::Standard);
-    }
-    let span = Span::deserialize(value).map_err(D::Error::custom)?;
-    Ok(Backoff::Doubling(span.0))
 }
 
 /// A list of texts, or one text, as the environment gives it; several stand in it with blanks between them.
