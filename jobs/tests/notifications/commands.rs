@@ -231,7 +231,9 @@ pub(crate) async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
     let ran = notify(&scene, &["park", "1"]).await;
     assert_eq!(ran.code, Some(1), "it was sent: {}", ran.out);
     notify(&scene, &["retry", "2"]).await.ok();
-    assert!(listed(&job).await.items.is_empty(), "an ordinary row again");
+    let waiting = listed(&job).await;
+    assert_eq!((waiting.counts.retry, waiting.items.len()), (1, 1));
+    assert_eq!(waiting.doubted_ever, 0, "it was never begun");
     send(&job, 2, BATCH).await;
     assert_eq!((scene.tally().accepted, scene.tally().requests), (3, 3));
 }
