@@ -91,7 +91,7 @@ fn assert_in_order(requests: &[Request], gone: impl Fn(u64, usize) -> bool) {
 fn faulty(id: u64, times: usize) -> Does {
     match (times, id % 3, id % 11) {
         (_, _, 7) => Does::Answers(422),
-        (1 | 2, 0, _) if id % 2 == 0 => Does::Answers(500),
+        (1 | 2, 0, _) if id.is_multiple_of(2) => Does::Answers(500),
         (1 | 2, 0, _) => Does::Breaks,
         (_, 1, _) => Does::AnswersLate(Duration::from_millis(5), 204),
         _ => Does::Answers(204),
