@@ -162,7 +162,7 @@ pub enum Event {
     Items {
         /// The job.
         job: String,
-        /// A bounded word: `sent`, `retry`, `dead`, `in_doubt`, `parked`.
+        /// A bounded word: `sent`, `duplicate`, `retry`, `dead`, `in_doubt`, `parked`.
         outcome: &'static str,
         /// How many.
         count: u64,

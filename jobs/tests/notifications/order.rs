@@ -218,6 +218,92 @@ pub(crate) async fn an_order_counts_for_what_waits_already() {
     assert_eq!(scene.unsent(), 0);
 }
 
+/// Of rows that are one message one goes; what may have been received keeps back the others, and what was refused does not.
+pub(crate) async fn rows_of_one_message_are_sent_once_within_the_window() {
+    let scene = Scene::with_rows(12).await;
+    scene.sql("ALTER TABLE notifications ADD COLUMN message text");
+    scene.sql("UPDATE notifications SET message = 'm' || (id % 3) WHERE id <= 9");
+    let times: Mutex<BTreeMap<u64, usize>> = Mutex::default();
+    let receiver = Rough::start(move |request| {
+        let mut times = times.lock().unwrap();
+        let times = times.entry(request.id()).or_default();
+        *times += 1;
+        match (request.id(), *times) {
+            (1, _) => Does::Answers(422),
+            (2, 1) => Does::Breaks,
+            _ => Does::Answers(204),
+        }
+    })
+    .await;
+    let params = |order: Value| {
+        let mut params = json!({
+            "columns": {}, "dedupe": {"column": "message", "within": "1h"},
+        });
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(order.as_object().unwrap().clone());
+        params
+    };
+    let job = ordered(&scene, &receiver, params(json!({})));
+    let batches = job.pending(10).await.unwrap();
+    let mut token = 1;
+    for batch in batches {
+        send(&job, token, &batch).await;
+        token += 1;
+    }
+    let ids = || -> BTreeSet<u64> { receiver.requests().iter().map(Request::id).collect() };
+    // Of m1 the first is dead, and the second is sent; m2 is in doubt; of m0 the first is sent; the others are messages of their own.
+    assert_eq!(ids(), [1, 2, 3, 4, 10, 11, 12].into());
+    assert_eq!(
+        scene.unsent(),
+        4,
+        "the dead one, and those of the message in doubt"
+    );
+    token = send_what_goes(&scene, &job, token).await;
+    assert_eq!(
+        ids(),
+        [1, 2, 3, 4, 10, 11, 12].into(),
+        "once more, under its key"
+    );
+    assert_eq!((receiver.requests().len(), scene.unsent()), (8, 1));
+    // Hours have passed by the clock of the sender: it is another message.
+    let late = |id: u64| {
+        format!(
+            "INSERT INTO notifications (id, recipient, body, message) VALUES ({id}, 'a', 'b', 'm2')"
+        )
+    };
+    scene.sql(&late(20));
+    let other = ordered(&scene, &receiver, params(json!({})));
+    token = send_what_goes(&scene, &other, token).await;
+    assert!(ids().contains(&20));
+    // That it was sent just now another replica finds in the table.
+    scene.sql(&late(21));
+    scene.sql("UPDATE notifications SET sent_at = NULL WHERE id = 20");
+    for batch in other.pending(10).await.unwrap() {
+        send(&other, token, &batch).await;
+        token += 1;
+    }
+    let other = ordered(&scene, &receiver, params(json!({})));
+    scene.sql(&late(22));
+    for batch in other.pending(10).await.unwrap() {
+        send(&other, token, &batch).await;
+        token += 1;
+    }
+    assert_eq!((ids().contains(&21), ids().contains(&22)), (false, false));
+    assert_eq!(scene.unsent(), 1);
+    // Of two recipients they are two messages.
+    scene.sql("UPDATE notifications SET recipient = 'c' WHERE id = 21");
+    scene.sql("UPDATE notifications SET sent_at = NULL WHERE id = 21");
+    let each = ordered(
+        &scene,
+        &receiver,
+        params(json!({"columns": {"recipient": "recipient"}})),
+    );
+    send_what_goes(&scene, &each, token).await;
+    assert!(ids().contains(&21));
+}
+
 pub(crate) async fn rows_without_a_recipient_go_as_they_come() {
     let scene = scene(12).await;
     let nullable = "ALTER TABLE notifications ADD COLUMN whom text";

@@ -93,6 +93,7 @@ fn main() {
             a_parked_row_that_was_never_begun_keeps_its_place,
             a_recipient_with_many_rows_leaves_room_for_the_others,
             an_order_counts_for_what_waits_already,
+            rows_of_one_message_are_sent_once_within_the_window,
             rows_without_a_recipient_go_as_they_come,
         },
         commands::{

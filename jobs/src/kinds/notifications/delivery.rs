@@ -27,6 +27,8 @@ pub enum Answer {
         /// A pause asked for.
         after: Option<Duration>,
     },
+    /// It has the same message already: this one is not sent, and counts as sent.
+    Duplicate,
     /// It was not asked: it wants to be left alone for now, or we could not ask. Costs the item no attempt.
     Waits {
         /// Without secrets.
@@ -84,6 +86,8 @@ pub struct Exception {
 pub(crate) enum Mark {
     /// Sent: `sent_at` is set.
     Sent,
+    /// Not sent, because the same message was: `sent_at` is set.
+    Duplicate,
     /// Not, or perhaps not.
     Except(Exception),
 }
@@ -143,6 +147,7 @@ impl Policy {
         };
         match answer {
             Answer::Accepted => return Mark::Sent,
+            Answer::Duplicate => return Mark::Duplicate,
             Answer::CutOff { why } => return Mark::Except(self.doubt(prior, &why)),
             Answer::Waits { why, after: pause } => {
                 if doubtful {
@@ -297,11 +302,18 @@ impl State {
 // === impl Mark ===
 
 impl Mark {
+    /// Whether the row is marked.
+    #[must_use]
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self, Self::Sent | Self::Duplicate)
+    }
+
     /// The word under which events count it: an old doubt that has to wait counts as a retry.
     #[must_use]
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Sent => "sent",
+            Self::Duplicate => "duplicate",
             Self::Except(e) if matches!(e.state, State::InDoubt) && !e.doubted => "retry",
             Self::Except(e) => e.state.word(),
         }
@@ -321,7 +333,7 @@ mod tests {
     fn except(mark: Mark) -> Exception {
         match mark {
             Mark::Except(e) => e,
-            Mark::Sent => panic!("sent"),
+            Mark::Sent | Mark::Duplicate => panic!("sent"),
         }
     }
 

@@ -233,7 +233,8 @@ impl Notifications {
             limits: &self.limits,
             times: &self.times,
             clock: &self.clock,
-            order: self.params.ordered_by(),
+            lanes: self.params.lanes(),
+            dedupe: self.params.dedupe.as_ref().map(|d| d.column.as_str()),
         };
         let Sent {
             answers,

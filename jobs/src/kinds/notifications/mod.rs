@@ -88,7 +88,7 @@ pub use job::Notifications;
 #[doc(hidden)] // named at the top of the crate
 pub use params::NotificationsParams;
 #[doc(hidden)] // parts of the parameters
-pub use params::{Address, Backoff, Columns, InDoubt, Order, SideTables};
+pub use params::{Address, Backoff, Columns, Dedupe, InDoubt, Order, SideTables};
 
 pub use cell::ItemId;
 pub use delivery::Answer;

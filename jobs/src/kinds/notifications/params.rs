@@ -1,6 +1,7 @@
 //! What to send from where to where, and how carefully.
 
 mod backoff;
+mod lanes;
 mod limits;
 mod mail;
 
@@ -19,7 +20,9 @@ use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
-pub(crate) use limits::{By, Limit};
+pub(crate) use lanes::{Behind, Lanes};
+pub use lanes::{Dedupe, Order};
+pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
 pub(super) use mail::{MailParams, MailServer};
@@ -74,6 +77,8 @@ pub struct NotificationsParams {
     pub in_doubt: Option<InDoubt>,
     /// Whether rows of one recipient go one after the other.
     pub order: Option<Order>,
+    /// Which rows are one message.
+    pub dedupe: Option<Dedupe>,
     /// Sendings of one row before it is given up: dead, or parked where it may have been received.
     pub attempts: Option<u32>,
     /// Pause before the second sending, which doubles each time, up to an hour; or `standard`.
@@ -125,19 +130,6 @@ pub enum InDoubt {
     Repeat,
     /// Leave it for a person to decide.
     Park,
-}
-
-/// What rows of one recipient wait for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// For each earlier one, also one that waits for a person.
-    Strict,
-    /// For each earlier one that still goes by itself.
-    #[default]
-    SkipDead,
-    /// For none.
-    None,
 }
 
 /// An address that may hold credentials: shows nothing but scheme and host, or the path of a file.
@@ -193,6 +185,7 @@ impl Default for NotificationsParams {
             rate: Value::Null,
             in_doubt: None,
             order: None,
+            dedupe: None,
             attempts: None,
             backoff: Backoff::Doubling(2.secs()),
             timeout: Span(15.secs()),
@@ -277,14 +270,14 @@ impl NotificationsParams {
         }
     }
 
-    /// The column whose values keep the order of their rows, and whether behind rows that wait for a person, too.
+    /// Which rows go one after the other.
     #[must_use]
-    pub(crate) fn ordered_by(&self) -> Option<(&str, bool)> {
-        let column = self.columns.recipient.as_deref()?;
-        match self.order.unwrap_or_default() {
-            Order::None => None,
-            order => Some((column, order == Order::Strict)),
-        }
+    pub(crate) fn lanes(&self) -> Option<Lanes> {
+        Lanes::of(
+            self.order.unwrap_or_default(),
+            self.columns.recipient.as_deref(),
+            self.dedupe.as_ref(),
+        )
     }
 
     /// Columns that are read for the sink, beside those that are the body; each with the key that names it.
@@ -301,6 +294,8 @@ impl NotificationsParams {
                 .into_iter()
                 .filter_map(|(key, c)| Some((key, c.clone()?))),
         );
+        let dedupe = self.dedupe.iter();
+        columns.extend(dedupe.map(|dedupe| ("dedupe.column", dedupe.column.clone())));
         let body = self.body.iter().map(|text| ("body", text.expose()));
         let mail = MailParams::deserialize(&self.mail).ok();
         let mail = mail.iter().flat_map(MailParams::texts);
@@ -386,6 +381,10 @@ impl NotificationsParams {
             "needs `columns.recipient`: rows with one value there keep their order",
         );
         say("order", order);
+        if let Some(dedupe) = &self.dedupe {
+            say("dedupe.column", identifier(&dedupe.column));
+            say("dedupe.within", dedupe.check_window());
+        }
         let filter = ensure(self.filter() != Some(""), "is empty: leave it out");
         say("where", filter);
         if let Some(schema) = &self.side_tables.schema {
@@ -714,24 +713,29 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_that_of_a_recipient() {
-        let of = |order, recipient: Option<&str>| {
-            let mut params = NotificationsParams { order, ..good() };
+    fn an_order_needs_a_recipient_and_a_window_has_its_bounds() {
+        let of = |order, recipient: Option<&str>, within| {
+            let dedupe = |secs| Dedupe {
+                column: "key".to_owned(),
+                within: Span(Duration::from_secs(secs)),
+            };
+            let dedupe = Option::<u64>::map(within, dedupe);
+            let mut params = NotificationsParams {
+                order,
+                dedupe,
+                ..good()
+            };
             params.columns.recipient = recipient.map(str::to_owned);
-            let ordered = params.ordered_by().map(|(_, strict)| strict);
-            (ordered, keys(&params))
+            keys(&params)
         };
-        let none: Vec<String> = Vec::new();
-        assert_eq!(of(None, None), (None, none.clone()));
-        assert_eq!(of(None, Some("to")), (Some(false), none.clone()));
-        assert_eq!(
-            of(Some(Order::Strict), Some("to")),
-            (Some(true), none.clone())
-        );
-        assert_eq!(of(Some(Order::None), Some("to")), (None, none.clone()));
-        assert_eq!(of(Some(Order::None), None), (None, none));
-        assert_eq!(of(Some(Order::Strict), None).1, ["order"]);
-        assert_eq!(of(Some(Order::SkipDead), None).1, ["order"]);
+        let none = [""; 0];
+        assert_eq!(of(None, None, None), none);
+        assert_eq!(of(Some(Order::None), None, None), none);
+        assert_eq!(of(Some(Order::Strict), Some("to"), Some(60)), none);
+        assert_eq!(of(Some(Order::Strict), None, None), ["order"]);
+        assert_eq!(of(Some(Order::SkipDead), None, Some(60)), ["order"]);
+        assert_eq!(of(None, None, Some(0)), ["dedupe.within"]);
+        assert_eq!(of(None, None, Some(u64::MAX)), ["dedupe.within"]);
     }
 
     #[test]

@@ -11,7 +11,10 @@
 //!   `rows_of_a_slow_receiver_are_put_aside_and_the_replica_is_not_slowed_down`)
 //! - L4 Items of one recipient keep their order, where that is wanted.  (`rows_of_one_recipient_go_in_order_whatever_fails`)
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
@@ -25,6 +28,7 @@ use watchkeeper::{
 use super::{
     delivery::Answer,
     limits::{Keys, Limits, Places, Turn},
+    params::{Behind, Lanes},
     queue::{Next, Queue},
     sink::{Admission, Sink},
     source::Item,
@@ -37,8 +41,10 @@ pub(crate) struct Sending<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) times: &'a Times,
     pub(crate) clock: &'a Clock,
-    /// The column whose values keep the order of their rows, and whether behind rows that wait for a person, too.
-    pub(crate) order: Option<(&'a str, bool)>,
+    /// Which rows go one after the other.
+    pub(crate) lanes: Option<Lanes>,
+    /// The column whose values tell one message from another.
+    pub(crate) dedupe: Option<&'a str>,
 }
 
 /// What became of the items of a batch.
@@ -106,6 +112,7 @@ impl Sending<'_> {
             Group { host, keys }
         });
         let mut queue = Queue::new(groups.zip(recipients.iter().map(Option::as_deref)));
+        let mut sent = BTreeSet::new();
         let mut last_begun = self.clock.now();
         loop {
             let now = self.clock.now();
@@ -147,11 +154,20 @@ impl Sending<'_> {
                     Next::Begin(i, permit) => {
                         let Some(item) = items.get(i) else { continue };
                         // Here, and not before it has waited for its turn.
-                        if let Some(refused) = expired(item) {
-                            if self.lets_pass(&refused) {
+                        let message = self.message(item);
+                        let is_repeat = item.is_repeat
+                            || message
+                                .as_ref()
+                                .is_some_and(|message| sent.contains(message));
+                        let answer = match is_repeat {
+                            true => Some(Answer::Duplicate),
+                            false => expired(item),
+                        };
+                        if let Some(answer) = answer {
+                            if self.lets_pass(&answer) {
                                 queue.follow(i);
                             }
-                            answers.insert(i, refused);
+                            answers.insert(i, answer);
                             continue;
                         }
                         under_way.push(async move {
@@ -203,6 +219,9 @@ impl Sending<'_> {
                 Some((i, answer)) = under_way.next(), if !under_way.is_empty() => {
                     if self.lets_pass(&answer) {
                         queue.follow(i);
+                    }
+                    if answer == Answer::Accepted {
+                        sent.extend(items.get(i).and_then(|item| self.message(item)));
                     }
                     answers.insert(i, answer);
                     answered += 1;
@@ -265,22 +284,30 @@ impl Sending<'_> {
 
     /// Whom an item is for, where that keeps an order.
     fn recipient(&self, item: &Item) -> Option<String> {
-        let (column, _) = self.order?;
-        match item.columns.get(column)? {
-            Value::Null => None,
-            Value::String(recipient) => Some(recipient.clone()),
-            other => Some(other.to_string()),
-        }
+        text_of(item, &self.lanes.as_ref()?.column)
+    }
+
+    /// Which message an item is, among those of its recipient.
+    fn message(&self, item: &Item) -> Option<(String, String)> {
+        Some((self.recipient(item)?, text_of(item, self.dedupe?)?))
     }
 
     /// Whether the next of its recipient may go after this answer.
     fn lets_pass(&self, answer: &Answer) -> bool {
-        let is_strict = self.order.is_some_and(|(_, strict)| strict);
+        let held = |lanes: &Lanes| lanes.behind == Behind::Held;
         match answer {
-            Answer::Accepted => true,
-            Answer::Refused { .. } => !is_strict,
+            Answer::Accepted | Answer::Duplicate => true,
+            Answer::Refused { .. } => !self.lanes.as_ref().is_some_and(held),
             _ => false,
         }
+    }
+}
+
+fn text_of(item: &Item, column: &str) -> Option<String> {
+    match item.columns.get(column)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
     }
 }
 

@@ -147,6 +147,9 @@ pub struct Item {
     /// What happened to it before.
     #[doc(hidden)] // for the method
     pub prior: Option<Exception>,
+    /// The same message was sent before.
+    #[doc(hidden)] // for the method
+    pub is_repeat: bool,
 }
 
 #[cfg(test)]
@@ -159,6 +162,7 @@ impl Item {
             body: Map::new(),
             columns,
             prior: None,
+            is_repeat: false,
         }
     }
 }

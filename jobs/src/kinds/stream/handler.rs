@@ -20,7 +20,7 @@ use crate::{
             cell::ItemId,
             delivery::Answer,
             limits::Limits,
-            params::Target,
+            params::{Target, read_limits},
             sending::{Sending, Sent},
             sink::{self, Sink},
             source::Item,
@@ -79,6 +79,7 @@ impl Plan {
                     ("body", params.body.is_some()),
                     ("secrets", !params.secrets.is_empty()),
                     ("secret_files", !params.secret_files.is_empty()),
+                    ("rate", !params.rate.is_null()),
                 ];
                 for (key, _) in webhooks.into_iter().filter(|(_, given)| *given) {
                     found.error(&[key], "is for a `sink`, and there is none", "");
@@ -94,8 +95,10 @@ impl Plan {
                     secrets: params.secrets.clone(),
                     secret_files: params.secret_files.clone(),
                     timeout: params.timeout,
+                    rate: params.rate.clone(),
                     ..NotificationsParams::default()
                 };
+                read_limits(&params.rate, found);
                 let plan = sink::Plan::read(&sending, found)?;
                 Self::Sink(Box::new((plan, sending)), params.stream.clone())
             }
@@ -125,7 +128,7 @@ impl Plan {
                 let (plan, params) = *plan;
                 Handler::Sink {
                     sink: plan.open(&params, clock)?,
-                    limits: Limits::default(),
+                    limits: Limits::new(params.limits()),
                     times: Times::default(),
                     clock: clock.clone(),
                     stream,
@@ -165,8 +168,12 @@ impl Handler {
                 clock,
                 stream,
             } => {
+                if let Some(locks) = run.locks() {
+                    limits.share(run.job(), locks);
+                }
                 let sending = Sending {
-                    order: None,
+                    lanes: None,
+                    dedupe: None,
                     sink: sink.as_ref(),
                     limits,
                     times,
@@ -174,7 +181,9 @@ impl Handler {
                 };
                 let items = [item(message, stream)];
                 let Sent {
-                    mut answers, rest, ..
+                    mut answers,
+                    rest,
+                    limited,
                 } = sending.all(&items, run.token(), run).await;
                 match answers.remove(&0) {
                     Some(Answer::Accepted) => Ok(match sink.flush().await {
@@ -186,7 +195,7 @@ impl Handler {
                     Some(answer) => of_answer(answer, run),
                     None => {
                         run.check()?;
-                        Ok(Handled::Waits(rest.unwrap_or_default()))
+                        Ok(Handled::Waits(rest.max(limited).unwrap_or_default()))
                     }
                 }
             }
@@ -213,7 +222,7 @@ impl Handler {
 /// What an answer means for a message. One that may have been received comes again with its key.
 fn of_answer(answer: Answer, run: &Run) -> Result<Handled, JobError> {
     Ok(match answer {
-        Answer::Accepted => Handled::Done,
+        Answer::Accepted | Answer::Duplicate => Handled::Done,
         Answer::Waits { after, .. }
         | Answer::Later {
             after: Some(after), ..
@@ -243,6 +252,7 @@ fn item(message: &Message, stream: &str) -> Item {
         body,
         columns,
         prior: None,
+        is_repeat: false,
     }
 }
 
@@ -266,8 +276,10 @@ fn variables(message: &Message) -> Result<[(OsString, OsString); 2], String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+    use watchkeeper::{clock::Moment, job::RunFacts};
+
+    use super::*;
 
     fn message(fields: Value) -> Message {
         let Value::Object(fields) = fields else {
@@ -290,6 +302,73 @@ mod tests {
         assert_eq!(
             Value::Object(item.columns),
             json!({"id": "1700000000000-3", "order": "7"})
+        );
+    }
+
+    /// What a worker without locks does with each of these messages.
+    async fn handled(params: Value, fields: &[Value]) -> Vec<Handled> {
+        let params: StreamParams = serde_json::from_value(params).unwrap();
+        let mut found = Findings::default();
+        let plan = Plan::read(&params, &mut found);
+        assert!(found.is_empty(), "{found:?}");
+        let handler = plan.unwrap().open(&Clock::system()).unwrap();
+        let mut all = Vec::new();
+        for fields in fields {
+            let facts = RunFacts {
+                job: "orders".to_owned(),
+                id: "r-1".to_owned(),
+                tick: jiff::Timestamp::UNIX_EPOCH,
+                attempt: 1,
+                replica: "a".to_owned(),
+                batch: None,
+                shard: 0,
+                shards: 1,
+                params: Value::Null,
+                checkpoint: None,
+            };
+            let run = Run::new(facts, Clock::system(), None, Duration::ZERO, Moment::NEVER);
+            let message = message(fields.clone());
+            all.push(handler.handle(&message, &run).await.unwrap());
+        }
+        all
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_waits_for_its_limit_and_for_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let sink = format!("file://{}", folder.path().join("sent").display());
+        let params = json!({"stream": "s", "sink": sink, "rate": [{"limit": 1, "per": "1h", "by": "${tenant}"}]});
+        let [a, b] = ["a", "b"].map(|tenant| json!({ "tenant": tenant }));
+        let all = handled(params, &[a.clone(), a, b]).await;
+        assert_eq!((&all[0], &all[2]), (&Handled::Done, &Handled::Done));
+        assert!(
+            matches!(all[1], Handled::Waits(pause) if !pause.is_zero()),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_rate_is_told_by_its_key() {
+        let keys = |params: Value| {
+            let params: StreamParams = serde_json::from_value(params).unwrap();
+            let mut found = Findings::default();
+            Plan::read(&params, &mut found);
+            let keys = found.into_iter().map(|mut f| f.keys.swap_remove(0));
+            keys.collect::<Vec<_>>()
+        };
+        let web = "https://example.org/hook";
+        assert_eq!(
+            keys(json!({"stream": "s", "sink": web, "rate": 20})),
+            [""; 0]
+        );
+        assert_eq!(
+            keys(json!({"stream": "s", "sink": web, "rate": 0})),
+            ["rate"]
+        );
+        let command = json!({"command": ["true"]});
+        assert_eq!(
+            keys(json!({"stream": "s", "exec": command, "rate": 20})),
+            ["rate"]
         );
     }
 

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde::Deserialize;
+use serde_json::Value;
 use watchkeeper::{
     DurationExt,
     config::{Findings, Secret},
@@ -47,6 +48,8 @@ pub(super) struct StreamParams {
     pub(super) secrets: Vec<Secret>,
     /// Files with such secrets.
     pub(super) secret_files: Vec<PathBuf>,
+    /// Messages that are sent in a second, at most, by all replicas together: a number, or a list of limits.
+    pub(super) rate: Value,
     /// Time limit for one request.
     pub(super) timeout: Span,
     /// A command that is run for each message.
@@ -92,6 +95,7 @@ impl Default for StreamParams {
             body: None,
             secrets: Vec::new(),
             secret_files: Vec::new(),
+            rate: Value::Null,
             timeout: Span(15.secs()),
             exec: None,
             attempts: 10,

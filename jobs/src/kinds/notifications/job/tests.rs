@@ -52,6 +52,7 @@ impl Source for Failing {
             body: Map::new(),
             columns: Map::new(),
             prior: None,
+            is_repeat: false,
         };
         Ok(Begin::Send(Work {
             items: vec![item],

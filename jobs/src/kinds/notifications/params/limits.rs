@@ -43,7 +43,7 @@ struct LimitParams {
 const MOST: usize = 1000;
 
 /// Reads a number, or a list of tables; notes what is wrong.
-pub(super) fn read(rate: &Value, found: &mut Findings) -> Vec<Limit> {
+pub(crate) fn read(rate: &Value, found: &mut Findings) -> Vec<Limit> {
     let all = |per_second: f64| Limit {
         name: None,
         per_second,

@@ -91,6 +91,7 @@ mod tests {
             body,
             columns: serde_json::Map::new(),
             prior: None,
+            is_repeat: false,
         }
     }
 

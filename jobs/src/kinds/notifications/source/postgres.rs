@@ -548,7 +548,7 @@ impl Open<'_> {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(present)));
         }
-        let of = |mark: &(ItemId, Mark)| (mark.1 == Mark::Sent).then(|| mark.0.clone());
+        let of = |mark: &(ItemId, Mark)| mark.1.is_done().then(|| mark.0.clone());
         let mut sent: Vec<ItemId> = marks.iter().filter_map(of).collect();
         let (left, refused) = match how.one_by_one {
             false => (
@@ -562,7 +562,7 @@ impl Open<'_> {
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
             .filter_map(|(id, mark)| match mark {
-                Mark::Sent => None,
+                Mark::Sent | Mark::Duplicate => None,
                 Mark::Except(exception) => Some((id, exception.clone())),
             })
             .collect();

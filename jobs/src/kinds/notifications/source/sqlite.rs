@@ -275,7 +275,7 @@ impl Db {
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
         for (id, mark) in marks {
             let refusal = match mark {
-                Mark::Sent => match rows::mark_sent(&tx, table, id, now_ms) {
+                Mark::Sent | Mark::Duplicate => match rows::mark_sent(&tx, table, id, now_ms) {
                     Ok(true) => {
                         forget(&tx, table, id)?;
                         continue;

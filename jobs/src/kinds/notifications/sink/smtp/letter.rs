@@ -113,6 +113,7 @@ mod tests {
             body: serde_json::Map::new(),
             columns: columns.as_object().unwrap().clone(),
             prior: None,
+            is_repeat: false,
         })
     }
 

@@ -10,6 +10,7 @@ fn item() -> Item {
         body: Map::new(),
         columns: Map::new(),
         prior: None,
+        is_repeat: false,
     }
 }
 

@@ -4,39 +4,82 @@ use tokio_postgres::types::Type;
 
 use super::{
     session::{STATEMENT, Session},
-    table::{IdType, Table},
+    table::{IdType, Repeats, Table},
 };
 use crate::notifications::source::{Result, table::quoted};
 
 /// Rows from which it matters.
 const LARGE: f64 = 100_000.0;
 
-/// The statement that makes the index, where the table is large and the search would read rows that were sent. Fails where
+/// The statements that make the indexes, where the table is large and searches would read rows that were sent. Fails where
 /// the filter is none, whatever the size.
 pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<String>> {
-    let is_quick = is_quick(session, table).await?;
-    let is_small = is_quick || rows(session, table).await? < LARGE;
-    Ok((!is_small).then(|| ddl(table)))
+    let mut missing = Vec::new();
+    if !is_quick(session, table).await? {
+        missing.push(of_unsent(table));
+    }
+    if let Some(repeats) = &table.repeats
+        && !begins_with(session, table, repeats.number).await?
+    {
+        missing.push(of_messages(table, repeats));
+    }
+    if missing.is_empty() || rows(session, table).await? < LARGE {
+        return Ok(None);
+    }
+    Ok(Some(missing.join("\n")))
 }
 
-/// The index, for those who make it before there is anything to search.
+/// The indexes, for those who make them before there is anything to search.
 pub(super) fn ddl(table: &Table) -> String {
+    let messages = table.repeats.iter();
+    let messages = messages.map(|repeats| format!("\n{}", of_messages(table, repeats)));
+    of_unsent(table) + &messages.collect::<String>()
+}
+
+/// By which it is known what was sent.
+fn of_messages(table: &Table, repeats: &Repeats) -> String {
+    format!(
+        "CREATE INDEX {}{} ON {} ({});",
+        concurrently(table),
+        quoted(&format!("{}_messages", short(&table.name))),
+        table.sql_name,
+        repeats.sql_column
+    )
+}
+
+fn of_unsent(table: &Table) -> String {
     let filter = match &table.filter {
         None => String::new(),
         Some(filter) => format!(" AND (\n{filter}\n)"),
     };
-    // Of a partitioned table an index cannot be made beside writers in one statement.
-    let concurrently = match table.partitioned {
-        true => "",
-        false => "CONCURRENTLY ",
-    };
     format!(
-        "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {} IS NULL{filter};",
+        "CREATE INDEX {}{} ON {} ({}) WHERE {} IS NULL{filter};",
+        concurrently(table),
         quoted(&format!("{}_unsent", short(&table.name))),
         table.sql_name,
         table.sql_id,
         table.sql_sent_at
     )
+}
+
+/// Of a partitioned table an index cannot be made beside writers in one statement.
+const fn concurrently(table: &Table) -> &'static str {
+    match table.partitioned {
+        true => "",
+        false => "CONCURRENTLY ",
+    }
+}
+
+/// Whether there is an index that begins with this column.
+async fn begins_with(session: &Session, table: &Table, column: i16) -> Result<bool> {
+    let found = session
+        .value(
+            "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_index AS i
+             WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indkey[0] = $2)",
+            &[(&table.oid, Type::OID), (&column, Type::INT2)],
+        )
+        .await?;
+    Ok(found.unwrap_or(false))
 }
 
 /// A name has 63 bytes at most.

@@ -167,11 +167,12 @@ async fn due_among(
     let sql = format!(
         "WITH here AS MATERIALIZED ({here}),
               f AS (SELECT id, size, sum(size) OVER (ORDER BY id) - size AS before FROM here)
-         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason{values}
+         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason, {repeat}{values}
          FROM f JOIN {rows} ON n.{id} = f.id
          LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = {item}
          WHERE f.before <= $6 ORDER BY f.id",
         read = table.sql_read_id(),
+        repeat = table.sql_is_repeat(),
         delivery = table.delivery,
         item = table.sql_item(),
     );
@@ -199,7 +200,7 @@ async fn due_among(
     }
     let found = session.query(&sql, &params).await?;
     let (mut items, mut too_large) = (Vec::with_capacity(found.len()), Vec::new());
-    let is_strict = table.order.as_ref().is_some_and(|order| order.is_strict);
+    let is_strict = table.keeps_back_what_is_dead();
     for row in &found {
         let id = table.id.get(row, 0)?;
         let size = get::<i64>(row, 1)?.unsigned_abs();
@@ -211,7 +212,7 @@ async fn due_among(
             }
             continue;
         }
-        let values = (0..table.sql_values.len()).map(|i| value(row, 6 + i));
+        let values = (0..table.sql_values.len()).map(|i| value(row, 7 + i));
         let mut values = values.collect::<Result<Vec<_>>>()?;
         let of_payload = values.len() - table.for_sink.len();
         let for_sink = values.split_off(of_payload);
@@ -220,6 +221,7 @@ async fn due_among(
             body: body(&table.payload, values, &table.name, &id),
             columns: table.for_sink.iter().cloned().zip(for_sink).collect(),
             prior: exception(row, 2)?,
+            is_repeat: get(row, 6)?,
             id,
         });
     }

@@ -8,7 +8,7 @@ use tokio_postgres::{
 use super::session::{Session, get};
 use crate::notifications::{
     cell::{Cell, ItemId, Layout},
-    params::NotificationsParams,
+    params::{Behind, Dedupe, Lanes, NotificationsParams},
     source::{
         Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
@@ -33,8 +33,8 @@ pub(super) struct Wanted {
     whole: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
-    /// The column of recipients whose rows keep their order, and whether that is strict.
-    order: Option<(String, bool)>,
+    lanes: Option<Lanes>,
+    dedupe: Option<Dedupe>,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -61,8 +61,10 @@ pub(super) struct Table {
     pub(super) id_may_be_null: bool,
     /// Rows of one recipient keep their order.
     pub(super) order: Option<Ordered>,
+    /// Which rows are one message.
+    pub(super) repeats: Option<Repeats>,
     /// The value of `sent_at` at `$1`, Unix milliseconds.
-    pub(super) sql_sent_value: &'static str,
+    pub(super) sql_sent_value: String,
     /// What is sent of a row.
     pub(super) payload: Payload,
     /// Columns for the sink, as it names them.
@@ -87,6 +89,15 @@ pub(super) struct Table {
     pub(super) oid: u32,
 }
 
+/// Which rows are one message.
+#[derive(Clone, Debug)]
+pub(super) struct Repeats {
+    /// The column, and what SQL calls it.
+    pub(super) number: i16,
+    pub(super) sql_column: String,
+    sql: String,
+}
+
 /// By what rows keep their order.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered {
@@ -96,8 +107,7 @@ pub(super) struct Ordered {
     sql_column: String,
     /// The rows that are ours, as `m`.
     sql_rows: String,
-    /// Also behind rows that wait for a person.
-    pub(super) is_strict: bool,
+    behind: Behind,
 }
 
 /// What ids are.
@@ -143,9 +153,8 @@ impl Wanted {
             whole: params.whole_column(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
-            order: params
-                .ordered_by()
-                .map(|(column, strict)| (column.to_owned(), strict)),
+            lanes: params.lanes(),
+            dedupe: params.dedupe.clone(),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -187,7 +196,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             sent_at.name
         )));
     }
-    let sent_value = sent_value(&sent_at.kind).ok_or_else(|| {
+    let sent_value = time_value(&sent_at.kind, "$1").ok_or_else(|| {
         unfit(format!(
             "column `{}` (`columns.sent_at`) is of the type {}; it must be a time, a date, text, or an integer for Unix seconds",
             sent_at.name, sent_at.kind
@@ -218,17 +227,39 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         })?);
     }
     let filter = wanted.filter.as_deref();
-    let order = match &wanted.order {
+    let order = match &wanted.lanes {
         None => None,
-        Some((column, is_strict)) => {
-            let named = column.clone();
-            let column = &find("columns.recipient", column)?.name;
+        Some(lanes) => {
+            let named = lanes.column.clone();
+            let column = &find(lanes.key, &lanes.column)?.name;
             Some(Ordered {
                 named,
                 column: column.clone(),
                 sql_column: quoted(column),
                 sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref(), "m"),
-                is_strict: *is_strict,
+                behind: lanes.behind,
+            })
+        }
+    };
+    let repeats = match &wanted.dedupe {
+        None => None,
+        Some(dedupe) => {
+            let column = find("dedupe.column", &dedupe.column)?;
+            let rows = rows_of(&qualified(&schema, &name), filter, None, "s");
+            let same = format!("s.{0} = n.{0}", quoted(&column.name));
+            let recipient = order.as_ref().filter(|order| order.column != column.name);
+            let recipient = recipient.map_or(String::new(), |order| {
+                format!(" AND s.{0}::text = n.{0}::text", order.sql_column)
+            });
+            let since = format!("($2::bigint - {})", dedupe.within.0.as_millis());
+            let since = time_value(&sent_at.kind, &since).unwrap_or_default();
+            let (id, sent) = (quoted(&id.name), quoted(&sent_at.name));
+            Some(Repeats {
+                sql: format!(
+                    "EXISTS (SELECT 1 FROM {rows} WHERE {same}{recipient} AND s.{sent} >= {since} AND s.{id} <> n.{id})"
+                ),
+                number: column.number,
+                sql_column: quoted(&column.name),
             })
         }
     };
@@ -301,6 +332,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             (None, IdType::Uuid | IdType::Text) => Layout::Opaque(wanted.buckets),
         },
         order,
+        repeats,
         batch_size: wanted.batch_size,
         delivery: side("watchkeeper_delivery"),
         intent: side("watchkeeper_delivery_intent"),
@@ -335,16 +367,17 @@ fn is_due(column: &str, kind: &str) -> Option<String> {
     Some(format!("({column} IS NULL OR {column} <= {now})"))
 }
 
-/// What can be marked: the expression of a value of this type, from Unix milliseconds in `$1`.
-fn sent_value(kind: &str) -> Option<&'static str> {
+/// What can be marked: the expression of a value of this type, from this one of Unix milliseconds.
+fn time_value(kind: &str, ms: &str) -> Option<String> {
+    let time = format!("to_timestamp({ms}::bigint / 1000.0)");
     Some(match kind {
-        "timestamptz" => "to_timestamp($1::bigint / 1000.0)",
-        "timestamp" => "(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC')",
-        "date" => "(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC')::date",
-        "int8" => "($1::bigint / 1000)",
-        "int4" => "($1::bigint / 1000)::int",
+        "timestamptz" => time,
+        "timestamp" => format!("({time} AT TIME ZONE 'UTC')"),
+        "date" => format!("({time} AT TIME ZONE 'UTC')::date"),
+        "int8" => format!("({ms}::bigint / 1000)"),
+        "int4" => format!("({ms}::bigint / 1000)::int"),
         "text" | "varchar" => {
-            "to_char(to_timestamp($1::bigint / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+            format!("to_char({time} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
         }
         _ => return None,
     })
@@ -627,20 +660,30 @@ impl Table {
             return held;
         };
         let (id, sent_at, column) = (&self.sql_id, &self.sql_sent_at, &order.sql_column);
-        let strict = match order.is_strict {
-            true => " OR d.state IN ('dead', 'parked')",
-            false => "",
-        };
+        let states = order.behind.sql_states();
         format!(
             "({held} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
              WHERE d.source = $1 AND d.recipient = {recipient} AND m.{column}::text = n.{column}::text
-             AND (d.state IN ('retry', 'in_doubt') AND (d.not_before > $2{or_unseen}){strict})
+             AND (d.state IN ('retry', 'in_doubt') AND (d.not_before > $2{or_unseen}) OR d.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id}))",
             delivery = self.delivery,
             rows = order.sql_rows,
             item = self.sql_id_of_item(),
             recipient = hash_of(&format!("n.{column}")),
         )
+    }
+
+    /// Whether what is dead keeps back those behind it.
+    pub(super) fn keeps_back_what_is_dead(&self) -> bool {
+        let held = |order: &Ordered| order.behind == Behind::Held;
+        self.order.as_ref().is_some_and(held)
+    }
+
+    /// Whether the message of a row `n` was sent already, lately enough. `$2` is now.
+    pub(super) fn sql_is_repeat(&self) -> &str {
+        self.repeats
+            .as_ref()
+            .map_or("false", |repeats| &repeats.sql)
     }
 
     /// The column of recipients, as the sink names it, where this layout goes by it.

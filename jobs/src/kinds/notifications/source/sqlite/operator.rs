@@ -68,9 +68,26 @@ impl SqliteOperator {
         })
     }
 
-    /// The statement that makes the index which the search for work goes by.
+    /// The statements that make the indexes which searches go by.
     #[must_use]
     pub(crate) fn index(&self) -> String {
+        let messages = self.index_of_messages();
+        let messages = messages.map_or(String::new(), |index| format!("\n{index}"));
+        self.index_of_unsent() + &messages
+    }
+
+    /// By which it is known what was sent.
+    fn index_of_messages(&self) -> Option<String> {
+        let repeats = self.table.repeats.as_ref()?;
+        Some(format!(
+            "CREATE INDEX IF NOT EXISTS {} ON {} ({});",
+            quoted(&format!("{}_messages", self.table.name)),
+            self.table.sql_name,
+            quoted(&repeats.column)
+        ))
+    }
+
+    fn index_of_unsent(&self) -> String {
         let table = &self.table;
         let name = quoted(&format!("{}_unsent", table.name));
         let filter = table.filter.as_deref();
@@ -329,9 +346,19 @@ impl Operator for SqliteOperator {
 
     async fn look(&mut self) -> Result<Option<String>> {
         schema::may_be_made(&self.conn, &self.table)?;
-        let needed = rows::is_large(&self.conn, &self.table)?
-            && !rows::is_quickly_searched(&self.conn, &self.table)?;
-        Ok(needed.then(|| self.index()))
+        if !rows::is_large(&self.conn, &self.table)? {
+            return Ok(None);
+        }
+        let mut missing = Vec::new();
+        if !rows::is_quickly_searched(&self.conn, &self.table)? {
+            missing.push(self.index_of_unsent());
+        }
+        if let Some(repeats) = &self.table.repeats
+            && !rows::has_index_of(&self.conn, &self.table, &repeats.column)?
+        {
+            missing.extend(self.index_of_messages());
+        }
+        Ok((!missing.is_empty()).then(|| missing.join("\n")))
     }
 
     async fn ids_come_back(&mut self) -> Result<bool> {

@@ -93,21 +93,28 @@ pub(super) fn due(
         .map(|c| format!(", n.{}", quoted(c)))
         .collect();
     let mut row_of = tx.prepare_cached(&format!(
-        "SELECT d.state, d.attempts, d.not_before, d.reason{list} FROM {}
+        "SELECT d.state, d.attempts, d.not_before, d.reason, {}{list} FROM {}
          LEFT JOIN watchkeeper_delivery AS d ON d.source = ?1 AND d.item = ?2
          WHERE n.{} = ?2",
-        table.sql_rows, table.sql_id
+        table.sql_is_repeat(),
+        table.sql_rows,
+        table.sql_id
     ))?;
+    let repeats = table.repeats.as_ref();
+    let since_ms = repeats.map(|repeats| repeats.dedupe.since_ms(now_ms));
     let (mut items, mut too_large, mut read) = (Vec::with_capacity(ids.len()), Vec::new(), 0);
-    let is_strict = table.order.as_ref().is_some_and(|order| order.is_strict);
+    let is_strict = table.keeps_back_what_is_dead();
     for id in ids {
         if read > BATCH_BYTES {
             break;
         }
-        let mut rows = row_of.query(params![table.source, id])?;
+        let mut rows = match since_ms {
+            None => row_of.query(params![table.source, id])?,
+            Some(since_ms) => row_of.query(params![table.source, id, since_ms])?,
+        };
         let Some(row) = rows.next()? else { continue };
         let bytes =
-            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(4 + i)?)));
+            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(5 + i)?)));
         let bytes = bytes.sum::<Result<u64>>()?;
         if bytes > BODY_BYTES {
             too_large.push((id, bytes));
@@ -118,11 +125,11 @@ pub(super) fn due(
             continue;
         }
         read += bytes;
-        let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(4 + i)?)));
+        let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(5 + i)?)));
         let values = values.collect::<Result<Vec<_>>>()?;
         let mut for_sink = Map::new();
         for (i, (name, _)) in table.for_sink.iter().enumerate() {
-            let value = json(row.get_ref(4 + columns.len() + i)?);
+            let value = json(row.get_ref(5 + columns.len() + i)?);
             for_sink.insert(name.clone(), value);
         }
         items.push(Item {
@@ -130,6 +137,7 @@ pub(super) fn due(
             body: body(&table.payload, values, &table.name, &id),
             columns: for_sink,
             prior: exception_of(row, 0)?,
+            is_repeat: row.get(4)?,
             id,
         });
     }
@@ -349,6 +357,14 @@ pub(super) fn is_quickly_searched(conn: &Connection, table: &Table) -> Result<bo
     let through_all =
         |line: &&String| line.starts_with("SCAN ") && !partial.iter().any(|index| by(line, index));
     Ok(!plan.iter().any(|line| through_all(&line)))
+}
+
+/// Whether there is an index that begins with this column.
+pub(super) fn has_index_of(conn: &Connection, table: &Table, column: &str) -> Result<bool> {
+    let mut found = conn.prepare(
+        "SELECT 1 FROM pragma_index_list(?1) AS i, pragma_index_info(i.name) AS c WHERE c.seqno = 0 AND c.name = ?2",
+    )?;
+    Ok(found.exists(params![table.name, column])?)
 }
 
 fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>> {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::notifications::{
     cell::{Cell, Layout},
-    params::NotificationsParams,
+    params::{Behind, Dedupe, Lanes, NotificationsParams},
     source::{
         Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
@@ -60,8 +60,8 @@ pub(super) struct Wanted {
     payload: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
-    /// The column of recipients whose rows keep their order, and whether that is strict.
-    order: Option<(String, bool)>,
+    lanes: Option<Lanes>,
+    dedupe: Option<Dedupe>,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -89,6 +89,8 @@ pub(super) struct Table {
     pub(super) payload: Payload,
     /// Rows of one recipient keep their order.
     pub(super) order: Option<Ordered>,
+    /// Which rows are one message.
+    pub(super) repeats: Option<Repeats>,
     /// Columns for the sink: as it names them, and as they are called.
     pub(super) for_sink: Vec<(String, String)>,
     /// The division into cells that the parameters ask for.
@@ -103,6 +105,15 @@ pub(super) struct Table {
     create: bool,
 }
 
+/// Which rows are one message.
+#[derive(Clone, Debug)]
+pub(super) struct Repeats {
+    pub(super) dedupe: Dedupe,
+    /// The column, as it is called.
+    pub(super) column: String,
+    sql: String,
+}
+
 /// By what rows keep their order.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered {
@@ -111,8 +122,7 @@ pub(super) struct Ordered {
     pub(super) sql_column: String,
     /// The rows that are ours, as `m`.
     sql_rows: String,
-    /// Also behind rows that wait for a person.
-    pub(super) is_strict: bool,
+    behind: Behind,
 }
 
 impl Table {
@@ -128,18 +138,27 @@ impl Table {
             return String::new();
         };
         let (id, sent_at, column) = (&self.sql_id, &self.sql_sent_at, &order.sql_column);
-        let strict = match order.is_strict {
-            true => " OR e.state IN ('dead', 'parked')",
-            false => "",
-        };
+        let states = order.behind.sql_states();
         // The sign takes the column's affinity away, as elsewhere; `CROSS` keeps the order of the tables.
         format!(
             " AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS e CROSS JOIN {rows} ON m.{id} = e.item
              WHERE e.source = ?1 AND e.recipient = +n.{column} AND m.{column} = n.{column}
-             AND (e.state IN ('retry', 'in_doubt') AND e.not_before > ?2{strict})
+             AND (e.state IN ('retry', 'in_doubt') AND e.not_before > ?2 OR e.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id})",
             rows = order.sql_rows,
         )
+    }
+
+    /// Whether what is dead keeps back those behind it.
+    pub(super) fn keeps_back_what_is_dead(&self) -> bool {
+        let held = |order: &Ordered| order.behind == Behind::Held;
+        self.order.as_ref().is_some_and(held)
+    }
+
+    /// Whether the message of a row `n` was sent already, lately enough. ?3 is the time from which on that counts, in Unix
+    /// milliseconds.
+    pub(super) fn sql_is_repeat(&self) -> &str {
+        self.repeats.as_ref().map_or("0", |repeats| &repeats.sql)
     }
 
     /// The recipient of the row with the id at this place, for the side table.
@@ -180,9 +199,8 @@ impl Wanted {
             payload: params.columns.payload.clone(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
-            order: params
-                .ordered_by()
-                .map(|(column, strict)| (column.to_owned(), strict)),
+            lanes: params.lanes(),
+            dedupe: params.dedupe.clone(),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -283,15 +301,39 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         None => None,
     };
     let filter = wanted.filter.as_deref();
-    let order = match &wanted.order {
+    let order = match &wanted.lanes {
         None => None,
-        Some((column, is_strict)) => {
-            let column = &find("columns.recipient", column)?.name;
+        Some(lanes) => {
+            let column = &find(lanes.key, &lanes.column)?.name;
             Some(Ordered {
                 column: column.clone(),
                 sql_column: quoted(column),
                 sql_rows: rows_of(&quoted(&name), filter, due.as_deref(), "m"),
-                is_strict: *is_strict,
+                behind: lanes.behind,
+            })
+        }
+    };
+    let repeats = match &wanted.dedupe {
+        None => None,
+        Some(dedupe) => {
+            let column = find("dedupe.column", &dedupe.column)?.name.clone();
+            let rows = rows_of(&quoted(&name), filter, None, "s");
+            let same = format!("s.{0} = n.{0}", quoted(&column));
+            let recipient = order.as_ref().filter(|order| order.column != column);
+            let recipient = recipient.map_or(String::new(), |order| {
+                format!(" AND s.{0} = n.{0}", order.sql_column)
+            });
+            let (id, sent) = (quoted(&id.name), format!("s.{}", quoted(&sent_at.name)));
+            let lately = match holds_integers(sent_at) {
+                true => format!("{sent} >= ?3 / 1000"),
+                false => format!("julianday({sent}) >= julianday(?3 / 1000.0, 'unixepoch')"),
+            };
+            Some(Repeats {
+                sql: format!(
+                    "EXISTS (SELECT 1 FROM {rows} WHERE {same}{recipient} AND {lately} AND s.{id} <> n.{id})"
+                ),
+                dedupe: dedupe.clone(),
+                column,
             })
         }
     };
@@ -334,6 +376,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             None => Layout::Hash(wanted.buckets),
         },
         order,
+        repeats,
         batch_size: wanted.batch_size,
         sent_at_is_integer: holds_integers(sent_at),
         name,
