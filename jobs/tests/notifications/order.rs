@@ -10,10 +10,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use watchkeeper::batch::BatchJob;
+use watchkeeper::{batch::BatchJob, node::Token};
 use watchkeeper_jobs::{
     Notifications,
-    notifications::{ItemId, Operator, State, operator},
+    notifications::{Did, ItemId, Operator, State, operator},
 };
 
 use crate::{
@@ -168,6 +168,33 @@ pub(crate) async fn a_parked_row_that_was_never_begun_keeps_its_place() {
     send_what_goes(&scene, &job, token).await;
     assert_in_order(&receiver.requests(), |_, _| true);
     assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn a_row_in_an_order_that_is_being_sent_is_left_alone() {
+    let scene = scene(12).await;
+    let receiver = Rough::start(|_| Does::Hangs).await;
+    let job = ordered(
+        &scene,
+        &receiver,
+        json!({"buckets": 1, "batch_size": 12, "timeout": "1m"}),
+    );
+    let batch = job.pending(1).await.unwrap().remove(0);
+    let run = crate::sender::run();
+    tokio::select! {
+        _ = job.process_under(Token(1), &batch, &run) => panic!("no answer came"),
+        () = async {
+            while receiver.requests().len() < 6 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    let mut person = person(&scene, "skip-dead").await;
+    let dids = person
+        .park(&[ItemId::Int(1), ItemId::Int(12)])
+        .await
+        .unwrap();
+    // The second of a recipient is in the batch as well, although it was not begun.
+    assert_eq!(dids, [Did::Sending, Did::Sending]);
 }
 
 pub(crate) async fn a_recipient_with_many_rows_leaves_room_for_the_others() {

@@ -91,6 +91,7 @@ fn main() {
             rows_of_one_recipient_go_in_order_whatever_fails,
             in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
             a_parked_row_that_was_never_begun_keeps_its_place,
+            a_row_in_an_order_that_is_being_sent_is_left_alone,
             a_recipient_with_many_rows_leaves_room_for_the_others,
             an_order_counts_for_what_waits_already,
             rows_of_one_message_are_sent_once_within_the_window,

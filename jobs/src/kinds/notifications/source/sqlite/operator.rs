@@ -38,7 +38,7 @@ struct Sending<'t> {
     tx: &'t Connection,
     table: &'t Table,
     layout: Layout,
-    read: BTreeMap<i64, BTreeSet<ItemId>>,
+    read: BTreeMap<Option<i64>, BTreeSet<ItemId>>,
 }
 
 // === impl SqliteOperator ===
@@ -507,15 +507,20 @@ impl<'t> Sending<'t> {
     }
 
     fn holds(&mut self, id: &ItemId) -> Result<bool> {
-        let Some(number) = self.layout.cell_of(id) else {
-            return Ok(false);
-        };
+        // Where the id does not say its batch all that are open are read, once.
+        let number = self.layout.cell_of(id);
         if let Some(items) = self.read.get(&number) {
             return Ok(items.contains(id));
         }
-        let batch = self.table.batch(self.layout, number);
-        let open = intent(self.tx, self.table, &batch)?;
-        let items: BTreeSet<ItemId> = open.into_iter().flat_map(|intent| intent.items).collect();
+        let batches = match number {
+            Some(number) => vec![self.table.batch(self.layout, number)],
+            None => cells::open_intents(self.tx, self.table, usize::MAX)?,
+        };
+        let mut items = BTreeSet::new();
+        for batch in batches {
+            let open = intent(self.tx, self.table, &batch)?;
+            items.extend(open.into_iter().flat_map(|intent| intent.items));
+        }
         let holds = items.contains(id);
         self.read.insert(number, items);
         Ok(holds)
