@@ -1,6 +1,6 @@
 //! Sending a table end to end: a real database file, a real web service, faults on the way.
 //!
-//! What a database must do is written once, in `sending`, `doubt`, `order`, `commands` and `import`; `../source` runs the same there.
+//! What a database must do is written once, in `sending`, `doubt`, `order`, `digest`, `commands` and `import`; `../source` runs the same there.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,6 +10,7 @@
 #[path = "../shared/command.rs"]
 mod command;
 mod commands;
+mod digest;
 mod doubt;
 mod import;
 #[cfg(feature = "smtp")]
@@ -76,6 +77,11 @@ mod file {
             an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
+        },
+        digest::{
+            a_digest_goes_when_its_oldest_row_is_old_enough,
+            a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key,
+            what_a_digest_cannot_go_with_is_said,
         },
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,

@@ -16,6 +16,8 @@ mod check;
 mod command;
 #[path = "../notifications/commands.rs"]
 mod commands;
+#[path = "../notifications/digest.rs"]
+mod digest;
 #[path = "../notifications/doubt.rs"]
 mod doubt;
 mod exactly_once;
@@ -86,6 +88,11 @@ fn main() {
             an_item_that_was_never_answered_is_parked_and_repeated_as_a_doubt,
             a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way,
             another_cell_size_waits_for_open_intents,
+        },
+        digest::{
+            a_digest_goes_when_its_oldest_row_is_old_enough,
+            a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key,
+            what_a_digest_cannot_go_with_is_said,
         },
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,

@@ -177,7 +177,7 @@ impl Scene {
         self.sql(
             "INSERT INTO watchkeeper_delivery
              SELECT 'notifications', id::text, id, CASE id % 3 WHEN 0 THEN 'parked' ELSE 'dead' END,
-             3, 0, 'no', 7, 'notifications/50/' || (id / 50), '2026-05-04T08:00:00Z', NULL FROM notifications",
+             3, 0, 'no', 7, 'notifications/50/' || (id / 50), '2026-05-04T08:00:00Z', NULL, NULL FROM notifications",
         );
     }
 

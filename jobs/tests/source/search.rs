@@ -17,7 +17,7 @@ async fn many_dead(table: &str, id: &str) -> Scene {
     ));
     scene.job(json!({"table": table})).pending(1).await.unwrap();
     scene.sql(&format!(
-        "INSERT INTO watchkeeper_delivery SELECT '{table}', id::text, {}, 'dead', 1, 0, '', 1, '', now(), NULL FROM {table};
+        "INSERT INTO watchkeeper_delivery SELECT '{table}', id::text, {}, 'dead', 1, 0, '', 1, '', now(), NULL, NULL FROM {table};
          ANALYZE watchkeeper_delivery;",
         if id == "i" { "id" } else { "NULL" }
     ));

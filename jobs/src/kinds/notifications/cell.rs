@@ -167,6 +167,13 @@ pub(crate) fn idempotency_key(database: &str, source: &str, id: &ItemId) -> Stri
     format!("{database}/{source}/{id}")
 }
 
+/// The same for a message of several rows, which has a name.
+#[must_use]
+pub(crate) fn digest_key(database: &str, source: &str, name: &str) -> String {
+    let source = utf8_percent_encode(source, RESERVED);
+    format!("{database}/{source}/digest/{name}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -259,7 +259,15 @@ impl Notifications {
                 {
                     trouble.get_or_insert_with(|| exception.reason.clone());
                 }
-                Some((item.id.clone(), mark))
+                Some((item, mark))
+            })
+            .flat_map(|(item, mark)| {
+                let ids = match &item.digest {
+                    None => std::slice::from_ref(&item.id),
+                    // Of one message the same is true for all rows.
+                    Some(_) => &item.members[..],
+                };
+                ids.iter().map(move |id| (id.clone(), mark.clone()))
             })
             .collect();
         let counts = count(&marks);

@@ -44,7 +44,7 @@
 //! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
 //! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
 //! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
-//! and not after), `order` (one after the other), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
+//! and not after), `order` (one after the other), `digest` (as one message), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
@@ -69,6 +69,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod delivery;
+mod digest;
 mod job;
 pub(crate) mod limits;
 pub(crate) mod open;
@@ -88,7 +89,7 @@ pub use job::Notifications;
 #[doc(hidden)] // named at the top of the crate
 pub use params::NotificationsParams;
 #[doc(hidden)] // parts of the parameters
-pub use params::{Address, Backoff, Columns, Dedupe, InDoubt, Order, SideTables};
+pub use params::{Address, Backoff, Columns, Dedupe, Digest, InDoubt, Order, SideTables};
 
 pub use cell::ItemId;
 pub use delivery::Answer;

@@ -23,6 +23,9 @@ use super::cell::ItemId;
 pub(crate) struct Fair {
     /// By the recipient; a row without one stands for itself.
     waiting: BTreeMap<String, Vec<ItemId>>,
+    /// Recipients, rows of one of them, and rows in all.
+    recipients: usize,
+    of_one: usize,
     most: usize,
 }
 
@@ -34,7 +37,20 @@ impl Fair {
     pub(crate) const fn new(most: usize) -> Self {
         Self {
             waiting: BTreeMap::new(),
+            recipients: most,
+            of_one: most,
             most,
+        }
+    }
+
+    /// For so many recipients, the first ones, with up to so many rows each.
+    #[must_use]
+    pub(crate) const fn whole(recipients: usize, of_one: usize) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            recipients,
+            of_one,
+            most: usize::MAX,
         }
     }
 
@@ -44,13 +60,16 @@ impl Fair {
             Some(recipient) => format!("r{recipient}"),
             None => format!("i{id}"),
         };
+        if self.waiting.len() >= self.recipients && !self.waiting.contains_key(&name) {
+            return;
+        }
         let rows = self.waiting.entry(name).or_default();
-        if rows.len() < self.most {
+        if rows.len() < self.of_one {
             rows.push(id);
         }
     }
 
-    /// Whether there are as many recipients as a batch has rows: later ones would not be picked.
+    /// Whether there are as many recipients as a batch has rows: later rows would not be picked.
     #[must_use]
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.most
@@ -95,6 +114,17 @@ mod tests {
         assert_eq!(picked(3, &rows), [1, 5, 6]);
         assert_eq!(picked(4, &rows), [1, 2, 5, 6]);
         assert_eq!(picked(9, &rows), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn whole_messages_are_those_of_the_first_recipients() {
+        let mut fair = Fair::whole(2, 3);
+        for (id, recipient) in (1..).zip(["a", "b", "a", "c", "a", "b", "a"]) {
+            assert!(!fair.is_full());
+            fair.add(Some(recipient), ItemId::Int(id));
+        }
+        let ids = [1, 2, 3, 5, 6].map(ItemId::Int);
+        assert_eq!(fair.pick(), ids);
     }
 
     #[test]

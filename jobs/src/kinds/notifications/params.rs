@@ -21,7 +21,7 @@ use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
 pub(crate) use lanes::{Behind, Lanes};
-pub use lanes::{Dedupe, Order};
+pub use lanes::{Dedupe, Digest, Order};
 pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
@@ -79,6 +79,8 @@ pub struct NotificationsParams {
     pub order: Option<Order>,
     /// Which rows are one message.
     pub dedupe: Option<Dedupe>,
+    /// Whether rows of one recipient go together.
+    pub digest: Option<Digest>,
     /// Sendings of one row before it is given up: dead, or parked where it may have been received.
     pub attempts: Option<u32>,
     /// Pause before the second sending, which doubles each time, up to an hour; or `standard`.
@@ -186,6 +188,7 @@ impl Default for NotificationsParams {
             in_doubt: None,
             order: None,
             dedupe: None,
+            digest: None,
             attempts: None,
             backoff: Backoff::Doubling(2.secs()),
             timeout: Span(15.secs()),
@@ -294,6 +297,8 @@ impl NotificationsParams {
                 .into_iter()
                 .filter_map(|(key, c)| Some((key, c.clone()?))),
         );
+        let digest = self.digest.iter();
+        columns.extend(digest.map(|digest| ("digest.since", digest.since.clone())));
         let dedupe = self.dedupe.iter();
         columns.extend(dedupe.map(|dedupe| ("dedupe.column", dedupe.column.clone())));
         let body = self.body.iter().map(|text| ("body", text.expose()));
@@ -381,6 +386,36 @@ impl NotificationsParams {
             "needs `columns.recipient`: rows with one value there keep their order",
         );
         say("order", order);
+        if let Some(digest) = &self.digest {
+            let ordered = self.columns.recipient.is_some() && self.order != Some(Order::None);
+            let stands_alone = self.dedupe.is_none() && self.columns.expires_at.is_none();
+            let rules = [
+                (
+                    "digest",
+                    ordered,
+                    "needs `columns.recipient`, in an order: a message is that of one recipient",
+                ),
+                (
+                    "digest",
+                    stands_alone,
+                    "stands beside `dedupe` or `columns.expires_at`, which are about single rows; keep one of them",
+                ),
+                (
+                    "digest.every",
+                    !digest.every.0.is_zero(),
+                    "must be longer than nothing",
+                ),
+                (
+                    "digest.at_most",
+                    (1..=1000).contains(&digest.at_most),
+                    "must be from 1 to 1000",
+                ),
+            ];
+            for (key, right, otherwise) in rules {
+                say(key, ensure(right, otherwise));
+            }
+            say("digest.since", identifier(&digest.since));
+        }
         if let Some(dedupe) = &self.dedupe {
             say("dedupe.column", identifier(&dedupe.column));
             say("dedupe.within", dedupe.check_window());

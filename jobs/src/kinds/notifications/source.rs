@@ -10,6 +10,7 @@ mod table;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use watchkeeper::{job::JobError, node::Token};
 
@@ -116,7 +117,19 @@ pub(crate) struct Intent {
     /// The token of its claim.
     pub(crate) token: Token,
     /// What it is about to send.
-    pub(crate) items: Vec<ItemId>,
+    pub(crate) items: Named,
+}
+
+/// What an intent names: items, and such as go as one message.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Named(Vec<OneOrMore>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(ItemId),
+    More(Vec<ItemId>),
 }
 
 /// The work of one batch.
@@ -150,6 +163,12 @@ pub struct Item {
     /// The same message was sent before.
     #[doc(hidden)] // for the method
     pub is_repeat: bool,
+    /// The rows that it stands for, where they are several.
+    #[doc(hidden)] // for the method
+    pub members: Vec<ItemId>,
+    /// The name of the digest that it is, or that it was sent in.
+    #[doc(hidden)] // for the method
+    pub digest: Option<String>,
 }
 
 #[cfg(test)]
@@ -163,6 +182,8 @@ impl Item {
             columns,
             prior: None,
             is_repeat: false,
+            members: Vec::new(),
+            digest: None,
         }
     }
 }
@@ -358,6 +379,40 @@ impl SourceError {
             true => JobError::retry(self),
             false => JobError::fatal(self),
         }
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    /// What is about to be sent.
+    pub(crate) fn of(items: &[Item]) -> Self {
+        let of = |item: &Item| match &item.digest {
+            None => OneOrMore::One(item.id.clone()),
+            Some(_) => OneOrMore::More(item.members.clone()),
+        };
+        Self(items.iter().map(of).collect())
+    }
+
+    /// These alone.
+    pub(crate) fn alone(ids: &[ItemId]) -> Self {
+        Self(ids.iter().cloned().map(OneOrMore::One).collect())
+    }
+
+    /// All of them.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &ItemId> {
+        self.0.iter().flat_map(|named| match named {
+            OneOrMore::One(id) => std::slice::from_ref(id),
+            OneOrMore::More(ids) => ids,
+        })
+    }
+
+    /// Those that go as one message.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = &[ItemId]> {
+        self.0.iter().filter_map(|named| match named {
+            OneOrMore::One(_) => None,
+            OneOrMore::More(ids) => Some(&ids[..]),
+        })
     }
 }
 

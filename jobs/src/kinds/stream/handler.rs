@@ -253,6 +253,8 @@ fn item(message: &Message, stream: &str) -> Item {
         columns,
         prior: None,
         is_repeat: false,
+        members: Vec::new(),
+        digest: None,
     }
 }
 

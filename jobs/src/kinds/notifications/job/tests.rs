@@ -53,6 +53,8 @@ impl Source for Failing {
             columns: Map::new(),
             prior: None,
             is_repeat: false,
+            members: Vec::new(),
+            digest: None,
         };
         Ok(Begin::Send(Work {
             items: vec![item],

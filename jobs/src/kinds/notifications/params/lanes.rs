@@ -28,6 +28,28 @@ pub struct Dedupe {
     pub within: Span,
 }
 
+/// Rows of one recipient that go as one message.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Digest {
+    /// A recipient's rows wait until the oldest of them is so old,
+    pub every: Span,
+    /// or until there are so many; no message has more.
+    #[serde(default = "at_most")]
+    pub at_most: u32,
+    /// The column that holds how old a row is.
+    #[serde(default = "since")]
+    pub since: String,
+}
+
+const fn at_most() -> u32 {
+    100
+}
+
+fn since() -> String {
+    "created_at".to_owned()
+}
+
 /// Rows that go one after the other: those that have one value in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lanes {
@@ -71,6 +93,28 @@ impl Dedupe {
         now_ms.saturating_sub(within)
     }
 }
+
+// === impl Digest ===
+
+impl Digest {
+    /// Recipients of one batch, where one may have so many rows: a batch stays small enough for one transaction.
+    #[must_use]
+    pub(crate) const fn recipients(&self, batch_size: u32) -> u32 {
+        let room = MOST_ROWS / if self.at_most == 0 { 1 } else { self.at_most };
+        let room = if room == 0 { 1 } else { room };
+        if batch_size < room { batch_size } else { room }
+    }
+
+    /// A recipient whose oldest row came before this time, in Unix milliseconds, gets its message.
+    #[must_use]
+    pub(crate) fn until_ms(&self, now_ms: i64) -> i64 {
+        let every = i64::try_from(self.every.0.as_millis()).unwrap_or(i64::MAX);
+        now_ms.saturating_sub(every)
+    }
+}
+
+/// Rows of a batch of digests, at most.
+pub(crate) const MOST_ROWS: u32 = 10_000;
 
 // === impl Lanes ===
 
@@ -119,6 +163,18 @@ impl Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_of_digests_stays_small() {
+        let digest = |at_most| Digest {
+            every: Span(Duration::from_secs(60)),
+            at_most,
+            since: since(),
+        };
+        assert_eq!(digest(100).recipients(50), 50);
+        assert_eq!(digest(1_000).recipients(50), 10);
+        assert_eq!(digest(u32::MAX).recipients(50), 1);
+    }
 
     #[test]
     fn rows_of_one_recipient_or_of_one_message_go_one_after_the_other() {

@@ -92,6 +92,8 @@ mod tests {
             columns: serde_json::Map::new(),
             prior: None,
             is_repeat: false,
+            members: Vec::new(),
+            digest: None,
         }
     }
 

@@ -57,7 +57,7 @@ use self::{
     table::{Table, Wanted},
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Unmarked, Work,
+    Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError, Unmarked, Work,
     table::too_large,
 };
 use crate::notifications::{
@@ -484,8 +484,9 @@ impl Open<'_> {
                 session.roll_back().await?;
                 return Ok(other);
             }
-            let standings = rows::standings(session, table, &last.items).await?;
-            let last = last.token;
+            let ids: Vec<ItemId> = last.items.ids().cloned().collect();
+            let standings = rows::standings(session, table, &ids).await?;
+            let (last, named) = (last.token, last.items);
             let doubts: Vec<(&ItemId, Exception)> = standings
                 .iter()
                 .filter_map(|(id, row)| {
@@ -507,6 +508,7 @@ impl Open<'_> {
                 &doubts,
             )
             .await?;
+            side::note_digests(session, table, &named).await?;
             side::count_doubts(session, table, work.in_doubt + work.parked).await?;
         }
         // After the doubts were recorded: parked items must not be read as work.
@@ -516,12 +518,12 @@ impl Open<'_> {
         let dead: Vec<(&ItemId, Exception)> = large.iter().map(|(id, e)| (id, e.clone())).collect();
         self.record(holder, &dead).await?;
         work.dead = dead.len() as u64;
-        work.items = items;
+        work.items = table.folded(items, &database);
         if work.items.is_empty() {
             side::remove_intent(session, table, batch).await?;
         } else {
-            let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            side::write_intent(session, table, batch, job, token, &ids, now_ms).await?;
+            let items = Named::of(&work.items);
+            side::write_intent(session, table, batch, job, token, &items, now_ms).await?;
         }
         session.commit().await?;
         Ok(Begin::Send(work))
@@ -543,11 +545,11 @@ impl Open<'_> {
             .begin(STATEMENT, &table.sql_take_batch(batch))
             .await?;
         let present = side::intent(session, table, batch).await?;
-        let present = present.map(|intent| intent.token);
-        if present != Some(token) {
+        let last = present.as_ref().map(|intent| intent.token);
+        let Some(present) = present.filter(|_| last == Some(token)) else {
             session.roll_back().await?;
-            return Ok(Ended::Finished(Finish::Lost(present)));
-        }
+            return Ok(Ended::Finished(Finish::Lost(last)));
+        };
         let of = |mark: &(ItemId, Mark)| mark.1.is_done().then(|| mark.0.clone());
         let mut sent: Vec<ItemId> = marks.iter().filter_map(of).collect();
         let (left, refused) = match how.one_by_one {
@@ -577,6 +579,7 @@ impl Open<'_> {
             exceptions.push((id, exception));
         }
         self.record(holder, &exceptions).await?;
+        side::note_digests(session, table, &present.items).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
         if left.is_empty() || how.last {

@@ -27,12 +27,12 @@ pub(crate) use self::operator::SqliteOperator;
 use self::{
     schema::{Table, Wanted},
     side::{
-        count_doubts, counts, exception_of, forget, immediate, intent, record, remove_intent,
-        state_of, write_intent,
+        count_doubts, counts, exception_of, forget, immediate, intent, note_digests, record,
+        remove_intent, state_of, write_intent,
     },
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Unmarked, Work,
+    Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError, Unmarked, Work,
     table::too_large as too_large_to_send,
 };
 use crate::notifications::{
@@ -228,16 +228,17 @@ impl Db {
                 return Ok(other);
             }
             let holder = last.token;
-            for id in last.items {
-                let (unsent, prior) = rows::standing(&tx, table, &id)?;
+            for id in last.items.ids() {
+                let (unsent, prior) = rows::standing(&tx, table, id)?;
                 if let Some(doubt) = policy.left_behind(unsent, prior.as_ref(), holder) {
                     match doubt.state {
                         State::Parked => work.parked += 1,
                         _ => work.in_doubt += 1,
                     }
-                    record(&tx, table, batch, holder, &id, &doubt, now_ms)?;
+                    record(&tx, table, batch, holder, id, &doubt, now_ms)?;
                 }
             }
+            note_digests(&tx, table, &last.items)?;
             count_doubts(&tx, table, work.in_doubt + work.parked)?;
         }
         // After the doubts were recorded: parked items must not be read as work.
@@ -247,12 +248,12 @@ impl Db {
             record(&tx, table, batch, token, id, &dead, now_ms)?;
         }
         work.dead = too_large.len() as u64;
-        work.items = items;
+        work.items = table.folded(items, &name);
         if work.items.is_empty() {
             remove_intent(&tx, table, batch)?;
         } else {
-            let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
-            write_intent(&tx, table, batch, job, token, &ids, now_ms)?;
+            let items = Named::of(&work.items);
+            write_intent(&tx, table, batch, job, token, &items, now_ms)?;
         }
         tx.commit()?;
         Ok(Begin::Send(work))
@@ -268,10 +269,11 @@ impl Db {
     ) -> Result<Finish> {
         let table = &self.table;
         let tx = immediate(&mut self.conn)?;
-        let holder = intent(&tx, table, batch)?.map(|intent| intent.token);
-        if holder != Some(token) {
+        let present = intent(&tx, table, batch)?;
+        let holder = present.as_ref().map(|intent| intent.token);
+        let Some(present) = present.filter(|_| holder == Some(token)) else {
             return Ok(Finish::Lost(holder));
-        }
+        };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
         for (id, mark) in marks {
             let refusal = match mark {
@@ -298,6 +300,7 @@ impl Db {
             unmarked.count(&doubt);
             record(&tx, table, batch, token, id, &doubt, now_ms)?;
         }
+        note_digests(&tx, table, &present.items)?;
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;

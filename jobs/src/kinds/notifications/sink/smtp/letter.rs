@@ -114,6 +114,8 @@ mod tests {
             columns: columns.as_object().unwrap().clone(),
             prior: None,
             is_repeat: false,
+            members: Vec::new(),
+            digest: None,
         })
     }
 

@@ -11,6 +11,8 @@ fn item() -> Item {
         columns: Map::new(),
         prior: None,
         is_repeat: false,
+        members: Vec::new(),
+        digest: None,
     }
 }
 

@@ -12,11 +12,12 @@ use tokio_postgres::{
 use super::{
     session::{Session, get},
     side::{count, exception},
-    table::Table,
+    table::{Collected, Table},
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, idempotency_key},
     delivery::Exception,
+    params::MOST_ROWS,
     source::{
         Item, Result,
         table::{BATCH_BYTES, BODY_BYTES, body},
@@ -69,6 +70,10 @@ pub(super) async fn due(
     now_ms: i64,
 ) -> Result<Due> {
     let batch = i64::from(table.batch_size);
+    if table.digest.is_some() {
+        // Whole messages: a row of one may be far behind the others.
+        return due_among(session, table, cell, from, database, now_ms, WINDOW).await;
+    }
     let due = due_among(
         session,
         table,
@@ -134,14 +139,27 @@ async fn due_among(
                     (format!("AND n.{id} >= {from}"), table.sql_held_from(&from))
                 }
             };
+            let here = format!(
+                "SELECT n.{id} AS id, {recipient} AS recipient FROM (
+                     SELECT n.* FROM {rows} WHERE {unsent} {behind} ORDER BY n.{id} LIMIT {WINDOW}) AS n
+                 WHERE {bucket} BETWEEN $3 AND $4 AND NOT {held} ORDER BY n.{id} LIMIT {among}"
+            );
+            let turns = "row_number() OVER (PARTITION BY recipient ORDER BY id) AS turn";
+            let picked = match &table.digest {
+                None => format!(
+                    "SELECT id FROM (SELECT id, {turns} FROM ({here}) AS w) AS t ORDER BY turn, id LIMIT $5"
+                ),
+                Some(Collected { digest, .. }) => format!(
+                    "SELECT id FROM (SELECT id, turn, dense_rank() OVER (ORDER BY first) AS place FROM (
+                         SELECT id, {turns}, first_value(id) OVER (PARTITION BY recipient ORDER BY id) AS first
+                         FROM ({here}) AS w) AS r) AS t
+                     WHERE turn <= {} AND place <= {} LIMIT $5",
+                    digest.at_most,
+                    digest.recipients(table.batch_size)
+                ),
+            };
             format!(
-                "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE {unsent} AND n.{id} IN (
-                     SELECT id FROM (
-                         SELECT id, row_number() OVER (PARTITION BY recipient ORDER BY id) AS turn FROM (
-                             SELECT n.{id} AS id, {recipient} AS recipient FROM (
-                                 SELECT n.* FROM {rows} WHERE {unsent} {behind} ORDER BY n.{id} LIMIT {WINDOW}) AS n
-                             WHERE {bucket} BETWEEN $3 AND $4 AND NOT {held} ORDER BY n.{id} LIMIT {among}) AS w) AS t
-                     ORDER BY turn, id LIMIT $5)"
+                "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE {unsent} AND n.{id} IN ({picked})"
             )
         }
         Layout::Hash(_) | Layout::Opaque(_) => {
@@ -167,7 +185,7 @@ async fn due_among(
     let sql = format!(
         "WITH here AS MATERIALIZED ({here}),
               f AS (SELECT id, size, sum(size) OVER (ORDER BY id) - size AS before FROM here)
-         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason, {repeat}{values}
+         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason, {repeat}, d.digest{values}
          FROM f JOIN {rows} ON n.{id} = f.id
          LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = {item}
          WHERE f.before <= $6 ORDER BY f.id",
@@ -179,6 +197,7 @@ async fn due_among(
     // All rows of a range, also where another size is in force than this replica is configured with.
     let most = match cell.layout {
         Layout::Range(size) => i64::from(size),
+        _ if table.digest.is_some() => i64::from(MOST_ROWS),
         _ => i64::from(table.batch_size),
     };
     let (bytes, largest) = (whole(BATCH_BYTES), whole(BODY_BYTES));
@@ -212,7 +231,7 @@ async fn due_among(
             }
             continue;
         }
-        let values = (0..table.sql_values.len()).map(|i| value(row, 7 + i));
+        let values = (0..table.sql_values.len()).map(|i| value(row, 8 + i));
         let mut values = values.collect::<Result<Vec<_>>>()?;
         let of_payload = values.len() - table.for_sink.len();
         let for_sink = values.split_off(of_payload);
@@ -222,6 +241,8 @@ async fn due_among(
             columns: table.for_sink.iter().cloned().zip(for_sink).collect(),
             prior: exception(row, 2)?,
             is_repeat: get(row, 6)?,
+            members: Vec::new(),
+            digest: get::<Option<String>>(row, 7)?.filter(|_| table.digest.is_some()),
             id,
         });
     }

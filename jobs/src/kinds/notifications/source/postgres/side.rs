@@ -20,8 +20,9 @@ use super::{
 use crate::notifications::{
     cell::{ItemId, Layout},
     delivery::{Exception, State},
+    digest,
     source::{
-        Counts, Intent, Result, SourceError,
+        Counts, Intent, Named, Result, SourceError,
         table::{list, quoted},
     },
 };
@@ -72,6 +73,7 @@ pub(super) fn ddl(schema: &str) -> String {
     batch      text NOT NULL,
     updated_at timestamptz NOT NULL,
     recipient  bigint, -- a hash of the row's, where rows of one recipient keep their order
+    digest     text, -- the name of the message of several rows that may have been received with it
     PRIMARY KEY (source, item)
 );
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON {delivery} (source, state, number, item COLLATE \"C\");
@@ -347,7 +349,7 @@ pub(super) async fn intent(
     Ok(Some(Intent {
         job: get(row, 2)?,
         token: token(row, 0)?,
-        items: items(get(row, 1)?)?,
+        items: named(get(row, 1)?)?,
     }))
 }
 
@@ -361,12 +363,12 @@ pub(super) async fn being_sent(session: &Session, table: &Table) -> Result<Vec<I
         .await?;
     let mut all = Vec::new();
     for row in &found {
-        all.extend(items(get(row, 0)?)?);
+        all.extend(named(get(row, 0)?)?.ids().cloned());
     }
     Ok(all)
 }
 
-fn items(text: String) -> Result<Vec<ItemId>> {
+fn named(text: String) -> Result<Named> {
     serde_json::from_str(&text).map_err(|_| SourceError::Unreadable(text))
 }
 
@@ -376,10 +378,10 @@ pub(super) async fn write_intent(
     batch: &str,
     job: &str,
     token: Token,
-    ids: &[&ItemId],
+    items: &Named,
     now_ms: i64,
 ) -> Result<()> {
-    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
+    let items = serde_json::to_string(items).map_err(|_| SourceError::Unfinished)?;
     session
         .execute(
             &format!(
@@ -409,7 +411,7 @@ pub(super) async fn narrow_intent(
     batch: &str,
     ids: &[ItemId],
 ) -> Result<()> {
-    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
+    let items = serde_json::to_string(&Named::alone(ids)).map_err(|_| SourceError::Unfinished)?;
     session
         .execute(
             &format!(
@@ -500,12 +502,13 @@ pub(super) async fn record(
     session
         .execute(
             &format!(
-                "INSERT INTO {} (source, item, number, state, attempts, not_before, reason, token, batch, updated_at, recipient)
+                "INSERT INTO {} AS w (source, item, number, state, attempts, not_before, reason, token, batch, updated_at, recipient)
                  SELECT $1, d.*, to_timestamp($10::bigint / 1000.0), {recipient} FROM unnest
                      ($2::text[], $3::bigint[], $4::text[], $5::int[], $6::bigint[], $7::text[], $8::bigint[], $9::text[])
                      AS d(item, number, state, attempts, not_before, reason, token, batch)
                  ON CONFLICT (source, item) DO UPDATE SET
                      number = excluded.number, recipient = excluded.recipient, state = excluded.state, attempts = excluded.attempts,
+                     digest = CASE WHEN excluded.state IN ('in_doubt', 'parked') THEN w.digest END,
                      not_before = excluded.not_before, reason = excluded.reason, token = excluded.token,
                      batch = excluded.batch, updated_at = excluded.updated_at",
                 table.delivery,
@@ -525,6 +528,27 @@ pub(super) async fn record(
             ],
         )
         .await?;
+    Ok(())
+}
+
+/// Notes which rows may have been received as one message: those of them that are in doubt now, or parked.
+pub(super) async fn note_digests(session: &Session, table: &Table, named: &Named) -> Result<()> {
+    for ids in named.digests() {
+        let items: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        session
+            .execute(
+                &format!(
+                    "UPDATE {} SET digest = $3 WHERE source = $1 AND item = ANY ($2) AND state IN ('in_doubt', 'parked')",
+                    table.delivery
+                ),
+                &[
+                    (&table.source, Type::TEXT),
+                    (&items, Type::TEXT_ARRAY),
+                    (&digest::name_of(ids), Type::TEXT),
+                ],
+            )
+            .await?;
+    }
     Ok(())
 }
 

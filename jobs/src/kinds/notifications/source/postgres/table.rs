@@ -7,10 +7,11 @@ use tokio_postgres::{
 
 use super::session::{Session, get};
 use crate::notifications::{
-    cell::{Cell, ItemId, Layout},
-    params::{Behind, Dedupe, Lanes, NotificationsParams},
+    cell::{Cell, ItemId, Layout, digest_key},
+    digest,
+    params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
     source::{
-        Result, SourceError,
+        Item, Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
     },
 };
@@ -35,6 +36,7 @@ pub(super) struct Wanted {
     send_after: Option<String>,
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
+    digest: Option<Digest>,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -63,6 +65,8 @@ pub(super) struct Table {
     pub(super) order: Option<Ordered>,
     /// Which rows are one message.
     pub(super) repeats: Option<Repeats>,
+    /// Rows of one recipient go as one message.
+    pub(super) digest: Option<Collected>,
     /// The value of `sent_at` at `$1`, Unix milliseconds.
     pub(super) sql_sent_value: String,
     /// What is sent of a row.
@@ -96,6 +100,14 @@ pub(super) struct Repeats {
     pub(super) number: i16,
     pub(super) sql_column: String,
     sql: String,
+}
+
+/// Rows of one recipient that go as one message.
+#[derive(Clone, Debug)]
+pub(super) struct Collected {
+    pub(super) digest: Digest,
+    /// Whether a row `m` is old enough. `$2` is now.
+    sql_is_old: String,
 }
 
 /// By what rows keep their order.
@@ -155,6 +167,7 @@ impl Wanted {
             send_after: params.columns.send_after.clone(),
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
+            digest: params.digest.clone(),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -263,6 +276,23 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             })
         }
     };
+    let digest = match &wanted.digest {
+        None => None,
+        Some(digest) => {
+            let since = find("digest.since", &digest.since)?;
+            let until = format!("($2::bigint - {})", digest.every.0.as_millis());
+            let until = time_value(&since.kind, &until).ok_or_else(|| {
+                unfit(format!(
+                    "column `{}` (`digest.since`) is of the type {}; it must be a time, a date, text, or an integer for Unix seconds",
+                    since.name, since.kind
+                ))
+            })?;
+            Some(Collected {
+                digest: digest.clone(),
+                sql_is_old: format!("(m.{0} IS NULL OR m.{0} <= {until})", quoted(&since.name)),
+            })
+        }
+    };
     let mut for_sink = Vec::new();
     for (key, column) in &wanted.for_sink {
         for_sink.push((column.clone(), find(key, column)?));
@@ -333,6 +363,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         },
         order,
         repeats,
+        digest,
         batch_size: wanted.batch_size,
         delivery: side("watchkeeper_delivery"),
         intent: side("watchkeeper_delivery_intent"),
@@ -661,8 +692,9 @@ impl Table {
         };
         let (id, sent_at, column) = (&self.sql_id, &self.sql_sent_at, &order.sql_column);
         let states = order.behind.sql_states();
+        let collected = self.sql_is_collected(order);
         format!(
-            "({held} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
+            "({held} OR NOT {collected} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
              WHERE d.source = $1 AND d.recipient = {recipient} AND m.{column}::text = n.{column}::text
              AND (d.state IN ('retry', 'in_doubt') AND (d.not_before > $2{or_unseen}) OR d.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id}))",
@@ -671,6 +703,44 @@ impl Table {
             item = self.sql_id_of_item(),
             recipient = hash_of(&format!("n.{column}")),
         )
+    }
+
+    /// Whether the recipient of a row `n` gets a message now: the oldest row of it is old enough, there are enough of them, or this
+    /// one has waited already.
+    fn sql_is_collected(&self, order: &Ordered) -> String {
+        let Some(collected) = &self.digest else {
+            return "true".to_owned();
+        };
+        let column = &order.sql_column;
+        let waiting = format!(
+            "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
+             (SELECT 1 FROM {delivery} AS d WHERE d.source = $1 AND d.item = (m.{id}::text COLLATE \"default\")
+              AND d.state IN ('dead', 'parked'))",
+            rows = order.sql_rows,
+            sent = self.sql_sent_at,
+            delivery = self.delivery,
+            id = self.sql_id,
+        );
+        let most = collected.digest.at_most;
+        format!(
+            "(n.{column} IS NULL
+              OR EXISTS (SELECT 1 FROM {delivery} AS d WHERE d.source = $1 AND d.item = {item})
+              OR EXISTS ({waiting} AND {is_old})
+              OR (SELECT count(*) FROM ({waiting} LIMIT {most}) AS w) = {most})",
+            delivery = self.delivery,
+            item = self.sql_item(),
+            is_old = collected.sql_is_old,
+        )
+    }
+
+    /// What is sent of these rows of a batch.
+    pub(super) fn folded(&self, items: Vec<Item>, database: &str) -> Vec<Item> {
+        let (Some(_), Some(order)) = (&self.digest, &self.order) else {
+            return items;
+        };
+        digest::fold(items, &order.named, |name| {
+            digest_key(database, &self.source, name)
+        })
     }
 
     /// Whether what is dead keeps back those behind it.

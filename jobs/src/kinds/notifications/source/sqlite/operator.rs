@@ -519,7 +519,7 @@ impl<'t> Sending<'t> {
         let mut items = BTreeSet::new();
         for batch in batches {
             let open = intent(self.tx, self.table, &batch)?;
-            items.extend(open.into_iter().flat_map(|intent| intent.items));
+            items.extend(open.iter().flat_map(|intent| intent.items.ids().cloned()));
         }
         let holds = items.contains(id);
         self.read.insert(number, items);

@@ -93,7 +93,7 @@ pub(super) fn due(
         .map(|c| format!(", n.{}", quoted(c)))
         .collect();
     let mut row_of = tx.prepare_cached(&format!(
-        "SELECT d.state, d.attempts, d.not_before, d.reason, {}{list} FROM {}
+        "SELECT d.state, d.attempts, d.not_before, d.reason, {}, d.digest{list} FROM {}
          LEFT JOIN watchkeeper_delivery AS d ON d.source = ?1 AND d.item = ?2
          WHERE n.{} = ?2",
         table.sql_is_repeat(),
@@ -114,7 +114,7 @@ pub(super) fn due(
         };
         let Some(row) = rows.next()? else { continue };
         let bytes =
-            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(5 + i)?)));
+            (0..columns.len() + table.for_sink.len()).map(|i| Ok(bytes_of(row.get_ref(6 + i)?)));
         let bytes = bytes.sum::<Result<u64>>()?;
         if bytes > BODY_BYTES {
             too_large.push((id, bytes));
@@ -125,11 +125,11 @@ pub(super) fn due(
             continue;
         }
         read += bytes;
-        let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(5 + i)?)));
+        let values = (0..columns.len()).map(|i| Ok(json(row.get_ref(6 + i)?)));
         let values = values.collect::<Result<Vec<_>>>()?;
         let mut for_sink = Map::new();
         for (i, (name, _)) in table.for_sink.iter().enumerate() {
-            let value = json(row.get_ref(5 + columns.len() + i)?);
+            let value = json(row.get_ref(6 + columns.len() + i)?);
             for_sink.insert(name.clone(), value);
         }
         items.push(Item {
@@ -138,6 +138,10 @@ pub(super) fn due(
             columns: for_sink,
             prior: exception_of(row, 0)?,
             is_repeat: row.get(4)?,
+            members: Vec::new(),
+            digest: row
+                .get::<_, Option<String>>(5)?
+                .filter(|_| table.digest.is_some()),
             id,
         });
     }
@@ -165,7 +169,10 @@ fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<V
             let Some((order, buckets)) = table.ordered_in(cell.layout) else {
                 return Ok(Vec::new());
             };
-            let mut fair = Fair::new(most);
+            let mut fair = match &table.digest {
+                None => Fair::new(most),
+                Some(collected) => collected.fair(table.batch_size),
+            };
             walk(tx, table, order, now_ms, |id, recipient| {
                 if bucket_of(recipient.unwrap_or(&id.to_string()), buckets) == cell.number {
                     fair.add(recipient, id);
@@ -223,10 +230,11 @@ fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}",
+         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}{}",
         table.sql_sent_at,
         table.sql_id,
-        table.sql_is_next()
+        table.sql_is_next(),
+        table.sql_is_collected()
     )
 }
 

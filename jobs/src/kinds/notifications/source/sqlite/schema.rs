@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::notifications::{
-    cell::{Cell, Layout},
-    params::{Behind, Dedupe, Lanes, NotificationsParams},
+    cell::{Cell, Layout, digest_key},
+    digest,
+    order::Fair,
+    params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
     source::{
-        Result, SourceError,
+        Item, Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
     },
 };
@@ -27,6 +29,7 @@ CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     batch      TEXT NOT NULL,
     updated_at TEXT NOT NULL,
     recipient, -- of the row, where rows of one recipient keep their order
+    digest     TEXT, -- the name of the message of several rows that may have been received with it
     PRIMARY KEY (source, item)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON watchkeeper_delivery (source, state, item);
@@ -62,6 +65,7 @@ pub(super) struct Wanted {
     send_after: Option<String>,
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
+    digest: Option<Digest>,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -91,6 +95,8 @@ pub(super) struct Table {
     pub(super) order: Option<Ordered>,
     /// Which rows are one message.
     pub(super) repeats: Option<Repeats>,
+    /// Rows of one recipient go as one message.
+    pub(super) digest: Option<Collected>,
     /// Columns for the sink: as it names them, and as they are called.
     pub(super) for_sink: Vec<(String, String)>,
     /// The division into cells that the parameters ask for.
@@ -114,10 +120,19 @@ pub(super) struct Repeats {
     sql: String,
 }
 
+/// Rows of one recipient that go as one message.
+#[derive(Clone, Debug)]
+pub(super) struct Collected {
+    pub(super) digest: Digest,
+    /// Whether a row's time is before one, and whether it has none; of a row `m`.
+    sql_is_old: String,
+}
+
 /// By what rows keep their order.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered {
-    /// The column, as it is called.
+    /// The column, as the parameters name it, and as it is called.
+    named: String,
     column: String,
     pub(super) sql_column: String,
     /// The rows that are ours, as `m`.
@@ -125,11 +140,48 @@ pub(super) struct Ordered {
     behind: Behind,
 }
 
+impl Collected {
+    /// Picks whole messages for a batch.
+    pub(super) fn fair(&self, batch_size: u32) -> Fair {
+        let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        Fair::whole(
+            size(self.digest.recipients(batch_size)),
+            size(self.digest.at_most),
+        )
+    }
+}
+
 impl Table {
     /// By what rows keep their order, and in how many buckets, if this layout goes by that.
     pub(super) fn ordered_in(&self, layout: Layout) -> Option<(&Ordered, u32)> {
         let order = self.order.as_ref()?;
         Some((order, layout.buckets_by(&order.column)?))
+    }
+
+    /// Condition on a row `n`: its recipient gets a message now, because the oldest row of it is old enough, there are enough of
+    /// them, or this one has waited already. ?1 is the source, ?2 now.
+    pub(super) fn sql_is_collected(&self) -> String {
+        let (Some(collected), Some(order)) = (&self.digest, &self.order) else {
+            return String::new();
+        };
+        let (id, column) = (&self.sql_id, &order.sql_column);
+        let every = collected.digest.every.0.as_millis();
+        let is_old = collected
+            .sql_is_old
+            .replace("{until}", &format!("(?2 - {every})"));
+        let waiting = format!(
+            "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
+             (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +m.{id} AND e.state IN ('dead', 'parked'))",
+            rows = order.sql_rows,
+            sent = self.sql_sent_at,
+        );
+        let most = collected.digest.at_most;
+        format!(
+            " AND (n.{column} IS NULL
+                OR EXISTS (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +n.{id})
+                OR EXISTS ({waiting} AND {is_old})
+                OR (SELECT count(*) FROM ({waiting} LIMIT {most})) = {most})"
+        )
     }
 
     /// Condition on a row `n`: no earlier one of its recipient has to wait. ?1 is the source, ?2 now.
@@ -172,6 +224,16 @@ impl Table {
         }
     }
 
+    /// What is sent of these rows of a batch.
+    pub(super) fn folded(&self, items: Vec<Item>, database: &str) -> Vec<Item> {
+        let (Some(_), Some(order)) = (&self.digest, &self.order) else {
+            return items;
+        };
+        digest::fold(items, &order.named, |name| {
+            digest_key(database, &self.source, name)
+        })
+    }
+
     /// The name of the batch of a cell.
     pub(super) fn batch(&self, layout: Layout, number: i64) -> String {
         let cell = Cell {
@@ -201,6 +263,7 @@ impl Wanted {
             send_after: params.columns.send_after.clone(),
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
+            digest: params.digest.clone(),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -306,6 +369,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         Some(lanes) => {
             let column = &find(lanes.key, &lanes.column)?.name;
             Some(Ordered {
+                named: lanes.column.clone(),
                 column: column.clone(),
                 sql_column: quoted(column),
                 sql_rows: rows_of(&quoted(&name), filter, due.as_deref(), "m"),
@@ -334,6 +398,20 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
                 ),
                 dedupe: dedupe.clone(),
                 column,
+            })
+        }
+    };
+    let digest = match &wanted.digest {
+        None => None,
+        Some(digest) => {
+            let since = find("digest.since", &digest.since)?;
+            let column = format!("m.{}", quoted(&since.name));
+            Some(Collected {
+                digest: digest.clone(),
+                sql_is_old: format!(
+                    "({column} IS NULL OR CASE typeof({column}) WHEN 'integer' THEN {column} <= {{until}} / 1000
+                      ELSE coalesce(julianday({column}), 0) <= julianday({{until}} / 1000.0, 'unixepoch') END)"
+                ),
             })
         }
     };
@@ -377,6 +455,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         },
         order,
         repeats,
+        digest,
         batch_size: wanted.batch_size,
         sent_at_is_integer: holds_integers(sent_at),
         name,

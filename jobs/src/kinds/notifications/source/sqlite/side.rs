@@ -10,7 +10,8 @@ use super::schema::Table;
 use crate::notifications::{
     cell::ItemId,
     delivery::{Exception, State},
-    source::{Counts, Intent, Result, SourceError},
+    digest,
+    source::{Counts, Intent, Named, Result, SourceError},
 };
 
 /// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
@@ -33,7 +34,7 @@ pub(super) fn intent(tx: &Connection, table: &Table, batch: &str) -> Result<Opti
     Ok(Some(Intent {
         job,
         token: Token(token.unsigned_abs()),
-        items: serde_json::from_str(&items).map_err(|_| SourceError::Unreadable(items))?,
+        items: serde_json::from_str::<Named>(&items).map_err(|_| SourceError::Unreadable(items))?,
     }))
 }
 
@@ -43,10 +44,10 @@ pub(super) fn write_intent(
     batch: &str,
     job: &str,
     token: Token,
-    ids: &[&ItemId],
+    items: &Named,
     now_ms: i64,
 ) -> Result<()> {
-    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
+    let items = serde_json::to_string(items).map_err(|_| SourceError::Unfinished)?;
     tx.prepare_cached(
         "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, job, token, items, written_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -72,8 +73,9 @@ pub(super) fn record(
 ) -> Result<()> {
     tx.prepare_cached(&format!(
         "INSERT OR REPLACE INTO watchkeeper_delivery
-         (source, item, recipient, state, attempts, not_before, reason, token, batch, updated_at)
-         VALUES (?1, ?2, {}, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+         (source, item, recipient, state, attempts, not_before, reason, token, batch, updated_at, digest)
+         VALUES (?1, ?2, {}, ?3, ?4, ?5, ?6, ?7, ?8, ?9, CASE WHEN ?3 IN ('in_doubt', 'parked') THEN
+             (SELECT digest FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2) END)",
         table.sql_recipient("?2")
     ))?
     .execute(params![
@@ -87,6 +89,21 @@ pub(super) fn record(
         batch,
         text_time(now_ms),
     ])?;
+    Ok(())
+}
+
+/// Notes which rows may have been received as one message: those of them that are in doubt now, or parked.
+pub(super) fn note_digests(tx: &Connection, table: &Table, named: &Named) -> Result<()> {
+    for ids in named.digests() {
+        let name = digest::name_of(ids);
+        for id in ids {
+            tx.prepare_cached(
+                "UPDATE watchkeeper_delivery SET digest = ?3
+                 WHERE source = ?1 AND item = ?2 AND state IN ('in_doubt', 'parked')",
+            )?
+            .execute(params![table.source, id, name])?;
+        }
+    }
     Ok(())
 }
 

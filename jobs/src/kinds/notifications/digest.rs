@@ -1,0 +1,183 @@
+//! Rows of one recipient that go as one message: which rows that are, and under which key.
+//!
+//! A digest is what one batch has of a recipient. It is named by its rows alone, so that one which may have been received is
+//! sent again with exactly these rows under the same key, and rows that came meanwhile wait for the next.
+//!
+//! # Invariants
+//! - U1 A digest in doubt is repeated with the same rows, and nothing of its recipient goes before it.
+//!   (`a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key`)
+//! - U2 A recipient gets one digest in the time between two.          (`a_digest_goes_when_its_oldest_row_is_old_enough`)
+//!
+//! # Not promised
+//! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::{cell::ItemId, source::Item};
+
+/// The name of the digest of these rows: how many there are, and a hash of their ids.
+#[must_use]
+pub(crate) fn name_of(ids: &[ItemId]) -> String {
+    let mut hash = Sha256::new();
+    for id in ids {
+        let id = id.to_string();
+        hash.update(id.len().to_be_bytes());
+        hash.update(id);
+    }
+    let mut name = format!("{}-", ids.len());
+    for byte in hash.finalize().iter().take(16) {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+/// How many rows a digest of this name has.
+fn size_of(name: &str) -> usize {
+    let size = name.split_once('-').and_then(|(size, _)| size.parse().ok());
+    size.unwrap_or(0)
+}
+
+/// Makes one item of each recipient's rows, which come in the order of their ids. `recipient` is the column that says it;
+/// `key` makes a key of a digest's name.
+#[must_use]
+pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Vec<Item> {
+    let mut groups: Vec<Vec<Item>> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for item in items {
+        // A row that is for nobody is a digest of its own.
+        let name = match item.columns.get(recipient) {
+            None | Some(Value::Null) => format!("i{}", item.id),
+            Some(recipient) => format!("r{recipient}"),
+        };
+        let place = *places.entry(name).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    let mut folded = Vec::new();
+    for group in groups {
+        let doubt = group.iter().find_map(|item| item.digest.clone());
+        let group: Vec<Item> = match &doubt {
+            // What may have been received goes alone, and first.
+            Some(name) => group
+                .into_iter()
+                .filter(|item| item.digest.as_ref() == Some(name))
+                .collect(),
+            None => group,
+        };
+        // Perhaps not all of it was read: a batch has its limits. It comes first in another one, and whole.
+        let is_cut = doubt.is_some_and(|name| size_of(&name) > group.len());
+        if is_cut && !folded.is_empty() {
+            continue;
+        }
+        folded.extend(one_of(group, recipient, &key));
+    }
+    folded
+}
+
+fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Option<Item> {
+    let members: Vec<ItemId> = group.iter().map(|item| item.id.clone()).collect();
+    let name = name_of(&members);
+    let bodies: Vec<Value> = group
+        .iter()
+        .map(|item| Value::Object(item.body.clone()))
+        .collect();
+    let mut first = group.into_iter().next()?;
+    let mut body = Map::new();
+    let whom = first.columns.get(recipient).cloned().unwrap_or_default();
+    body.insert("recipient".to_owned(), whom);
+    if let Some(table) = first.body.get("table") {
+        body.insert("table".to_owned(), table.clone());
+    }
+    body.insert("items".to_owned(), Value::Array(bodies.clone()));
+    first.columns.insert("items".to_owned(), bodies.into());
+    first.key = key(&name);
+    first.body = body;
+    first.members = members;
+    first.digest = Some(name);
+    Some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(id: i64, recipient: Value, digest: Option<&str>) -> Item {
+        let Value::Object(columns) = json!({ "to": recipient }) else {
+            panic!("an object");
+        };
+        let mut item = Item::for_tests(ItemId::Int(id), columns);
+        item.body.insert("id".to_owned(), id.into());
+        item.digest = digest.map(str::to_owned);
+        item
+    }
+
+    fn folded(rows: Vec<Item>) -> Vec<(String, Vec<i64>)> {
+        let number = |id: &ItemId| match id {
+            ItemId::Int(id) => *id,
+            ItemId::Text(_) => panic!("a text"),
+        };
+        fold(rows, "to", |name| format!("d/{name}"))
+            .into_iter()
+            .map(|item| (item.key, item.members.iter().map(number).collect()))
+            .collect()
+    }
+
+    fn ids(of: &[i64]) -> Vec<ItemId> {
+        of.iter().copied().map(ItemId::Int).collect()
+    }
+
+    #[test]
+    fn rows_of_one_recipient_are_one_message_with_a_key_of_their_own() {
+        let a = || json!("a");
+        let rows = vec![
+            row(1, a(), None),
+            row(2, json!("b"), None),
+            row(3, a(), None),
+            row(4, Value::Null, None),
+            row(5, Value::Null, None),
+        ];
+        let all = folded(rows.clone());
+        let groups: Vec<&[i64]> = all.iter().map(|(_, ids)| &ids[..]).collect();
+        assert_eq!(groups, [&[1, 3][..], &[2], &[4], &[5]]);
+        assert_eq!(all[0].0, format!("d/{}", name_of(&ids(&[1, 3]))));
+        let item = fold(rows, "to", |_| String::new()).remove(0);
+        assert_eq!(
+            Value::Object(item.body),
+            json!({"recipient": "a", "items": [{"id": 1}, {"id": 3}]})
+        );
+        assert_eq!(item.columns["items"], json!([{"id": 1}, {"id": 3}]));
+    }
+
+    #[test]
+    fn what_is_in_doubt_goes_alone_and_whole() {
+        let a = || json!("a");
+        let name = name_of(&ids(&[1, 3]));
+        let doubt = |id| row(id, a(), Some(&name));
+        let rows = vec![doubt(1), row(2, a(), None), doubt(3)];
+        assert_eq!(folded(rows), [(format!("d/{name}"), vec![1, 3])]);
+        // Cut by the limits of a batch it waits for another one.
+        let rows = vec![row(0, json!("b"), None), doubt(1)];
+        let groups: Vec<_> = folded(rows).into_iter().map(|(_, ids)| ids).collect();
+        assert_eq!(groups, [[0]]);
+        // Cut although it is the first, a row has gone.
+        assert_ne!(folded(vec![doubt(1)])[0].0, format!("d/{name}"));
+    }
+
+    #[test]
+    fn names_tell_rows_apart() {
+        assert!(name_of(&ids(&[1, 2])).starts_with("2-"));
+        assert_eq!(size_of(&name_of(&ids(&[1, 2, 3]))), 3);
+        let text = |id: &str| ItemId::Text(id.to_owned());
+        assert_ne!(
+            name_of(&[text("a"), text("bc")]),
+            name_of(&[text("ab"), text("c")])
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Rows of one recipient that go as one message; the same on every database.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+    time::Duration,
+};
+
+use serde_json::json;
+use watchkeeper::{batch::BatchJob, node::Token};
+use watchkeeper_jobs::Notifications;
+
+use crate::{
+    rough::{Does, Request, Rough},
+    scene::Scene,
+    sender::{listed, run, send},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Rows from now on, for two recipients in turn.
+async fn scene(rows: usize) -> Scene {
+    let scene = Scene::with_rows(rows).await;
+    scene.sql("ALTER TABLE notifications ADD COLUMN born bigint");
+    scene.sql("UPDATE notifications SET recipient = 'r' || (id % 2)");
+    born(&scene, "1 = 1");
+    scene
+}
+
+fn born(scene: &Scene, rows: &str) {
+    let now = scene.clock().wall().as_second();
+    scene.sql(&format!(
+        "UPDATE notifications SET born = {now} WHERE {rows}"
+    ));
+}
+
+fn add(scene: &Scene, id: u64, recipient: &str) {
+    scene.sql(&format!(
+        "INSERT INTO notifications (id, recipient, body) VALUES ({id}, '{recipient}', 'later')"
+    ));
+    born(scene, &format!("id = {id}"));
+}
+
+fn digests(scene: &Scene, receiver: &Rough, at_most: u32) -> Notifications {
+    scene.job(json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "digest": {"every": "1h", "at_most": at_most, "since": "born"},
+        "buckets": 2,
+        "timeout": "2s",
+    }))
+}
+
+async fn send_what_goes(job: &Notifications, mut token: u64) -> u64 {
+    for batch in job.pending(10).await.unwrap() {
+        send(job, token, &batch).await;
+        token += 1;
+    }
+    token
+}
+
+fn rows(request: &Request) -> Vec<u64> {
+    let body = request.json();
+    let items = body["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|item| item["id"].as_u64().unwrap())
+        .collect()
+}
+
+fn key(request: &Request) -> &str {
+    &request.headers["idempotency-key"]
+}
+
+pub(crate) async fn a_digest_goes_when_its_oldest_row_is_old_enough() {
+    let scene = scene(8).await;
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    let job = digests(&scene, &receiver, 5);
+    assert_eq!(job.pending(10).await.unwrap(), [""; 0], "all are fresh");
+    scene.advance(HOUR / 2);
+    add(&scene, 20, "r0");
+    assert_eq!(job.pending(10).await.unwrap().len(), 1, "one has five");
+    let token = send_what_goes(&job, 1).await;
+    assert_eq!(rows(&receiver.requests()[0]), [2, 4, 6, 8, 20]);
+    let body = receiver.requests()[0].json();
+    assert_eq!(
+        (&body["recipient"], &body["table"]),
+        (&json!("r0"), &json!("notifications"))
+    );
+    add(&scene, 21, "r0");
+    scene.advance(HOUR / 2 + Duration::from_secs(1));
+    let token = send_what_goes(&job, token).await;
+    assert_eq!(
+        rows(&receiver.requests()[1]),
+        [1, 3, 5, 7],
+        "its oldest is an hour old"
+    );
+    assert_eq!((receiver.requests().len(), scene.unsent()), (2, 1));
+    scene.advance(HOUR / 2);
+    send_what_goes(&job, token).await;
+    assert_eq!(rows(&receiver.requests()[2]), [21]);
+    assert_eq!(scene.unsent(), 0);
+    let keys: BTreeSet<String> = receiver
+        .requests()
+        .iter()
+        .map(|r| key(r).to_owned())
+        .collect();
+    assert_eq!(keys.len(), 3);
+}
+
+pub(crate) async fn a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key() {
+    let scene = scene(6).await;
+    let times: Mutex<BTreeMap<String, usize>> = Mutex::default();
+    let receiver = Rough::start(move |request| {
+        let mut times = times.lock().unwrap();
+        let times = times.entry(key(request).to_owned()).or_default();
+        *times += 1;
+        match (request.json()["recipient"].as_str(), *times) {
+            (Some("r0"), 1) => Does::Breaks,
+            (Some("r1"), 1) => Does::Answers(503),
+            (Some("r2"), 1) => Does::Hangs,
+            _ => Does::Answers(204),
+        }
+    })
+    .await;
+    let job = digests(&scene, &receiver, 5);
+    scene.advance(HOUR);
+    let token = send_what_goes(&job, 1).await;
+    let of = |recipient: &str| -> Vec<Vec<u64>> {
+        let requests = receiver.requests();
+        let of = requests
+            .iter()
+            .filter(|r| r.json()["recipient"] == recipient);
+        of.map(rows).collect()
+    };
+    assert_eq!((of("r0"), scene.unsent()), (vec![vec![2, 4, 6]], 6));
+    assert_eq!(listed(&job).await.counts.in_doubt, 3);
+    // What comes meanwhile, and is old, waits for the next.
+    for (id, recipient) in [(7, "r1"), (8, "r0")] {
+        add(&scene, id, recipient);
+    }
+    scene.sql("UPDATE notifications SET born = 1 WHERE id > 6");
+    scene.advance(HOUR);
+    let mut token = send_what_goes(&job, token).await;
+    assert_eq!(of("r0"), [[2, 4, 6], [2, 4, 6]]);
+    let requests = receiver.requests();
+    let keys: BTreeSet<&str> = requests
+        .iter()
+        .filter(|r| r.json()["recipient"] == "r0")
+        .map(key)
+        .collect();
+    assert_eq!(keys.len(), 1, "under the same key");
+    // What was surely not received goes with what has come since.
+    assert_eq!(of("r1").last().unwrap(), &[1, 3, 5, 7]);
+    token = send_what_goes(&job, token).await;
+    assert_eq!(of("r0").last().unwrap(), &[8]);
+    assert_eq!(scene.unsent(), 0);
+
+    // Also when its sender dies.
+    for id in [30, 31, 32] {
+        add(&scene, id, "r2");
+    }
+    scene.advance(HOUR);
+    let batch = job.pending(10).await.unwrap().remove(0);
+    let (before, cut_off) = (receiver.requests().len(), run());
+    tokio::select! {
+        _ = job.process_under(Token(token), &batch, &cut_off) => panic!("no answer came"),
+        () = async {
+            while receiver.requests().len() == before {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    add(&scene, 33, "r2");
+    scene.sql("UPDATE notifications SET born = 1 WHERE id = 33");
+    token = send_what_goes(&job, token + 1).await;
+    assert_eq!(of("r2"), [[30, 31, 32], [30, 31, 32]]);
+    let requests = receiver.requests();
+    let mut again = requests
+        .iter()
+        .filter(|r| r.json()["recipient"] == "r2")
+        .map(key);
+    assert_eq!(again.next(), again.next());
+    send_what_goes(&job, token).await;
+    assert_eq!(of("r2").last().unwrap(), &[33]);
+    assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn what_a_digest_cannot_go_with_is_said() {
+    let scene = Scene::with_rows(1).await;
+    let column = |name: &str| json!({ name: "recipient" });
+    for (changes, says) in [
+        (
+            json!({"digest": {"every": "1h"}}),
+            "params.digest needs `columns.recipient`",
+        ),
+        (
+            json!({"digest": {"every": "1h", "since": "birth"}, "columns": column("recipient")}),
+            "no column `birth`",
+        ),
+        (
+            json!({"digest": {"every": "1h", "at_most": 0}, "columns": column("recipient")}),
+            "params.digest.at_most must be from 1 to 1000",
+        ),
+    ] {
+        let error = scene.job(changes).pending(1).await.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
