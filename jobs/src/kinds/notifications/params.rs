@@ -20,7 +20,7 @@ use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
-pub(crate) use lanes::{Behind, Lanes};
+pub(crate) use lanes::{Behind, Lanes, MOST_ROWS};
 pub use lanes::{Dedupe, Digest, Order};
 pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]
@@ -658,6 +658,8 @@ impl fmt::Debug for Address {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn good() -> NotificationsParams {

@@ -104,13 +104,6 @@ impl Digest {
         let room = if room == 0 { 1 } else { room };
         if batch_size < room { batch_size } else { room }
     }
-
-    /// A recipient whose oldest row came before this time, in Unix milliseconds, gets its message.
-    #[must_use]
-    pub(crate) fn until_ms(&self, now_ms: i64) -> i64 {
-        let every = i64::try_from(self.every.0.as_millis()).unwrap_or(i64::MAX);
-        now_ms.saturating_sub(every)
-    }
 }
 
 /// Rows of a batch of digests, at most.

@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     session::{STATEMENT, Session},
-    table::{IdType, Repeats, Table},
+    table::{IdType, Ordered, Repeats, Table},
 };
 use crate::notifications::source::{Result, table::quoted};
 
@@ -23,6 +23,11 @@ pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<S
     {
         missing.push(of_messages(table, repeats));
     }
+    if let Some(order) = collecting(table)
+        && !begins_with(session, table, order.number).await?
+    {
+        missing.push(of_recipients(table, order));
+    }
     if missing.is_empty() || rows(session, table).await? < LARGE {
         return Ok(None);
     }
@@ -33,7 +38,26 @@ pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<S
 pub(super) fn ddl(table: &Table) -> String {
     let messages = table.repeats.iter();
     let messages = messages.map(|repeats| format!("\n{}", of_messages(table, repeats)));
-    of_unsent(table) + &messages.collect::<String>()
+    let recipients = collecting(table).into_iter();
+    let recipients = recipients.map(|order| format!("\n{}", of_recipients(table, order)));
+    of_unsent(table) + &messages.chain(recipients).collect::<String>()
+}
+
+/// By what rows are collected, if they are.
+fn collecting(table: &Table) -> Option<&Ordered> {
+    table.order.as_ref().filter(|_| table.digest.is_some())
+}
+
+/// By which it is known what a recipient waits for.
+fn of_recipients(table: &Table, order: &Ordered) -> String {
+    format!(
+        "CREATE INDEX {}{} ON {} ({}) WHERE {} IS NULL;",
+        concurrently(table),
+        quoted(&format!("{}_recipients", short(&table.name))),
+        table.sql_name,
+        order.sql_column,
+        table.sql_sent_at
+    )
 }
 
 /// By which it is known what was sent.

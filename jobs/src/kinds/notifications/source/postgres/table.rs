@@ -116,7 +116,8 @@ pub(super) struct Ordered {
     /// The column, as the parameters name it, and as it is called.
     named: String,
     column: String,
-    sql_column: String,
+    pub(super) number: i16,
+    pub(super) sql_column: String,
     /// The rows that are ours, as `m`.
     sql_rows: String,
     behind: Behind,
@@ -244,10 +245,12 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         None => None,
         Some(lanes) => {
             let named = lanes.column.clone();
-            let column = &find(lanes.key, &lanes.column)?.name;
+            let found = find(lanes.key, &lanes.column)?;
+            let column = &found.name;
             Some(Ordered {
                 named,
                 column: column.clone(),
+                number: found.number,
                 sql_column: quoted(column),
                 sql_rows: rows_of(&qualified(&schema, &name), filter, due.as_deref(), "m"),
                 behind: lanes.behind,

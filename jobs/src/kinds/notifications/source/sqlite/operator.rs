@@ -72,8 +72,22 @@ impl SqliteOperator {
     #[must_use]
     pub(crate) fn index(&self) -> String {
         let messages = self.index_of_messages();
-        let messages = messages.map_or(String::new(), |index| format!("\n{index}"));
-        self.index_of_unsent() + &messages
+        let indexes = messages.into_iter().chain(self.index_of_recipients());
+        let others = indexes.map(|index| format!("\n{index}"));
+        self.index_of_unsent() + &others.collect::<String>()
+    }
+
+    /// By which it is known what a recipient waits for, where rows are collected.
+    fn index_of_recipients(&self) -> Option<String> {
+        let table = &self.table;
+        let order = table.order.as_ref().filter(|_| table.digest.is_some())?;
+        Some(format!(
+            "CREATE INDEX IF NOT EXISTS {} ON {} ({}) WHERE {} IS NULL;",
+            quoted(&format!("{}_recipients", table.name)),
+            table.sql_name,
+            order.sql_column,
+            table.sql_sent_at
+        ))
     }
 
     /// By which it is known what was sent.
@@ -357,6 +371,15 @@ impl Operator for SqliteOperator {
             && !rows::has_index_of(&self.conn, &self.table, &repeats.column)?
         {
             missing.extend(self.index_of_messages());
+        }
+        if let Some(order) = self
+            .table
+            .order
+            .as_ref()
+            .filter(|_| self.table.digest.is_some())
+            && !rows::has_index_of(&self.conn, &self.table, &order.column)?
+        {
+            missing.extend(self.index_of_recipients());
         }
         Ok((!missing.is_empty()).then(|| missing.join("\n")))
     }

@@ -133,7 +133,7 @@ pub(super) struct Collected {
 pub(super) struct Ordered {
     /// The column, as the parameters name it, and as it is called.
     named: String,
-    column: String,
+    pub(super) column: String,
     pub(super) sql_column: String,
     /// The rows that are ours, as `m`.
     sql_rows: String,
