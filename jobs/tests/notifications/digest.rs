@@ -113,11 +113,12 @@ pub(crate) async fn a_digest_in_doubt_goes_again_with_the_same_rows_under_the_sa
     let times: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let receiver = Rough::start(move |request| {
         let mut times = times.lock().unwrap();
-        let times = times.entry(key(request).to_owned()).or_default();
+        let recipient = request.json()["recipient"].to_string();
+        let times = times.entry(recipient).or_default();
         *times += 1;
         match (request.json()["recipient"].as_str(), *times) {
             (Some("r0"), 1) => Does::Breaks,
-            (Some("r1"), 1) => Does::Answers(503),
+            (Some("r1"), 1) => Does::Answers(500),
             (Some("r2"), 1) => Does::Hangs,
             _ => Does::Answers(204),
         }

@@ -339,7 +339,7 @@ mod tests {
     async fn a_message_waits_for_its_limit_and_for_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let sink = format!("file://{}", folder.path().join("sent").display());
-        let params = json!({"stream": "s", "sink": sink, "rate": [{"limit": 1, "per": "1h", "by": "${tenant}"}]});
+        let params = json!({"stream": "s", "sink": sink, "rate": [{"limit": 1, "per": "10m", "by": "${tenant}"}]});
         let [a, b] = ["a", "b"].map(|tenant| json!({ "tenant": tenant }));
         let all = handled(params, &[a.clone(), a, b]).await;
         assert_eq!((&all[0], &all[2]), (&Handled::Done, &Handled::Done));
