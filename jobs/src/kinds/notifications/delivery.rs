@@ -303,6 +303,7 @@ impl State {
 
 impl Mark {
     /// Whether the row is marked.
+    #[cfg(feature = "postgres")]
     #[must_use]
     pub(crate) const fn is_done(&self) -> bool {
         matches!(self, Self::Sent | Self::Duplicate)

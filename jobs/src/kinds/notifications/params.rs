@@ -20,7 +20,9 @@ use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
-pub(crate) use lanes::{Behind, Lanes, MOST_ROWS};
+#[cfg(feature = "postgres")]
+pub(crate) use lanes::MOST_ROWS;
+pub(crate) use lanes::{Behind, Lanes};
 pub use lanes::{Dedupe, Digest, Order};
 pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]

@@ -395,6 +395,7 @@ impl Named {
     }
 
     /// These alone.
+    #[cfg(feature = "postgres")]
     pub(crate) fn alone(ids: &[ItemId]) -> Self {
         Self(ids.iter().cloned().map(OneOrMore::One).collect())
     }
