@@ -319,6 +319,21 @@ pub(crate) async fn rows_of_one_message_are_sent_once_within_the_window() {
     }
     assert_eq!((ids().contains(&21), ids().contains(&22)), (false, false));
     assert_eq!(scene.unsent(), 1);
+    // Each repeat is marked as the row is that was sent, so the time does not begin anew with it.
+    scene.advance(Duration::from_secs(1800));
+    scene.sql(&late(23));
+    for batch in other.pending(10).await.unwrap() {
+        send(&other, token, &batch).await;
+        token += 1;
+    }
+    assert!(!ids().contains(&23));
+    scene.advance(Duration::from_secs(1801));
+    scene.sql(&late(24));
+    for batch in other.pending(10).await.unwrap() {
+        send(&other, token, &batch).await;
+        token += 1;
+    }
+    assert!(ids().contains(&24), "an hour after the last that was sent");
     // Of two recipients they are two messages.
     scene.sql("UPDATE notifications SET recipient = 'c' WHERE id = 21");
     scene.sql("UPDATE notifications SET sent_at = NULL WHERE id = 21");

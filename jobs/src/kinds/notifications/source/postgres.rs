@@ -355,7 +355,7 @@ impl Source for PgSource {
                     left
                 }
             };
-            marks = left.into_iter().map(|id| (id, Mark::Sent)).collect();
+            marks.retain(|(id, mark)| mark.is_done() && left.contains(id));
             self.clock
                 .sleep(Duration::from_millis(pause.copied().unwrap_or_default()))
                 .await;
@@ -550,15 +550,22 @@ impl Open<'_> {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(last)));
         };
-        let of = |mark: &(ItemId, Mark)| mark.1.is_done().then(|| mark.0.clone());
-        let mut sent: Vec<ItemId> = marks.iter().filter_map(of).collect();
-        let (left, refused) = match how.one_by_one {
-            false => (
-                rows::mark_sent(session, table, &sent, now_ms).await?,
-                Vec::new(),
-            ),
-            true => rows::mark_one_by_one(session, table, &sent, now_ms).await?,
-        };
+        let (mut sent, mut left, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        // Repeats come second: they are marked as the row is that was sent.
+        for (mark, are_repeats) in [(Mark::Sent, false), (Mark::Duplicate, true)] {
+            let of = marks.iter().filter(|(_, done)| *done == mark);
+            let ids: Vec<ItemId> = of.map(|(id, _)| id.clone()).collect();
+            let (held, not_taken) = match how.one_by_one {
+                false => (
+                    rows::mark_sent(session, table, &ids, are_repeats, now_ms).await?,
+                    Vec::new(),
+                ),
+                true => rows::mark_one_by_one(session, table, &ids, are_repeats, now_ms).await?,
+            };
+            sent.extend(ids);
+            left.extend(held);
+            refused.extend(not_taken);
+        }
         sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
         side::forget(session, table, &sent).await?;
         let mut exceptions: Vec<(&ItemId, Exception)> = marks

@@ -275,18 +275,26 @@ impl Db {
             return Ok(Finish::Lost(holder));
         };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
-        for (id, mark) in marks {
+        // Repeats come second: they are marked as the row is that was sent.
+        let is_repeat = |mark: &Mark| *mark == Mark::Duplicate;
+        let (repeats, others): (Vec<_>, Vec<_>) =
+            marks.iter().partition(|(_, mark)| is_repeat(mark));
+        for (id, mark) in others.into_iter().chain(repeats) {
             let refusal = match mark {
-                Mark::Sent | Mark::Duplicate => match rows::mark_sent(&tx, table, id, now_ms) {
-                    Ok(true) => {
-                        forget(&tx, table, id)?;
-                        continue;
+                Mark::Sent | Mark::Duplicate => {
+                    match rows::mark_sent(&tx, table, id, is_repeat(mark), now_ms) {
+                        Ok(true) => {
+                            forget(&tx, table, id)?;
+                            continue;
+                        }
+                        Ok(false) => None,
+                        // It costs no other row its mark, unless it has ended the whole transaction.
+                        Err(error) if error.is_of_rows() && !tx.is_autocommit() => {
+                            Some(error.said())
+                        }
+                        Err(error) => return Err(error),
                     }
-                    Ok(false) => None,
-                    // It costs no other row its mark, unless it has ended the whole transaction.
-                    Err(error) if error.is_of_rows() && !tx.is_autocommit() => Some(error.said()),
-                    Err(error) => return Err(error),
-                },
+                }
                 Mark::Except(exception) => {
                     doubts += u64::from(exception.doubted);
                     record(&tx, table, batch, token, id, exception, now_ms)?;

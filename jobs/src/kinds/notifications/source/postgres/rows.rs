@@ -324,6 +324,7 @@ pub(super) async fn mark_sent(
     session: &Session,
     table: &Table,
     ids: &[ItemId],
+    are_repeats: bool,
     now_ms: i64,
 ) -> Result<Vec<ItemId>> {
     if ids.is_empty() {
@@ -339,7 +340,7 @@ pub(super) async fn mark_sent(
                 "UPDATE {name} AS n SET {sent} = {value} FROM
                  (SELECT {id} FROM {name} WHERE {id} = {any} AND {sent} IS NULL FOR NO KEY UPDATE SKIP LOCKED) AS free
                  WHERE n.{id} = free.{id}",
-                value = table.sql_sent_value,
+                value = table.sql_mark(are_repeats),
             ),
             &[(&now_ms, Type::INT8), many.clone()],
         )
@@ -365,6 +366,7 @@ pub(super) async fn mark_one_by_one(
     session: &Session,
     table: &Table,
     ids: &[ItemId],
+    are_repeats: bool,
     now_ms: i64,
 ) -> Result<(Vec<ItemId>, Vec<(ItemId, String)>)> {
     // What would be refused at the end of the transaction is refused here.
@@ -372,7 +374,8 @@ pub(super) async fn mark_one_by_one(
     let (mut left, mut refused) = (Vec::new(), Vec::new());
     for id in ids {
         session.batch("SAVEPOINT one").await?;
-        match mark_sent(session, table, std::slice::from_ref(id), now_ms).await {
+        let one = std::slice::from_ref(id);
+        match mark_sent(session, table, one, are_repeats, now_ms).await {
             Ok(held) => {
                 session.batch("RELEASE one").await?;
                 left.extend(held);

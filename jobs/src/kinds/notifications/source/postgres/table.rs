@@ -68,7 +68,7 @@ pub(super) struct Table {
     /// Rows of one recipient go as one message.
     pub(super) digest: Option<Collected>,
     /// The value of `sent_at` at `$1`, Unix milliseconds.
-    pub(super) sql_sent_value: String,
+    sql_sent_value: String,
     /// What is sent of a row.
     pub(super) payload: Payload,
     /// Columns for the sink, as it names them.
@@ -100,6 +100,7 @@ pub(super) struct Repeats {
     pub(super) number: i16,
     pub(super) sql_column: String,
     sql: String,
+    sql_sent_value: String,
 }
 
 /// Rows of one recipient that go as one message.
@@ -270,10 +271,10 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             let since = format!("($2::bigint - {})", dedupe.within.0.as_millis());
             let since = time_value(&sent_at.kind, &since).unwrap_or_default();
             let (id, sent) = (quoted(&id.name), quoted(&sent_at.name));
+            let others = format!("FROM {rows} WHERE {same}{recipient} AND s.{id} <> n.{id}");
             Some(Repeats {
-                sql: format!(
-                    "EXISTS (SELECT 1 FROM {rows} WHERE {same}{recipient} AND s.{sent} >= {since} AND s.{id} <> n.{id})"
-                ),
+                sql: format!("EXISTS (SELECT 1 {others} AND s.{sent} >= {since})"),
+                sql_sent_value: format!("coalesce((SELECT max(s.{sent}) {others}), {sent_value})"),
                 number: column.number,
                 sql_column: quoted(&column.name),
             })
@@ -757,6 +758,15 @@ impl Table {
         self.repeats
             .as_ref()
             .map_or("false", |repeats| &repeats.sql)
+    }
+
+    /// What marks a row `n`, at `$1` in Unix milliseconds. One that is a message which was sent is marked with the time at which that
+    /// was: the window does not move on with each repeat.
+    pub(super) fn sql_mark(&self, is_repeat: bool) -> &str {
+        match &self.repeats {
+            Some(repeats) if is_repeat => &repeats.sql_sent_value,
+            _ => &self.sql_sent_value,
+        }
     }
 
     /// The column of recipients, as the sink names it, where this layout goes by it.

@@ -262,10 +262,17 @@ pub(super) fn standing(
 }
 
 /// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is.
-pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<bool> {
+pub(super) fn mark_sent(
+    tx: &Connection,
+    table: &Table,
+    id: &ItemId,
+    is_repeat: bool,
+    now_ms: i64,
+) -> Result<bool> {
     let mut mark = tx.prepare_cached(&format!(
-        "UPDATE {} SET {sent} = ?2 WHERE {} = ?1 AND {sent} IS NULL",
+        "UPDATE {} AS n SET {sent} = {} WHERE {} = ?1 AND {sent} IS NULL",
         table.sql_name,
+        table.sql_mark(is_repeat),
         table.sql_id,
         sent = table.sql_sent_at
     ))?;

@@ -118,6 +118,7 @@ pub(super) struct Repeats {
     /// The column, as it is called.
     pub(super) column: String,
     sql: String,
+    sql_mark: String,
 }
 
 /// Rows of one recipient that go as one message.
@@ -211,6 +212,15 @@ impl Table {
     /// milliseconds.
     pub(super) fn sql_is_repeat(&self) -> &str {
         self.repeats.as_ref().map_or("0", |repeats| &repeats.sql)
+    }
+
+    /// What marks a row `n`, with ?2 for now. One that is a message which was sent is marked with the time at which that was: the window
+    /// does not move on with each repeat.
+    pub(super) fn sql_mark(&self, is_repeat: bool) -> &str {
+        match &self.repeats {
+            Some(repeats) if is_repeat => &repeats.sql_mark,
+            _ => "?2",
+        }
     }
 
     /// The recipient of the row with the id at this place, for the side table.
@@ -392,10 +402,10 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
                 true => format!("{sent} >= ?3 / 1000"),
                 false => format!("julianday({sent}) >= julianday(?3 / 1000.0, 'unixepoch')"),
             };
+            let others = format!("FROM {rows} WHERE {same}{recipient} AND s.{id} <> n.{id}");
             Some(Repeats {
-                sql: format!(
-                    "EXISTS (SELECT 1 FROM {rows} WHERE {same}{recipient} AND {lately} AND s.{id} <> n.{id})"
-                ),
+                sql: format!("EXISTS (SELECT 1 {others} AND {lately})"),
+                sql_mark: format!("coalesce((SELECT max({sent}) {others}), ?2)"),
                 dedupe: dedupe.clone(),
                 column,
             })
