@@ -30,7 +30,7 @@ impl Program {
             masters.file(&format!("{name}.jsonl")),
         );
         let text = format!(
-            "[locks]\nbackend = \"embedded\"\n[locks.embedded]\npath = {locks:?}\n[admin]\nenabled = false\n\
+            "[locks]\nbackend = \"embedded\"\n[locks.embedded]\npath = {locks:?}\n\
              [jobs.mail]\nkind = \"notifications\"\nschedule = \"continuous\"\ncoordination = \"batch\"\n\
              [jobs.mail.params]\nsource = {source:?}\ntable = \"notifications\"\nsink = \"file://{}\"\n{more}\n",
             sent.display()
@@ -47,6 +47,11 @@ impl Program {
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    fn must_live(&mut self) {
+        let ended = self.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the program has ended: {ended:?}");
     }
 
     /// Resident memory, in MB of 1,000,000 bytes.
@@ -92,9 +97,13 @@ pub(crate) async fn section(plan: Plan, table: &mut Table) {
             client.batch_execute(statement).await.unwrap();
         }
         let began = clock.now();
-        let program = Program::start(&masters, name, &url, "");
+        let mut program = Program::start(&masters, name, &url, "");
         let sent = masters.file(&format!("{name}.jsonl"));
-        until("the first row", LIMIT, || has_rows(&sent)).await;
+        until("the first row", LIMIT, || {
+            program.must_live();
+            has_rows(&sent)
+        })
+        .await;
         let took = clock.now().since(began);
         drop(program);
         let row = Row::new(format!("{} rows, {what}: seconds from the start to the first row", plan.large), 1)
