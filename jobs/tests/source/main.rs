@@ -151,6 +151,7 @@ fn main() {
             a_look_takes_few_steps_past_many_rows_that_are_held_back,
             buckets_of_texts_are_found_past_rows_that_are_held_back,
             many_rows_of_one_recipient_hide_none_of_the_others,
+            a_later_row_that_is_seen_first_does_not_go_first,
             the_search_for_work_uses_the_partial_index,
         },
         servers::{

@@ -4,7 +4,7 @@ use serde_json::json;
 use watchkeeper::batch::BatchJob;
 use watchkeeper_jobs::notifications::{ItemId, operator};
 
-use crate::scene::Scene;
+use crate::{scene::Scene, sender::send};
 
 /// More rows than one look examines, all of them dead.
 async fn many_dead(table: &str, id: &str) -> Scene {
@@ -92,6 +92,39 @@ pub(crate) async fn many_rows_of_one_recipient_hide_none_of_the_others() {
         assert!(looks < 20, "no look finds them");
     }
     assert!(looks > 1, "each is bounded");
+}
+
+/// Looks go round through a large table, and see a later row of a recipient where an earlier one was seen before.
+pub(crate) async fn a_later_row_that_is_seen_first_does_not_go_first() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE TABLE crowd (id bigint PRIMARY KEY, whom text, sent_at timestamptz);
+         INSERT INTO crowd SELECT i, CASE WHEN i IN (15000, 25000) THEN 'two' ELSE 'many' END FROM generate_series(1, 35000) AS i;
+         CREATE INDEX ON crowd (id) WHERE sent_at IS NULL; CREATE INDEX ON crowd (whom) WHERE sent_at IS NULL; ANALYZE crowd;",
+    );
+    // Each look is another beginning: whatever it sees, the order is kept.
+    for looks in 1..=4 {
+        scene.sql("UPDATE crowd SET sent_at = NULL WHERE whom = 'two'");
+        let job = scene.job(
+            json!({"table": "crowd", "columns": {"recipient": "whom"}, "buckets": 512, "batch_size": 1}),
+        );
+        let mut batches = Vec::new();
+        for _ in 0..looks {
+            batches = job.pending(9).await.unwrap();
+        }
+        for (token, batch) in (looks * 10..).zip(&batches) {
+            send(&job, token, batch).await;
+        }
+        let unsent = "SELECT count(*) FROM crowd WHERE sent_at IS NULL AND id = ";
+        let (first, second) = (
+            scene.number(&format!("{unsent}15000")),
+            scene.number(&format!("{unsent}25000")),
+        );
+        assert!(
+            first <= second,
+            "after {looks} looks the second one went before the first"
+        );
+    }
 }
 
 pub(crate) async fn the_search_for_work_uses_the_partial_index() {

@@ -18,14 +18,14 @@
 //! - N3 A holder whose intent was replaced writes nothing.         (`a_stale_holder_marks_and_removes_nothing`)
 //! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
 //! - N5 Where an order is wanted, a row is sent when all earlier ones of its recipient that are there have gone.
-//!   (`rows_of_one_recipient_go_in_order_whatever_fails`)
+//!   (`rows_of_one_recipient_go_in_order_whatever_fails`, `a_later_row_that_is_seen_first_does_not_go_first`)
 //! - N6 What a sender of one job has begun, no other job begins: their claims and tokens know nothing of each other.
 //!   (`rows_of_another_job_are_left_to_it`)
 //!
 //! # When things fail
 //! Marks that cannot be written are tried again for some seconds, under the same token
-//! (`marks_are_tried_again_under_the_same_token`). A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
-//! repeats them or parks them, as `in_doubt` says. A refusal worth retrying waits for its time in the side table, which
+//! (`marks_are_tried_again_under_the_same_token`). A sender that dies leaves its intent: the next holder finds it and lists
+//! its unsent items as *in doubt*, then repeats them or parks them, as `in_doubt` says. A refusal worth retrying waits for its time in the side table, which
 //! survives the replica. What is refused for good is *dead*, with the reason.
 //!
 //! # Not promised
@@ -44,7 +44,8 @@
 //! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
 //! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
 //! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
-//! and not after), `order` (one after the other), `digest` (as one message), `queue`, `sending`, `job`, `operator` (what a person does with what is left).
+//! and not after), `order` (one after the other), `digest` (as one message), `queue`, `sending`, `job`, `operator` (what a person
+//! does with what is left).
 //!
 //! # Example
 //! ```

@@ -23,7 +23,7 @@ pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<S
     {
         missing.push(of_messages(table, repeats));
     }
-    if let Some(order) = collecting(table)
+    if let Some(order) = asked_by_recipient(table)
         && !begins_with(session, table, order.number).await?
     {
         missing.push(of_recipients(table, order));
@@ -38,14 +38,16 @@ pub(super) async fn missing(session: &Session, table: &Table) -> Result<Option<S
 pub(super) fn ddl(table: &Table) -> String {
     let messages = table.repeats.iter();
     let messages = messages.map(|repeats| format!("\n{}", of_messages(table, repeats)));
-    let recipients = collecting(table).into_iter();
+    let recipients = asked_by_recipient(table).into_iter();
     let recipients = recipients.map(|order| format!("\n{}", of_recipients(table, order)));
     of_unsent(table) + &messages.chain(recipients).collect::<String>()
 }
 
-/// By what rows are collected, if they are.
-fn collecting(table: &Table) -> Option<&Ordered> {
-    table.order.as_ref().filter(|_| table.digest.is_some())
+/// By what rows keep their order: each batch asks what else their recipients have. Where that is the message, its index will do.
+fn asked_by_recipient(table: &Table) -> Option<&Ordered> {
+    let by_message = table.repeats.as_ref().map(|repeats| repeats.number);
+    let order = table.order.as_ref();
+    order.filter(|order| by_message != Some(order.number))
 }
 
 /// By which it is known what a recipient waits for.

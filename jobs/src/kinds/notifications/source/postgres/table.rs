@@ -676,15 +676,6 @@ impl Table {
 
     /// Whether the side table holds a row `n` back. `$1` is the source, `$2` now.
     pub(super) fn sql_held(&self) -> String {
-        self.sql_held_in("")
-    }
-
-    /// The same for those who read rows from one id on, the parameter `from`: an earlier one is not in their sight.
-    pub(super) fn sql_held_from(&self, from: &str) -> String {
-        self.sql_held_in(&format!(" OR m.{} < {from}", self.sql_id))
-    }
-
-    fn sql_held_in(&self, or_unseen: &str) -> String {
         let held = format!(
             "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
              AND (d.state IN ('dead', 'parked') OR d.not_before > $2))",
@@ -700,12 +691,31 @@ impl Table {
         format!(
             "({held} OR NOT {collected} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
              WHERE d.source = $1 AND d.recipient = {recipient} AND m.{column}::text = n.{column}::text
-             AND (d.state IN ('retry', 'in_doubt') AND (d.not_before > $2{or_unseen}) OR d.state IN ({states}))
+             AND (d.state IN ('retry', 'in_doubt') AND d.not_before > $2 OR d.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id}))",
             delivery = self.delivery,
             rows = order.sql_rows,
             item = self.sql_id_of_item(),
             recipient = hash_of(&format!("n.{column}")),
+        )
+    }
+
+    /// The same for those who read rows from one id on, the parameter `from`: an earlier one of the recipient that is not sent keeps
+    /// a row back whatever is known of it, because it is not in their sight. What waits for a person is passed where that may be.
+    pub(super) fn sql_held_from(&self, from: &str) -> String {
+        let held = self.sql_held();
+        let Some(order) = &self.order else {
+            return held;
+        };
+        format!(
+            "({held} OR EXISTS (SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND m.{id} < {from}
+             AND NOT EXISTS (SELECT 1 FROM {delivery} AS d WHERE d.source = $1
+                 AND d.item = (m.{id}::text COLLATE \"default\") AND d.state IN ('dead', 'parked'))))",
+            rows = order.sql_rows,
+            column = order.sql_column,
+            sent = self.sql_sent_at,
+            id = self.sql_id,
+            delivery = self.delivery,
         )
     }
 
