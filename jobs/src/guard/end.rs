@@ -1,5 +1,7 @@
 //! How a command ended.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// How a command ended. By then every process it started is gone.
@@ -11,6 +13,8 @@ pub struct End {
     pub cause: Cause,
     /// Processes it left behind, which were ended, too.
     pub left_behind: usize,
+    /// By how much it has outlived its lease, because the system did not let its guard act in time.
+    pub overran: Duration,
     /// What was captured, as text; empty when nothing was to be.
     pub output: String,
     /// Bytes written to output and errors in all, as far as captured output was asked for.
@@ -62,6 +66,7 @@ impl End {
             status: Status::Signal(9),
             cause: Cause::GuardLost,
             left_behind: 0,
+            overran: Duration::ZERO,
             output: String::new(),
             written: 0,
         }

@@ -78,6 +78,8 @@ pub(super) enum FromGuard {
         status: Status,
         cause: Cause,
         left_behind: usize,
+        /// How long after it was to be killed nothing of it was left.
+        late: Duration,
     },
 }
 

@@ -149,6 +149,7 @@ impl<'a> Guard<'a> {
                 status,
                 cause,
                 left_behind: self.left_behind,
+                late: self.state.late(self.clock.now()),
             },
             None => {
                 let lost = io::Error::other("the command has vanished");

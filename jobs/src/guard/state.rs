@@ -55,6 +55,8 @@ pub(super) struct State {
     phase: Phase,
     cause: Cause,
     status: Option<Status>,
+    /// When what is left was to be killed by its times; not before they were told.
+    due: Moment,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +86,18 @@ impl State {
             phase: Phase::Running,
             cause: Cause::Itself,
             status: None,
+            due: times.kill_at,
         }
     }
 
     /// How the command itself ended, and who ended it.
     pub(super) fn outcome(&self) -> Option<(Status, Cause)> {
         Some((self.status?, self.cause))
+    }
+
+    /// How much later than it was due the end is, when it is now.
+    pub(super) fn late(&self, now: Moment) -> Duration {
+        now.since(self.due)
     }
 
     /// Whether what is told to end now is what the command left behind.
@@ -99,7 +107,11 @@ impl State {
 
     pub(super) fn on(&mut self, event: Event, now: Moment) -> Option<Act> {
         match event {
-            Event::Times(times) => self.times = times,
+            Event::Times(times) => {
+                self.times = times;
+                // A lease that is lost early ends without notice.
+                self.due = times.kill_at.max(now);
+            }
             Event::Ended(status) => {
                 self.status = Some(status);
                 if self.phase == Phase::Running {
@@ -215,8 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_wakes_late_kills_at_once() {
-        assert_eq!(state(1000, 1300).on(Event::Time, at(5000)), Some(Act::Kill));
+    fn a_guard_that_wakes_late_kills_at_once_and_says_how_late_it_was() {
+        let mut state = state(1000, 1300);
+        assert_eq!(state.late(at(1299)), Duration::ZERO);
+        assert_eq!(state.on(Event::Time, at(5000)), Some(Act::Kill));
+        assert_eq!(state.late(at(5002)), Duration::from_millis(3702));
+        state.on(Event::Times(times(0, 0)), at(6000));
+        assert_eq!(state.late(at(6001)), Duration::from_millis(1), "lost early");
     }
 
     #[test]

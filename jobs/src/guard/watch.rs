@@ -163,6 +163,12 @@ impl Watch {
         };
         self.drain();
         let ended = self.end(&last);
+        if !ended.overran.is_zero() {
+            tracing::error!(
+                overran = ?ended.overran,
+                "a command has outlived its lease: its guard had to wait for a processor; a longer ttl leaves it more time"
+            );
+        }
         // Nothing is left: the next holder may have the leases.
         self.works.clear();
         end.send_replace(Some(ended));
@@ -285,15 +291,23 @@ impl Watch {
         }
     }
 
+    /// From the time at which a command is to be killed to the end of its lease.
+    fn leeway(&self) -> Duration {
+        let ttl = self.leases.iter().map(LeaseView::ttl).min();
+        ttl.map_or(Duration::MAX, |ttl| abort_margin(ttl) * 2)
+    }
+
     fn end(&self, last: &Option<FromGuard>) -> End {
         let mut end = End::lost();
         if let Some(FromGuard::Ended {
             status,
             cause,
             left_behind,
+            late,
         }) = last
         {
             (end.status, end.cause, end.left_behind) = (*status, *cause, *left_behind);
+            end.overran = late.saturating_sub(self.leeway());
         }
         end.output = self.capture.text();
         end.written = self.capture.written();

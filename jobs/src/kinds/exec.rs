@@ -320,6 +320,8 @@ fn described(what: &str, end: &End) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use serde_json::json;
     use watchkeeper::job::FailureKind;
@@ -333,6 +335,7 @@ mod tests {
             status,
             cause: Cause::Itself,
             left_behind: 0,
+            overran: Duration::ZERO,
             output: output.to_owned(),
             written: output.len() as u64,
         }

@@ -6,7 +6,7 @@ use crate::{
     fleet::{Fleet, TTL},
     log::Line,
     store::Store,
-    wait::{AT_ONCE, SOON, pause, soon, takeover_limit},
+    wait::{AT_ONCE, SOON, pause, soon, takeover_limit, until},
 };
 
 /// A service that forks twice, leaves its session and ignores SIGTERM. Both of its processes write their token again
@@ -74,7 +74,13 @@ fn trials(fleet_no: usize, store: Store) {
         };
         let next = fleet.next_leader(mark, "service");
         let left = alive(&scene, led.token);
-        assert_eq!(left, 0, "processes of the last command, frozen: {frozen}");
+        if left > 0 {
+            let ended = until(|| alive(&scene, led.token) == 0);
+            let late = next.at.since(at);
+            panic!(
+                "{left} processes of the last command {late:?} after the worker was stopped, frozen: {frozen}, gone soon: {ended}"
+            );
+        }
         gaps.push(next.at.since(at));
         if frozen {
             let mark = fleet.log.mark();

@@ -8,6 +8,7 @@ use watchkeeper::{
     config::secret_variables,
     fleet::holding::{self, Holding},
     fleet::status::{HolderStatus, replica_id},
+    human::Brief,
     lease::{LeaseView, Loss},
     spawn::Spawn,
 };
@@ -136,6 +137,12 @@ impl Program {
                 processes(end.left_behind)
             ));
         }
+        if !end.overran.is_zero() {
+            voice.mention(&format_args!(
+                "the command outlived its lock by {}: the system let its guard wait for a processor; a longer ttl leaves it more time",
+                Brief(end.overran)
+            ));
+        }
         let end = judge(&end, loss, || lease.loss().unwrap_or(Loss::Expired));
         Ok(Ran { end, told })
     }
@@ -188,6 +195,7 @@ mod tests {
             status,
             cause,
             left_behind: 0,
+            overran: Duration::ZERO,
             output: String::new(),
             written: 0,
         }
