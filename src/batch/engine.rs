@@ -11,6 +11,8 @@
 //!   (a_message_that_is_too_old_is_refused_by_one_replica)
 //! - B7 Batches that rest or are worked on hide no others.        (batches_that_wait_do_not_hide_those_behind_them)
 //! - B8 A message that is dated too far ahead is told by its id.    (a_message_that_is_dated_too_far_ahead_is_told)
+//! - B9 A look serves many claims, where it has found much; and no longer than a moment.
+//!   (many_claims_are_made_of_one_look, what_was_found_is_claimed_in_its_order_and_only_for_a_moment)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -19,12 +21,14 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::{
     BatchJob, BatchLimits,
     hold::{Hold, pause},
+    kept::Kept,
     order::rendezvous,
     pressure::Pressure,
     record::Records,
@@ -73,6 +77,7 @@ pub(crate) struct BatchEngine {
 struct Batches {
     in_flight: InFlight<String>,
     resting: BTreeMap<String, (Moment, u32)>,
+    kept: Kept,
     records: Records,
     /// As the job said last.
     limits: BatchLimits,
@@ -176,7 +181,13 @@ impl BatchEngine {
             tokio::select! {
                 biased;
                 () = pass.over() => return,
-                (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
+                (batch, ended) = batches.in_flight.next_end() => {
+                    batches.ended(&batch, &ended, self);
+                    // What has ended with it makes room with it, for one claim of them all.
+                    while let Some((batch, ended)) = batches.in_flight.next_end().now_or_never() {
+                        batches.ended(&batch, &ended, self);
+                    }
+                }
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
                 () = self.woken(), if may_be_woken => idle.reset(),
             }
@@ -207,6 +218,22 @@ impl BatchEngine {
         if room == 0 {
             return Look::Claimed;
         }
+        let at_once = room.min(limits.claim.max(1));
+        let kept = batches.take_kept(at_once, ctx.clock.now());
+        if !kept.is_empty() {
+            let answers = match self.claim(&kept).await {
+                Ok(answers) => answers,
+                Err(error) => return self.trouble(batches, &error.to_string()),
+            };
+            if answers
+                .iter()
+                .any(|answer| matches!(answer, Answer::Held(_)))
+            {
+                batches.kept.forget();
+            }
+            self.went_well(batches, None);
+            return self.take(batches, kept, answers, pass, tick);
+        }
         // What is not to be claimed now must not hide what lies behind it.
         let known = batches.resting.len() + batches.in_flight.len();
         let most = limits.claim.max(1).saturating_mul(64).saturating_add(known);
@@ -231,13 +258,7 @@ impl BatchEngine {
         });
         let now = ctx.clock.now();
         batches.forget(now, self.spec.retry.max_backoff);
-        pending.retain(|batch| {
-            !batches.in_flight.has(batch)
-                && batches
-                    .resting
-                    .get(batch)
-                    .is_none_or(|(until, _)| now >= *until)
-        });
+        pending.retain(|batch| batches.may_be_claimed(batch, now));
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
         if pending.is_empty() {
@@ -245,15 +266,17 @@ impl BatchEngine {
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
-        let most = room.min(limits.claim.max(1));
         let answers = match once {
             None => {
-                pending.truncate(most);
+                // Whoever would begin with them: so nobody's are left alone for long.
+                let rest = pending.split_off(at_once.min(pending.len()));
+                let others = ctx.peers.others(now);
+                batches.kept = Kept::of(rest, &ctx.replica, &others, now);
                 self.claim(&pending).await
             }
             Some(once) => {
-                pending.truncate(most.saturating_mul(LOOKED_AT));
-                self.claim_messages(&once, &pending, most).await
+                pending.truncate(at_once.saturating_mul(LOOKED_AT));
+                self.claim_messages(&once, &pending, at_once).await
             }
         };
         let answers = match answers {
@@ -261,8 +284,21 @@ impl BatchEngine {
             Err(error) => return self.trouble(batches, &error.to_string()),
         };
         self.went_well(batches, ahead);
+        self.take(batches, pending, answers, pass, tick)
+    }
+
+    /// Begins what was won of these.
+    fn take(
+        &self,
+        batches: &mut Batches,
+        asked: Vec<String>,
+        answers: Vec<Answer>,
+        pass: &Pass,
+        tick: Timestamp,
+    ) -> Look {
+        let now = self.ctx.clock.now();
         let mut any = Look::Taken;
-        for (batch, answer) in pending.into_iter().zip(answers) {
+        for (batch, answer) in asked.into_iter().zip(answers) {
             match answer {
                 Answer::Ours(hold) => {
                     any = Look::Claimed;
@@ -546,6 +582,10 @@ impl Batches {
                 "batches are to wait: fewer are worked on"
             );
         }
+        if matches!(ended, Ended::Skipped(_)) {
+            // Another replica may have done it since it was found, and others with it.
+            self.kept.forget();
+        }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
             Ended::Cancelled(why) if why != NO_PROGRESS => {
@@ -589,6 +629,20 @@ impl Batches {
             let failed = *failures > 0;
             now < *until || failed && (now < *until + longest || in_flight.has(batch))
         });
+    }
+
+    /// What the last look has found, and may be claimed without another.
+    fn take_kept(&mut self, most: usize, now: Moment) -> Vec<String> {
+        let mut kept = std::mem::take(&mut self.kept);
+        let taken = kept.take(most, now, |batch| self.may_be_claimed(batch, now));
+        self.kept = kept;
+        taken
+    }
+
+    /// It is neither worked on nor left alone.
+    fn may_be_claimed(&self, batch: &String, now: Moment) -> bool {
+        let rests = |(until, _): &(Moment, u32)| now < *until;
+        !self.in_flight.has(batch) && !self.resting.get(batch).is_some_and(rests)
     }
 
     /// How many are worked on at a time.

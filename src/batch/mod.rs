@@ -26,6 +26,7 @@
 
 pub(crate) mod engine;
 mod hold;
+mod kept;
 mod order;
 mod pressure;
 mod record;
@@ -41,7 +42,8 @@ use crate::job::{Health, JobError, Outcome, Run};
 #[async_trait]
 pub trait BatchJob: Send + Sync + 'static {
     /// Ids of batches that have work now, at most `limit`, the same id for the same batch on every replica.
-    /// May name batches that another replica is working on: those are not claimed again.
+    /// May name batches that another replica is working on: those are not claimed again. What it names may be claimed up to
+    /// a quarter of a second later, without being asked for again.
     ///
     /// # Errors
     /// Any; asked again after a pause.

@@ -7,6 +7,12 @@ pub(crate) fn rendezvous(replica: &str, batches: &mut [String]) {
     batches.sort_by_cached_key(|batch| liking(replica, batch));
 }
 
+/// Whether this replica begins with the batch before any of the `others`.
+pub(crate) fn is_first(replica: &str, others: &[String], batch: &str) -> bool {
+    let mine = liking(replica, batch);
+    others.iter().all(|other| mine < liking(other, batch))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

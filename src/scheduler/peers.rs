@@ -370,6 +370,13 @@ impl Peers {
             .map_or(Duration::ZERO, |(_, since)| now.since(since))
     }
 
+    /// The ids of the others that were heard of lately; of none when that is too long ago.
+    pub(crate) fn others(&self, now: Moment) -> Vec<String> {
+        let view = self.view();
+        let others = view.others.iter().filter(|_| view.knows(now));
+        others.map(|peer| peer.id.clone()).collect()
+    }
+
     /// Whether there is no other replica.
     pub(super) fn is_alone(&self) -> bool {
         self.view().others.is_empty()

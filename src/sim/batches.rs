@@ -540,3 +540,59 @@ async fn batches_that_are_to_wait_slow_the_engine_down_until_they_are_done() {
     busy.store(false, Ordering::SeqCst);
     assert_eq!(most(TTL * 5).await, 4, "when they are done again");
 }
+
+/// Batches that are done as soon as they are claimed, and how often this replica has asked for them.
+struct Quick {
+    left: Arc<Mutex<BTreeSet<String>>>,
+    looks: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl BatchJob for Quick {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        let left = self.left.lock().unwrap();
+        Ok(left.iter().take(limit).cloned().collect())
+    }
+
+    async fn process(&self, batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        match self.left.lock().unwrap().remove(batch) {
+            true => Ok(Outcome::Done),
+            false => Ok(Outcome::Skip("done meanwhile".to_owned())),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_claims_are_made_of_one_look() {
+    const BATCHES: usize = 1000;
+    let fleet = Cluster::new(3);
+    let (left, looks) = (batches(0..BATCHES), Arc::new(AtomicUsize::new(0)));
+    let members = ["a", "b"].map(|name| {
+        let (left, looks) = (left.clone(), looks.clone());
+        let body = Body::Batch(Arc::new(Quick { left, looks }));
+        fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
+    });
+    for _ in 0..1200 {
+        fleet.sleep(ms(50)).await;
+        if left.lock().unwrap().is_empty() {
+            break;
+        }
+    }
+    assert!(left.lock().unwrap().is_empty(), "everything was worked on");
+    let looks = looks.load(Ordering::SeqCst);
+    // Four are claimed at a time, at most: without what is kept there are as many looks as claims.
+    assert!(looks < BATCHES / 12, "{looks} looks");
+    let ended = |member: &Member| {
+        let told = member.told.lock().unwrap();
+        let ended = told.iter().filter_map(|event| match event {
+            Event::BatchEnded { outcome, .. } => Some(*outcome),
+            _ => None,
+        });
+        let (done, not): (Vec<_>, Vec<_>) = ended.partition(|outcome| *outcome == "done");
+        (done.len(), not.len())
+    };
+    let [a, b] = members.each_ref().map(ended);
+    assert!(a.0.min(b.0) > BATCHES / 4, "both take part: {a:?}, {b:?}");
+    assert!(a.1 + b.1 < BATCHES / 10, "few for nothing: {a:?}, {b:?}");
+}
