@@ -40,6 +40,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::future::{try_join, try_join3, try_join4};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio_postgres::types::Type;
 use tracing::warn;
@@ -470,16 +471,32 @@ impl Open<'_> {
             token,
             now_ms,
         } = holder;
-        session
-            .begin(STATEMENT, &table.sql_take_batch(batch))
-            .await?;
-        let Settled { layout, database } = side::settle(session, table).await?;
+        let take = table.sql_take_batch(batch);
+        let due = || rows::due(session, table, cell, from, now_ms);
+        let due_at_once = async {
+            match cell.layout == table.layout {
+                true => due().await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let ((), settled, last, due_at_once) = try_join4(
+            session.begin(STATEMENT, &take),
+            side::settled(session, table),
+            side::intent(session, table, batch),
+            due_at_once,
+        )
+        .await?;
+        let Settled { layout, database } = match settled {
+            Some(settled) => settled,
+            None => side::settle(session, table).await?,
+        };
         if layout != cell.layout {
             session.roll_back().await?;
             return Ok(Begin::OtherCells(layout.to_string()));
         }
         let mut work = Work::default();
-        if let Some(last) = side::intent(session, table, batch).await? {
+        let due_at_once = due_at_once.filter(|_| last.is_none());
+        if let Some(last) = last {
             if let Some(other) = last.keeps_out(job, token) {
                 session.roll_back().await?;
                 return Ok(other);
@@ -512,20 +529,26 @@ impl Open<'_> {
             side::count_doubts(session, table, work.in_doubt + work.parked).await?;
         }
         // After the doubts were recorded: parked items must not be read as work.
-        let (items, large) = rows::due(session, table, cell, from, &database, now_ms).await?;
+        let (items, large) = match due_at_once {
+            Some(due) => due,
+            None => due().await?,
+        };
         let dead = |(id, bytes): &(ItemId, u64)| (id.clone(), Exception::dead(too_large(*bytes)));
         let large: Vec<(ItemId, Exception)> = large.iter().map(dead).collect();
         let dead: Vec<(&ItemId, Exception)> = large.iter().map(|(id, e)| (id, e.clone())).collect();
         self.record(holder, &dead).await?;
         work.dead = dead.len() as u64;
         work.items = table.folded(items, &database);
-        if work.items.is_empty() {
-            side::remove_intent(session, table, batch).await?;
-        } else {
-            let items = Named::of(&work.items);
-            side::write_intent(session, table, batch, job, token, &items, now_ms).await?;
-        }
-        session.commit().await?;
+        let items = Named::of(&work.items);
+        let intent = async {
+            match work.items.is_empty() {
+                true => side::remove_intent(session, table, batch).await,
+                false => {
+                    side::write_intent(session, table, batch, job, token, &items, now_ms).await
+                }
+            }
+        };
+        try_join(intent, session.commit()).await?;
         Ok(Begin::Send(work))
     }
 
@@ -541,10 +564,12 @@ impl Open<'_> {
             token,
             now_ms,
         } = holder;
-        session
-            .begin(STATEMENT, &table.sql_take_batch(batch))
-            .await?;
-        let present = side::intent(session, table, batch).await?;
+        let take = table.sql_take_batch(batch);
+        let ((), present) = try_join(
+            session.begin(STATEMENT, &take),
+            side::intent(session, table, batch),
+        )
+        .await?;
         let last = present.as_ref().map(|intent| intent.token);
         let Some(present) = present.filter(|_| last == Some(token)) else {
             session.roll_back().await?;
@@ -567,7 +592,6 @@ impl Open<'_> {
             refused.extend(not_taken);
         }
         sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
-        side::forget(session, table, &sent).await?;
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
             .filter_map(|(id, mark)| match mark {
@@ -589,15 +613,20 @@ impl Open<'_> {
         side::note_digests(session, table, &present.items).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
-        if left.is_empty() || how.last {
-            side::remove_intent(session, table, batch).await?;
-            session.commit().await?;
-            return Ok(Ended::Finished(Finish::Written(unmarked)));
-        }
-        // Nothing is locked while others are waited for, and what was marked stays so.
-        side::narrow_intent(session, table, batch, &left).await?;
-        session.commit().await?;
-        Ok(Ended::Left(left, unmarked))
+        let is_over = left.is_empty() || how.last;
+        let intent = async {
+            match is_over {
+                true => side::remove_intent(session, table, batch).await,
+                // Nothing is locked while others are waited for, and what was marked stays so.
+                false => side::narrow_intent(session, table, batch, &left).await,
+            }
+        };
+        let forget = side::forget(session, table, &sent);
+        try_join3(forget, intent, session.commit()).await?;
+        Ok(match is_over {
+            true => Ended::Finished(Finish::Written(unmarked)),
+            false => Ended::Left(left, unmarked),
+        })
     }
 
     /// What becomes of rows that were sent and cannot be marked, each with the database's reason, if it gave one.

@@ -15,7 +15,7 @@ use super::{
     table::{Collected, Table},
 };
 use crate::notifications::{
-    cell::{Cell, ItemId, Layout, idempotency_key},
+    cell::{Cell, ItemId, Layout},
     delivery::Exception,
     params::MOST_ROWS,
     source::{
@@ -59,31 +59,21 @@ const BREADTH: i64 = 8;
 /// With fewer recipients in a full batch, all rows of the window are looked at.
 const FEW: usize = 8;
 
-/// The cell's rows that may go now, at most one batch of them, and those that are too large to be sent.
+/// The cell's rows that may go now, at most one batch of them, without their keys, and those that are too large to be sent.
 /// `from` is where rows of a bucket were seen; all rows are looked at without it.
 pub(super) async fn due(
     session: &Session,
     table: &Table,
     cell: &Cell,
     from: Option<&ItemId>,
-    database: &str,
     now_ms: i64,
 ) -> Result<Due> {
     let batch = i64::from(table.batch_size);
     if table.digest.is_some() {
         // Whole messages: a row of one may be far behind the others.
-        return due_among(session, table, cell, from, database, now_ms, WINDOW).await;
+        return due_among(session, table, cell, from, now_ms, WINDOW).await;
     }
-    let due = due_among(
-        session,
-        table,
-        cell,
-        from,
-        database,
-        now_ms,
-        batch * BREADTH,
-    )
-    .await?;
+    let due = due_among(session, table, cell, from, now_ms, batch * BREADTH).await?;
     let is_full = due.0.len() + due.1.len() >= usize::try_from(batch).unwrap_or(usize::MAX);
     let Some(column) = table.ordered_column(cell.layout).filter(|_| is_full) else {
         return Ok(due);
@@ -99,7 +89,7 @@ pub(super) async fn due(
     if recipients.len() >= FEW {
         return Ok(due);
     }
-    due_among(session, table, cell, from, database, now_ms, WINDOW).await
+    due_among(session, table, cell, from, now_ms, WINDOW).await
 }
 
 async fn due_among(
@@ -107,7 +97,6 @@ async fn due_among(
     table: &Table,
     cell: &Cell,
     from: Option<&ItemId>,
-    database: &str,
     now_ms: i64,
     among: i64,
 ) -> Result<Due> {
@@ -236,7 +225,7 @@ async fn due_among(
         let of_payload = values.len() - table.for_sink.len();
         let for_sink = values.split_off(of_payload);
         items.push(Item {
-            key: idempotency_key(database, &table.source, &id),
+            key: String::new(),
             body: body(&table.payload, values, &table.name, &id),
             columns: table.for_sink.iter().cloned().zip(for_sink).collect(),
             prior: exception(row, 2)?,

@@ -1,5 +1,8 @@
 //! One connection to the database, and what every transaction on it begins with.
 //!
+//! Statements that do not depend on each other's answers are sent together, by `try_join` in the order in which they are to be
+//! executed: one way there and back for all of them. What follows a statement that fails does nothing, within a transaction.
+//!
 //! Settings are made within each transaction, and statements are not named: both also hold behind a pooler that gives each
 //! transaction another connection.
 
@@ -217,13 +220,15 @@ where
     }
 }
 
+/// One statement makes all the settings: each takes the server as long as a row takes to be sent.
 fn opening(mode: &str, limit: Duration) -> String {
     format!(
-        "BEGIN ISOLATION LEVEL {mode}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}; \
-         SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL TimeZone = 'UTC'; \
-         SET LOCAL application_name = 'watchkeeper'; \
-         SELECT set_config('synchronous_commit', 'on', true) \
-         WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply');",
+        "BEGIN ISOLATION LEVEL {mode}; \
+         SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true), \
+             set_config('idle_in_transaction_session_timeout', '{}', true), set_config('TimeZone', 'UTC', true), \
+             set_config('application_name', 'watchkeeper', true), \
+             CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+                 THEN set_config('synchronous_commit', 'on', true) END;",
         limit.as_millis(),
         LOCK.as_millis(),
         IDLE.as_millis(),
@@ -240,4 +245,27 @@ pub(super) fn get<T: FromSqlOwned>(row: &Row, at: usize) -> Result<T> {
 fn without(said: &str, address: &PgAddress) -> String {
     let name = format!("{address}: ");
     said.strip_prefix(&name).unwrap_or(said).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::future::try_join4;
+
+    #[tokio::test]
+    async fn what_is_sent_together_is_sent_in_its_order() {
+        let sent = Mutex::new(Vec::new());
+        let statement = async |number: u32| {
+            sent.lock().unwrap().push(number);
+            tokio::task::yield_now().await;
+            Ok::<_, ()>(number)
+        };
+        for _ in 0..20 {
+            sent.lock().unwrap().clear();
+            let answers = try_join4(statement(1), statement(2), statement(3), statement(4)).await;
+            assert_eq!(answers, Ok((1, 2, 3, 4)));
+            assert_eq!(*sent.lock().unwrap(), [1, 2, 3, 4]);
+        }
+    }
 }

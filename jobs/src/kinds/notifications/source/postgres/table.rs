@@ -7,7 +7,7 @@ use tokio_postgres::{
 
 use super::session::{Session, get};
 use crate::notifications::{
-    cell::{Cell, ItemId, Layout, digest_key},
+    cell::{Cell, ItemId, Layout, digest_key, idempotency_key},
     digest,
     params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
     source::{
@@ -748,7 +748,10 @@ impl Table {
     }
 
     /// What is sent of these rows of a batch.
-    pub(super) fn folded(&self, items: Vec<Item>, database: &str) -> Vec<Item> {
+    pub(super) fn folded(&self, mut items: Vec<Item>, database: &str) -> Vec<Item> {
+        for item in &mut items {
+            item.key = idempotency_key(database, &self.source, &item.id);
+        }
         let (Some(_), Some(order)) = (&self.digest, &self.order) else {
             return items;
         };
