@@ -3,9 +3,12 @@
 //!
 //! What grows on purpose is the history of runs, up to its last hundred of each job; it is counted for itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::Command, sync::Arc, time::Duration};
 
-use super::acts::{Starts, quick};
+use super::{
+    acts::{Starts, quick},
+    unrest::play,
+};
 use crate::{
     chance::Chance,
     fleet::history::KEPT_RUNS,
@@ -171,10 +174,23 @@ async fn a_day_leaves_no_more_behind_than_a_quarter_of_it() {
     a_day(30, 3).await;
 }
 
-#[tokio::test(start_paused = true)]
+/// A process of its own tells how much memory it has. `WATCHKEEPER_SOAK=1000x10` names other numbers of jobs and replicas.
+#[test]
 #[ignore = "minutes: a day of many jobs"]
-async fn a_day_of_many_jobs_leaves_no_more_behind_and_takes_no_more_memory() {
-    let [early, late] = a_day(300, 5).await;
+fn a_day_of_many_jobs_leaves_no_more_behind_and_takes_no_more_memory() {
+    const NAME: &str =
+        "sim::soak::a_day_of_many_jobs_leaves_no_more_behind_and_takes_no_more_memory";
+    const ALONE: &str = "WATCHKEEPER_SOAK_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        alone.args([NAME, "--exact", "--ignored", "--nocapture"]);
+        let alone = alone.env(ALONE, "1").status().unwrap();
+        assert!(alone.success(), "{alone}");
+        return;
+    }
+    let size = std::env::var("WATCHKEEPER_SOAK").unwrap_or("300x5".to_owned());
+    let (jobs, replicas) = size.split_once('x').unwrap();
+    let [early, late] = play(a_day(jobs.parse().unwrap(), replicas.parse().unwrap()));
     // The history of runs lies in the memory of this process, too.
     assert!(late * 10 <= early * 15, "{early} kB became {late} kB");
 }
