@@ -28,6 +28,7 @@ mod import;
 mod mail_server;
 #[path = "../notifications/order.rs"]
 mod order;
+mod poolers;
 #[path = "../notifications/rough.rs"]
 mod rough;
 mod scene;
@@ -159,6 +160,10 @@ fn main() {
             a_server_that_restarts_before_rows_are_marked_leaves_none_in_doubt,
             a_standby_is_refused_by_name_and_the_next_host_is_tried,
             a_password_and_a_certificate_are_asked_for_and_never_shown,
+        },
+        poolers::{
+            the_server_is_told_each_statement_a_few_times,
+            behind_a_pooler_no_statement_is_prepared,
         },
         exactly_once::{
             a_payment_is_booked_once_whatever_dies,

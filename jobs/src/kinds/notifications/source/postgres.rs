@@ -19,7 +19,7 @@
 //! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent
 //! again with its key after a pause, or parked, as `in_doubt` says.
 //!
-//! In reading order: `address`, `tls`, `session`, `error` (the way to a server), `table` (what was found), `side`, `rows`,
+//! In reading order: `address`, `tls`, `session`, `statements`, `error` (the way to a server), `table` (what was found), `side`, `rows`,
 //! `search` (SQL), `index` (whether an index is missing), `operator`.
 
 pub(crate) mod address;
@@ -30,6 +30,7 @@ mod rows;
 mod search;
 mod session;
 mod side;
+mod statements;
 mod table;
 mod tls;
 
@@ -143,7 +144,12 @@ impl PgSource {
             (shared.idle.pop(), shared.table.clone())
         };
         let (session, table) = match kept {
-            (Some(session), Some(table)) => (session, table),
+            (Some(session), Some(table)) => {
+                // Nothing is under way on it.
+                let preparing = self.clock.timeout(CALL, session.prepare());
+                preparing.await.map_err(|_| SourceError::Unfinished)?;
+                (session, table)
+            }
             (session, _) => {
                 let session = match session {
                     Some(session) => session,

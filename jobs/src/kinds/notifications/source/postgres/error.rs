@@ -55,6 +55,12 @@ fn meaning(code: &SqlState) -> (&'static str, bool) {
     }
 }
 
+/// Whether what the connection asked for in its greeting may have been refused, and not who it is or where it wants to go.
+pub(super) fn is_of_greeting(state: &str) -> bool {
+    const OTHER: [&str; 4] = ["28", "3D", "53", "57"];
+    !state.is_empty() && !OTHER.iter().any(|class| state.starts_with(class))
+}
+
 /// The error and its causes.
 fn chain(error: &Error) -> String {
     let mut text = error.to_string();

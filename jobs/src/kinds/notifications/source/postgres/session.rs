@@ -3,8 +3,8 @@
 //! Statements that do not depend on each other's answers are sent together, by `try_join` in the order in which they are to be
 //! executed: one way there and back for all of them. What follows a statement that fails does nothing, within a transaction.
 //!
-//! Settings are made within each transaction, and statements are not named: both also hold behind a pooler that gives each
-//! transaction another connection.
+//! Settings are made within each transaction, and statements are named only where that is safe ([`Statements`]): both also hold
+//! behind a pooler that gives each transaction another connection.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -13,26 +13,31 @@ use tokio::{
     sync::Notify,
 };
 use tokio_postgres::{
-    AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage,
+    AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
     types::{FromSqlOwned, ToSql, Type},
 };
-use watchkeeper::{clock::Clock, spawn::Spawn};
+use watchkeeper::{chance::Chance, clock::Clock, spawn::Spawn};
 
 use super::{
     address::{PgAddress, Server},
-    error, tls,
+    error,
+    statements::{self, Statements},
+    tls,
 };
 use crate::notifications::source::{Result, SourceError, table::quoted};
 
 /// A connection to a server that takes writes.
 pub(super) struct Session {
     client: Client,
+    /// Where the connection leads to one process of the server.
+    statements: Option<Statements>,
     /// Without anything secret.
     pub(super) server: String,
 }
 
 /// A parameter of a statement, with its type.
-pub(super) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+pub(super) type Param<'p> = (Value<'p>, Type);
+type Value<'p> = &'p (dyn ToSql + Sync);
 
 /// No statement takes longer, unless it counts.
 pub(super) const STATEMENT: Duration = Duration::from_secs(10);
@@ -98,25 +103,27 @@ impl Session {
 
     async fn to(server: &Server, address: &PgAddress, heard: Option<&Arc<Notify>>) -> Result<Self> {
         let refused = |why: String, again| SourceError::unanswered(server.name.clone(), why, again);
-        let lost = |error| error::of(&server.name, &error);
-        let client = if server.tls {
-            let tls = tls::connector(&address.tls).map_err(|why| refused(why, true))?;
-            let (client, connection) = server.config.connect(tls).await.map_err(lost)?;
-            Spawn::system().spawn(drive(connection, heard.cloned()));
-            client
-        } else {
-            let (client, connection) = server.config.connect(NoTls).await.map_err(lost)?;
-            Spawn::system().spawn(drive(connection, heard.cloned()));
-            client
+        let own: String = Chance::system().id().chars().take(16).collect();
+        let asking = statements::own_setting(&server.config, &own);
+        let client = match Self::greet(server, &asking, address, heard).await {
+            // As a pooler does that knows no such greeting.
+            Err(SourceError::Server { state, .. }) if error::is_of_greeting(&state) => {
+                Self::greet(server, &server.config, address, heard).await?
+            }
+            greeted => greeted?,
         };
-        let session = Self {
+        let mut session = Self {
             client,
+            statements: None,
             server: server.name.clone(),
         };
         let facts = session
             .query(
-                "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
-                        current_setting('transaction_read_only') = 'on'",
+                &format!(
+                    "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                        current_setting('transaction_read_only') = 'on', {}",
+                    statements::SHOWN
+                ),
                 &[],
             )
             .await?;
@@ -136,7 +143,41 @@ impl Session {
             let why = "it is read-only; name a server that takes writes in `source`";
             return Err(refused(why.to_owned(), true));
         }
+        let is_ours = get::<Option<String>>(facts, 3)?.is_some_and(|shown| shown == own);
+        session.statements = is_ours.then(Statements::default);
         Ok(session)
+    }
+
+    async fn greet(
+        server: &Server,
+        config: &Config,
+        address: &PgAddress,
+        heard: Option<&Arc<Notify>>,
+    ) -> Result<Client> {
+        let refused = |why| SourceError::unanswered(server.name.clone(), why, true);
+        let lost = |error| error::of(&server.name, &error);
+        if server.tls {
+            let tls = tls::connector(&address.tls).map_err(refused)?;
+            let (client, connection) = config.connect(tls).await.map_err(lost)?;
+            Spawn::system().spawn(drive(connection, heard.cloned()));
+            return Ok(client);
+        }
+        let (client, connection) = config.connect(NoTls).await.map_err(lost)?;
+        Spawn::system().spawn(drive(connection, heard.cloned()));
+        Ok(client)
+    }
+
+    /// Between two calls: prepares what they ask for again and again.
+    pub(super) async fn prepare(&self) {
+        if let Some(statements) = &self.statements {
+            statements.prepare(&self.client).await;
+        }
+    }
+
+    /// The statement of this text, where it is prepared, and what its parameters are.
+    fn prepared<'p>(&self, sql: &str, params: &[Param<'p>]) -> Option<(Statement, Vec<Value<'p>>)> {
+        let statement = self.statements.as_ref()?.of(sql, params)?;
+        Some((statement, params.iter().map(|(value, _)| *value).collect()))
     }
 
     /// Whether it broke.
@@ -172,12 +213,18 @@ impl Session {
     }
 
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        let rows = self.client.query_typed(sql, params).await;
+        let rows = match self.prepared(sql, params) {
+            Some((statement, values)) => self.client.query(&statement, &values).await,
+            None => self.client.query_typed(sql, params).await,
+        };
         rows.map_err(|error| error::of(&self.server, &error))
     }
 
     pub(super) async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64> {
-        let rows = self.client.execute_typed(sql, params).await;
+        let rows = match self.prepared(sql, params) {
+            Some((statement, values)) => self.client.execute(&statement, &values).await,
+            None => self.client.execute_typed(sql, params).await,
+        };
         rows.map_err(|error| error::of(&self.server, &error))
     }
 
