@@ -180,7 +180,7 @@ async fn a_day_leaves_no_more_behind_than_a_quarter_of_it() {
 fn a_day_of_many_jobs_leaves_no_more_behind_and_takes_no_more_memory() {
     const NAME: &str =
         "sim::soak::a_day_of_many_jobs_leaves_no_more_behind_and_takes_no_more_memory";
-    const ALONE: &str = "WATCHKEEPER_SOAK_ALONE";
+    const ALONE: &str = "WATCHKEEPER_TEST_SOAK";
     if std::env::var_os(ALONE).is_none() {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         alone.args([NAME, "--exact", "--ignored", "--nocapture"]);
