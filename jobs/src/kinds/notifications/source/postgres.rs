@@ -146,7 +146,7 @@ impl PgSource {
         let (session, table) = match kept {
             (Some(session), Some(table)) => {
                 // Nothing is under way on it.
-                let preparing = self.clock.timeout(CALL, session.prepare());
+                let preparing = self.clock.timeout(CALL, session.prepare(&self.clock));
                 preparing.await.map_err(|_| SourceError::Unfinished)?;
                 (session, table)
             }

@@ -168,9 +168,9 @@ impl Session {
     }
 
     /// Between two calls: prepares what they ask for again and again.
-    pub(super) async fn prepare(&self) {
+    pub(super) async fn prepare(&self, clock: &Clock) {
         if let Some(statements) = &self.statements {
-            statements.prepare(&self.client).await;
+            statements.prepare(&self.client, clock.now()).await;
         }
     }
 

@@ -8,13 +8,17 @@
 //! - Q1 Nothing is prepared behind a pooler.       (behind_a_pooler_no_statement_is_prepared)
 //! - Q2 To prepare is no part of a transaction, in which statements are sent together: what is not prepared yet goes as its text.
 //!   (what_is_asked_for_again_and_again_is_prepared_at_the_next_chance)
+//! - Q3 None is older than [`LIFETIME`]: the server keeps the plan of a table as it was, which may have grown since.
+//!   (what_is_prepared_does_not_get_old)
 
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio_postgres::{Client, Config, Statement, types::Type};
+use watchkeeper::clock::Moment;
 
 use super::session::Param;
 
@@ -27,16 +31,21 @@ const MOST: usize = 64;
 /// A text that was asked for so often will be again.
 const OFTEN: u32 = 3;
 
+/// How long one is used.
+const LIFETIME: Duration = Duration::from_secs(60);
+
 /// The statements of one connection, by their texts.
 #[derive(Default)]
 pub(super) struct Statements(Mutex<BTreeMap<String, Known>>);
 
-enum Known {
-    /// So often, with parameters of these types.
-    Asked(u32, Vec<Type>),
-    Prepared(Statement),
-    /// The server would not.
-    Refused,
+/// What is known of a text.
+struct Known {
+    /// How often it was asked for, up to [`OFTEN`].
+    asked: u32,
+    /// Of its parameters.
+    types: Vec<Type>,
+    /// When it was prepared; nothing where the server would not.
+    prepared: Option<(Moment, Option<Statement>)>,
 }
 
 /// The same greeting with a setting of its own.
@@ -62,34 +71,48 @@ impl Statements {
         let mut known = self.known();
         let is_full = known.len() >= MOST;
         match known.get_mut(sql) {
-            Some(Known::Prepared(statement)) => return Some(statement.clone()),
-            Some(Known::Asked(often, _)) => *often = often.saturating_add(1),
-            Some(Known::Refused) => {}
-            None if !is_full => {
-                let types = params.iter().map(|(_, of)| of.clone());
-                known.insert(sql.to_owned(), Known::Asked(1, types.collect()));
+            Some(known) => {
+                known.asked = OFTEN.min(known.asked + 1);
+                known.prepared.as_ref()?.1.clone()
             }
-            None => {}
+            None if is_full => None,
+            None => {
+                let types = params.iter().map(|(_, of)| of.clone()).collect();
+                let new = Known {
+                    asked: 1,
+                    types,
+                    prepared: None,
+                };
+                known.insert(sql.to_owned(), new);
+                None
+            }
         }
-        None
     }
 
     /// Prepares what was asked for often, outside of any transaction. A text that is refused is sent as it is, and refused then.
-    pub(super) async fn prepare(&self, client: &Client) {
-        for (sql, types) in self.wanted() {
+    pub(super) async fn prepare(&self, client: &Client, now: Moment) {
+        for (sql, types) in self.wanted(now) {
             let prepared = client.prepare_typed(&sql, &types).await;
-            let now = prepared.map_or(Known::Refused, Known::Prepared);
-            self.known().insert(sql, now);
+            self.is_prepared(&sql, now, prepared.ok());
         }
     }
 
-    fn wanted(&self) -> Vec<(String, Vec<Type>)> {
+    fn wanted(&self, now: Moment) -> Vec<(String, Vec<Type>)> {
         let known = self.known();
-        let wanted = known.iter().filter_map(|(sql, known)| match known {
-            Known::Asked(often, types) if *often >= OFTEN => Some((sql.clone(), types.clone())),
-            _ => None,
+        let wanted = known.iter().filter(|(_, known)| match &known.prepared {
+            Some((at, _)) => now >= *at + LIFETIME,
+            None => known.asked >= OFTEN,
         });
-        wanted.collect()
+        wanted
+            .map(|(sql, known)| (sql.clone(), known.types.clone()))
+            .collect()
+    }
+
+    fn is_prepared(&self, sql: &str, now: Moment, statement: Option<Statement>) {
+        if let Some(known) = self.known().get_mut(sql) {
+            // The last one goes with its plan.
+            known.prepared = Some((now, statement));
+        }
     }
 }
 
@@ -101,16 +124,25 @@ mod tests {
     fn what_is_asked_for_again_and_again_is_prepared_at_the_next_chance() {
         let statements = Statements::default();
         let ask = |sql: &str| statements.of(sql, &[(&1_i64, Type::INT8)]).is_none();
+        let now = Moment::from_boot(LIFETIME);
         for _ in 0..OFTEN - 1 {
-            assert!(ask("SELECT $1") && statements.wanted().is_empty());
+            assert!(ask("SELECT $1") && statements.wanted(now).is_empty());
         }
         assert!(ask("SELECT $1") && ask("SELECT 2"));
-        let wanted = statements.wanted();
+        let wanted = statements.wanted(now);
         assert_eq!(wanted, [("SELECT $1".to_owned(), vec![Type::INT8])]);
-        statements
-            .known()
-            .insert("SELECT $1".to_owned(), Known::Refused);
-        assert!(ask("SELECT $1") && statements.wanted().is_empty());
+        statements.is_prepared("SELECT $1", now, None);
+        assert!(ask("SELECT $1") && statements.wanted(now).is_empty());
+    }
+
+    #[test]
+    fn what_is_prepared_does_not_get_old() {
+        let statements = Statements::default();
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        assert!(statements.of("SELECT 1", &[]).is_none());
+        statements.is_prepared("SELECT 1", at(5), None);
+        assert!(statements.wanted(at(64)).is_empty());
+        assert_eq!(statements.wanted(at(65)), [("SELECT 1".to_owned(), vec![])]);
     }
 
     #[test]
