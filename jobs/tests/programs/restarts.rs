@@ -46,7 +46,9 @@ pub(crate) fn a_rolling_restart_without_persistence_ends_no_leadership(store: St
         let start = clock.now();
         let words = ["doctor", "--wait-admitted", "--timeout", "30s"];
         let done = run(&scene, &nodes, &words).with(0);
-        assert!(done.out.contains("lost its memory or is new"), "{done:?}");
+        // Where it is not reached at the first look, it may vote by the next one.
+        let seen = ["lost its memory or is new", "unreachable"];
+        assert!(seen.iter().any(|why| done.out.contains(why)), "{done:?}");
         assert!(done.out.contains("every node votes"), "{done:?}");
         scene.measured("one node", &clock.now().since(start));
     }
