@@ -14,17 +14,18 @@ use tokio::{
 };
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
-    types::{FromSqlOwned, ToSql, Type},
+    types::{FromSqlOwned, Type},
 };
 use watchkeeper::{chance::Chance, clock::Clock, spawn::Spawn};
 
 use super::{
     address::{PgAddress, Server},
     error,
-    statements::{self, Statements},
+    statements::{self, Statements, Value},
     tls,
 };
 use crate::notifications::source::{Result, SourceError, table::quoted};
+pub(super) use statements::Param;
 
 /// A connection to a server that takes writes.
 pub(super) struct Session {
@@ -34,10 +35,6 @@ pub(super) struct Session {
     /// Without anything secret.
     pub(super) server: String,
 }
-
-/// A parameter of a statement, with its type.
-pub(super) type Param<'p> = (Value<'p>, Type);
-type Value<'p> = &'p (dyn ToSql + Sync);
 
 /// No statement takes longer, unless it counts.
 pub(super) const STATEMENT: Duration = Duration::from_secs(10);

@@ -17,10 +17,11 @@ use std::{
     time::Duration,
 };
 
-use tokio_postgres::{Client, Config, Statement, types::Type};
+use tokio_postgres::{
+    Client, Config, Statement,
+    types::{ToSql, Type},
+};
 use watchkeeper::clock::Moment;
-
-use super::session::Param;
 
 /// The setting.
 const SETTING: &str = "watchkeeper.session";
@@ -33,6 +34,10 @@ const OFTEN: u32 = 3;
 
 /// How long one is used.
 const LIFETIME: Duration = Duration::from_secs(60);
+
+/// A parameter of a statement, with its type.
+pub(super) type Param<'p> = (Value<'p>, Type);
+pub(super) type Value<'p> = &'p (dyn ToSql + Sync);
 
 /// The statements of one connection, by their texts.
 #[derive(Default)]
