@@ -1,6 +1,13 @@
 //! Commands of workers that are killed or frozen: never two at once, and nothing of the old one when the next one leads.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use watchkeeper::clock::Clock;
 
 use crate::{
     fleet::{Fleet, TTL},
@@ -75,10 +82,12 @@ fn trials(fleet_no: usize, store: Store) {
         let next = fleet.next_leader(mark, "service");
         let left = alive(&scene, led.token);
         if left > 0 {
+            let (seen, clock) = (shown(&scene, led.token), Clock::system());
+            let began = clock.now();
             let ended = until(|| alive(&scene, led.token) == 0);
-            let late = next.at.since(at);
+            let (late, took) = (next.at.since(at), clock.now().since(began));
             panic!(
-                "{left} processes of the last command {late:?} after the worker was stopped, frozen: {frozen}, gone soon: {ended}"
+                "{left} processes of the last command {late:?} after the worker was stopped, frozen: {frozen}; gone: {ended}, {took:?} later; {seen:?}"
             );
         }
         gaps.push(next.at.since(at));
@@ -232,6 +241,13 @@ params = { command = ["sh", "-c", "echo out; echo err >&2; env; exit 3"], env = 
     assert!(has("WATCHKEEPER_TICK=2") && has("WATCHKEEPER_TOKEN=") && has("WATCHKEEPER_RUN_ID="));
 }
 
+/// What the system says of those that are still there.
+fn shown(scene: &str, token: u64) -> Vec<String> {
+    let of = [scene, &format!("WATCHKEEPER_TOKEN={token}")];
+    let stat = |folder: &Path| fs::read_to_string(folder.join("stat")).unwrap_or_default();
+    found(&of).iter().map(|folder| stat(folder)).collect()
+}
+
 /// Living processes of the command with this token.
 fn alive(scene: &str, token: u64) -> usize {
     processes(&[scene, &format!("WATCHKEEPER_TOKEN={token}")])
@@ -239,6 +255,10 @@ fn alive(scene: &str, token: u64) -> usize {
 
 /// Living processes with these variables.
 fn processes(variables: &[&str]) -> usize {
+    found(variables).len()
+}
+
+fn found(variables: &[&str]) -> Vec<PathBuf> {
     let entries = fs::read_dir(Path::new("/proc")).expect("Linux");
     let is_one = |folder: &Path| {
         let environment = fs::read(folder.join("environ")).unwrap_or_default();
@@ -249,8 +269,6 @@ fn processes(variables: &[&str]) -> usize {
         };
         variables.iter().all(has)
     };
-    entries
-        .flatten()
-        .filter(|entry| is_one(&entry.path()))
-        .count()
+    let folders = entries.flatten().map(|entry| entry.path());
+    folders.filter(|folder| is_one(folder)).collect()
 }

@@ -32,8 +32,8 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// `watchkeeper lock k -- sh -c SCRIPT` as the leader of a new terminal's session.
-    fn with(scene: &Scene, script: &str) -> Self {
+    /// `watchkeeper lock k --ttl TTL -- sh -c SCRIPT` as the leader of a new terminal's session.
+    fn with(scene: &Scene, ttl: &str, script: &str) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
         let master = master.expect("a terminal");
         grantpt(&master).expect("a terminal of ours");
@@ -44,7 +44,7 @@ impl Terminal {
             let side: OwnedFd = rustix::fs::open(&name, flags, Mode::empty()).expect("its side");
             Stdio::from(side)
         };
-        let plain = scene.command("lock k --ttl 2s", script);
+        let plain = scene.command(&format!("lock k --ttl {ttl}"), script);
         let mut command = Command::new("setsid");
         command.arg("--ctty");
         command.arg(plain.get_program()).args(plain.get_args());
@@ -116,7 +116,8 @@ pub(crate) fn a_command_has_the_terminal_to_itself(store: Store) {
     let scene = Scene::new(store);
     let script = r#"trap 'echo interrupted' INT; echo ready; read line; echo "got $line"
         echo again; until read line; do :; done; echo "got $line"; exit 4"#;
-    let mut terminal = Terminal::with(&scene, script);
+    // Longer than a busy machine lets it wait: the lock is no part of this.
+    let mut terminal = Terminal::with(&scene, "30s", script);
     terminal.shows("ready");
     terminal.types("one\n");
     terminal.shows("got one");
@@ -125,14 +126,15 @@ pub(crate) fn a_command_has_the_terminal_to_itself(store: Store) {
     terminal.shows("interrupted");
     terminal.types("two\n");
     terminal.shows("got two");
-    terminal.process.done().with(4);
+    let done = terminal.process.done();
+    assert_eq!(done.code, Some(4), "{:?}", terminal.screen.lock().unwrap());
 }
 
 /// Whoever is stopped at the terminal does not renew: the command is ended before the lock is somebody else's.
 pub(crate) fn a_stopped_holder_loses_the_lock_and_its_command(store: Store) {
     let scene = Scene::new(store);
     let script = "echo ready; while :; do echo held >> $F/log; sleep 0.02; done";
-    let mut terminal = Terminal::with(&scene, script);
+    let mut terminal = Terminal::with(&scene, "2s", script);
     terminal.shows("ready");
     terminal.types("\u{1a}");
     // The command is stopped with it; it must not go on when the other one has begun.
@@ -155,7 +157,7 @@ pub(crate) fn a_closed_terminal_ends_the_command_and_frees_the_lock(store: Store
     let script = r#"trap 'sleep 0.2; echo told >> $F/log; exit' TERM HUP; echo ready
         (trap '' HUP; trap - TERM; while :; do echo alive >> $F/alive; sleep 0.02; done) >/dev/null 2>&1 &
         while :; do sleep 0.02; done"#;
-    let mut terminal = Terminal::with(&scene, script);
+    let mut terminal = Terminal::with(&scene, "2s", script);
     terminal.shows("ready");
     terminal.close();
     let done = scene
