@@ -10,6 +10,10 @@
 //!   (what_is_asked_for_again_and_again_is_prepared_at_the_next_chance)
 //! - Q3 None is older than [`LIFETIME`]: the server keeps the plan of a table as it was, which may have grown since.
 //!   (what_is_prepared_does_not_get_old)
+//!
+//! # Not promised
+//! A pooler that greets the server as its client has greeted it, and then gives that connection to other clients as well, is not
+//! told from the server. None that we know does: they refuse the setting, or leave it out.
 
 use std::{
     collections::BTreeMap,
