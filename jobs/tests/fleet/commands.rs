@@ -270,5 +270,20 @@ fn found(variables: &[&str]) -> Vec<PathBuf> {
         variables.iter().all(has)
     };
     let folders = entries.flatten().map(|entry| entry.path());
-    folders.filter(|folder| is_one(folder)).collect()
+    folders
+        .filter(|folder| is_one(folder) && !is_killed(folder))
+        .collect()
+}
+
+/// Whether SIGKILL awaits it: it executes nothing more, and needs a processor once more to go, which a busy machine may give it
+/// late.
+fn is_killed(folder: &Path) -> bool {
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let (name, mask) = line.split_once(':')?;
+        let pending = matches!(name, "SigPnd" | "ShdPnd");
+        u64::from_str_radix(mask.trim(), 16).ok().filter(|_| pending)
+    });
+    // One that is gone meanwhile has no status.
+    status.is_empty() || pending.fold(0, |all, mask| all | mask) & (1 << 8) != 0
 }
