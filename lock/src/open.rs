@@ -43,7 +43,7 @@ impl Locks {
     /// Locks where these settings say, in this namespace: the same as those of every program with the same settings and
     /// namespace, of `watchkeeper lock` and of a worker, whose namespace is `watchkeeper` unless they are told another one.
     ///
-    /// Redis servers need not be up: they are reached when they are needed. Of an SQLite file it blocks while the disk works, and
+    /// Servers need not be up: they are reached when they are needed. Of an SQLite file it blocks while the disk works, and
     /// for about a second while another process keeps a file locked that has to be made first.
     ///
     /// # Errors
@@ -84,6 +84,7 @@ pub fn nodes(
         Backend::Memory => Ok(vec![Arc::new(MemoryNode::new("memory", clock.clone()))]),
         Backend::Embedded => embedded(settings, namespace, clock),
         Backend::Redis => redis(settings, namespace, clock),
+        Backend::Postgres => postgres(settings, namespace, clock),
     }
 }
 
@@ -180,7 +181,47 @@ fn redis(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>, Sto
     Err(missing("redis", "redis"))
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+#[cfg(feature = "postgres")]
+fn postgres(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+) -> Result<Vec<Arc<dyn Node>>, StoreError> {
+    use crate::{
+        base::secret::SecretUrl,
+        node::postgres::{PostgresNode, PostgresNodeSettings},
+    };
+    let postgres = &settings.postgres;
+    let address = |url: &SecretUrl| {
+        let address = postgres.address(url);
+        address.map_err(|why| unusable("postgres".to_owned(), format!("the address {why}")))
+    };
+    let url = postgres.url.as_ref();
+    let url = url.ok_or_else(|| {
+        unusable(
+            "postgres".to_owned(),
+            "locks.postgres.url is missing".to_owned(),
+        )
+    })?;
+    let settings = PostgresNodeSettings {
+        address: address(url)?,
+        listen: postgres.listen_url.as_ref().map(address).transpose()?,
+        schema: postgres.schema.clone(),
+        node_timeout: postgres.node_timeout,
+        namespace: namespace.to_owned(),
+        guard: settings.guard(),
+        trust_promotion: postgres.trust_promotion,
+    };
+    let node = PostgresNode::new(settings, clock.clone(), crate::spawn::Spawn::system());
+    Ok(vec![Arc::new(node)])
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>, StoreError> {
+    Err(missing("postgres", "postgres"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "postgres")))]
 fn missing(store: &str, feature: &str) -> StoreError {
     let why = format!("it is not part of this build; build with the feature `{feature}`");
     unusable(store.to_owned(), why)

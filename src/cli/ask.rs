@@ -168,5 +168,6 @@ pub(super) fn place(config: &Config) -> String {
             "{} Redis nodes, namespace {namespace}",
             config.locks.redis.nodes.len()
         ),
+        Backend::Postgres => format!("PostgreSQL, namespace {namespace}"),
     }
 }

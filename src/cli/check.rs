@@ -67,6 +67,7 @@ fn summary(loaded: &Loaded) -> String {
             1 => "one Redis master".to_owned(),
             n => format!("{n} Redis masters, {} needed", n / 2 + 1),
         },
+        Backend::Postgres => "PostgreSQL".to_owned(),
     };
     let mut text = format!("ok: {file}; store: {store}");
     if !loaded.problems.is_empty() {

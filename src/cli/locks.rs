@@ -1,9 +1,10 @@
-//! `locks`: which of [`list`], [`show`], [`leaked`] and [`breaking`] the arguments ask for.
+//! `locks`: which of [`list`], [`show`], [`leaked`], [`schema`] and [`breaking`] the arguments ask for.
 
 mod args;
 mod breaking;
 mod leaked;
 mod list;
+mod schema;
 mod show;
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use args::{At, BreakArgs, LocksArgs, LocksCommand};
 pub(super) fn locks(worker: Worker, args: LocksArgs) -> Result<(), Failure> {
     match args.command {
         Some(LocksCommand::Show { key, json, at }) => show::show(&at.config(worker)?, &key, json),
+        Some(LocksCommand::Schema { at }) => schema::schema(&at.config(worker)?),
         Some(LocksCommand::Break(args)) => {
             let config = args.at.config(worker)?;
             breaking::break_lock(&config, &args)

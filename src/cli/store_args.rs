@@ -14,9 +14,17 @@ pub struct StoreArgs {
         help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]",
         value_name = "URL",
         value_delimiter = ',',
-        conflicts_with = "embedded"
+        conflicts_with_all = ["embedded", "postgres"]
     )]
     pub nodes: Vec<String>,
+    /// A PostgreSQL database.
+    #[arg(
+        long,
+        help = "A PostgreSQL database: postgres://user[:password@]host[:port]/database",
+        value_name = "URL",
+        conflicts_with = "embedded"
+    )]
+    pub postgres: Option<String>,
     /// The store of one machine, a file on a local disk
     #[arg(long, value_name = "PATH")]
     pub embedded: Option<String>,
@@ -31,7 +39,7 @@ impl StoreArgs {
     /// Whether it names a store: then the configuration's jobs are of no interest.
     #[must_use]
     pub(crate) fn is_named(&self) -> bool {
-        !self.nodes.is_empty() || self.embedded.is_some()
+        !self.nodes.is_empty() || self.postgres.is_some() || self.embedded.is_some()
     }
 
     /// The same as values of the configuration.
@@ -48,6 +56,10 @@ impl StoreArgs {
         if !self.nodes.is_empty() {
             flag("--nodes", "locks.backend", "redis");
             flag("--nodes", "locks.redis.nodes", &self.nodes.join(","));
+        }
+        if let Some(url) = &self.postgres {
+            flag("--postgres", "locks.backend", "postgres");
+            flag("--postgres", "locks.postgres.url", url);
         }
         if let Some(path) = &self.embedded {
             flag("--embedded", "locks.backend", "embedded");

@@ -31,8 +31,13 @@ fn holds_secret(rest: &str, value: Option<&str>) -> bool {
     let path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
     let key = path.join(".");
     let by_value = value.is_none_or(|value| redact(value) != value);
-    // Whether a list of nodes is a secret, its values say.
-    let by_name = key != "locks.redis.nodes" && schema::SECRETS.contains(&key.as_str());
+    // Whether an address is a secret, its value says.
+    const ADDRESSES: [&str; 3] = [
+        "locks.redis.nodes",
+        "locks.postgres.url",
+        "locks.postgres.listen_url",
+    ];
+    let by_name = !ADDRESSES.contains(&key.as_str()) && schema::SECRETS.contains(&key.as_str());
     by_value
         || by_name
         || secret_of(&path).is_some()

@@ -61,6 +61,16 @@ impl CodeSettings {
                     .password
                     .clone_from(&locks.redis.password);
             }
+            let (of, from) = (&mut config.locks.postgres, &locks.postgres);
+            if ours("locks.postgres.url") {
+                of.url.clone_from(&from.url);
+            }
+            if ours("locks.postgres.listen_url") {
+                of.listen_url.clone_from(&from.listen_url);
+            }
+            if ours("locks.postgres.password") {
+                of.password.clone_from(&from.password);
+            }
         }
         if let Some(admin) = &self.admin
             && ours("admin.token")

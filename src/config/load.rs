@@ -166,22 +166,31 @@ fn begin_at_the_file(config: &mut Config, provenance: &Provenance, root: &Path) 
     }
 }
 
-/// Nodes that are named and not used: each machine would have a store of its own, and lead.
+/// Servers that are named and not used: each machine would have a store of its own, and lead.
 fn refuse_unchosen(config: &Config, provenance: &Provenance, found: &mut Findings) {
     let locks = &config.locks;
     let by = provenance.of("locks.backend");
     let chosen = match locks.backend {
-        Backend::Redis => true,
+        Backend::Redis | Backend::Postgres => true,
         Backend::Embedded | Backend::Memory => !matches!(by, Source::Default | Source::Code),
     };
-    if chosen || locks.redis.nodes.is_empty() {
+    if chosen {
         return;
     }
-    found.error(
-        &["locks.redis.nodes", "locks.backend"],
-        "nodes are named, but nothing says that they are to be used: each machine would have a store of its own",
-        "set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or leave the nodes out",
-    );
+    if !locks.redis.nodes.is_empty() {
+        found.error(
+            &["locks.redis.nodes", "locks.backend"],
+            "nodes are named, but nothing says that they are to be used: each machine would have a store of its own",
+            "set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or leave the nodes out",
+        );
+    }
+    if locks.postgres.url.is_some() {
+        found.error(
+            &["locks.postgres.url", "locks.backend"],
+            "a database is named, but nothing says that it is to be used: each machine would have a store of its own",
+            "set locks.backend = \"postgres\" (WATCHKEEPER_LOCKS__BACKEND=postgres), or leave the database out",
+        );
+    }
 }
 
 /// Checks jobs that were read together with other settings than those of `config`.

@@ -49,7 +49,9 @@ use serde::{Deserialize, Serialize};
 pub use crate::{
     finding::{Findings, Severity},
     job::Spec,
-    lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
+    lock::settings::{
+        Backend, EmbeddedSettings, Expiry, LockSettings, PostgresSettings, RedisSettings,
+    },
     network::Network,
     secret::{Secret, SecretUrl},
     telemetry::{LogFormat, TelemetrySettings},
@@ -120,7 +122,7 @@ impl Config {
                     store_file::check_writable("embedded.path", path, root, found);
                     store_file::check_owner("embedded.path", path, root, found);
                 }
-                Backend::Memory | Backend::Redis => {}
+                Backend::Memory | Backend::Redis | Backend::Postgres => {}
             }
         });
         section("admin", &|found| self.admin.check(found));

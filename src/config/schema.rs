@@ -22,7 +22,14 @@ pub(super) enum Shape {
 }
 
 /// Secrets, for which `…_FILE` names a file that holds the value.
-pub(super) const SECRETS: [&str; 3] = ["locks.redis.password", "locks.redis.nodes", "admin.token"];
+pub(super) const SECRETS: [&str; 6] = [
+    "locks.redis.password",
+    "locks.redis.nodes",
+    "locks.postgres.url",
+    "locks.postgres.listen_url",
+    "locks.postgres.password",
+    "admin.token",
+];
 
 /// Keys that earlier versions knew, and why they have gone. Files that have them are read as if they had not.
 const RETIRED: [(&[&str], &str); 1] = [(

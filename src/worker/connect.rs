@@ -61,6 +61,7 @@ impl Fleet {
 fn locks(config: &Config) -> Result<LocksBuilder> {
     let mut locks = config.locks.clone();
     locks.redis.node_timeout = locks.redis.node_timeout.max(ANSWER);
+    locks.postgres.node_timeout = locks.postgres.node_timeout.max(ANSWER);
     let namespace = &config.worker.namespace;
     store::open(&locks, namespace, &Clock::system(), Duration::ZERO)
 }
@@ -76,7 +77,7 @@ pub(crate) fn unreachable(config: &Config) -> Option<(String, &'static str)> {
         Backend::Embedded if !path.exists() => {
             Some((path.display().to_string(), "no worker was ever here"))
         }
-        Backend::Embedded | Backend::Redis => None,
+        Backend::Embedded | Backend::Redis | Backend::Postgres => None,
     }
 }
 

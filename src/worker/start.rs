@@ -63,7 +63,14 @@ fn store(locks: &LockSettings) -> String {
             let nodes: Vec<String> = locks.redis.nodes.iter().map(ToString::to_string).collect();
             format!("redis, {}", nodes.join(" "))
         }
+        Backend::Postgres => format!("postgres, {}", database(locks)),
     }
+}
+
+/// Where the database is.
+fn database(locks: &LockSettings) -> String {
+    let url = locks.postgres.url.as_ref();
+    url.map(ToString::to_string).unwrap_or_default()
 }
 
 /// The replica that has started, and what it runs.

@@ -301,8 +301,14 @@ mod tests {
         let mut settings = LockSettings::default();
         settings.embedded.path = folder.path().join("locks.db");
         settings.redis.nodes = vec!["redis://127.0.0.1:1".into()];
+        settings.postgres.url = Some("postgres://me@127.0.0.1:1/app".into());
         let mut seen = 0;
-        for backend in [Backend::Memory, Backend::Embedded, Backend::Redis] {
+        for backend in [
+            Backend::Memory,
+            Backend::Embedded,
+            Backend::Redis,
+            Backend::Postgres,
+        ] {
             settings.backend = backend;
             // What is not part of this build has no nodes.
             if let Ok(nodes) = nodes(&settings, "test", &Clock::system()) {
@@ -310,8 +316,12 @@ mod tests {
                 seen += 1;
             }
         }
-        let parts = usize::from(cfg!(feature = "sqlite")) + usize::from(cfg!(feature = "redis"));
-        assert_eq!(seen, 1 + parts);
+        let parts = [
+            cfg!(feature = "sqlite"),
+            cfg!(feature = "redis"),
+            cfg!(feature = "postgres"),
+        ];
+        assert_eq!(seen, 1 + parts.into_iter().map(usize::from).sum::<usize>());
     }
 
     #[test]

@@ -282,7 +282,9 @@ fn is_killed(folder: &Path) -> bool {
     let pending = status.lines().filter_map(|line| {
         let (name, mask) = line.split_once(':')?;
         let pending = matches!(name, "SigPnd" | "ShdPnd");
-        u64::from_str_radix(mask.trim(), 16).ok().filter(|_| pending)
+        u64::from_str_radix(mask.trim(), 16)
+            .ok()
+            .filter(|_| pending)
     });
     // One that is gone meanwhile has no status.
     status.is_empty() || pending.fold(0, |all, mask| all | mask) & (1 << 8) != 0

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {
-    /// Redis: `master` or `slave`.
+    /// Redis: `master` or `slave`. PostgreSQL: `primary` or `standby`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Version of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// New with every start of the server process.
+    /// New with every start of the server process. PostgreSQL: system identifier and timeline, new with every promotion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
     /// Seconds since the server process started, by its own clock.
@@ -32,22 +32,28 @@ pub struct NodeFacts {
     /// Redis: `appendonly`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_only: Option<bool>,
-    /// Redis: `appendfsync`.
+    /// Redis: `appendfsync`. PostgreSQL: `fsync`, and `synchronous_commit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<String>,
     /// Redis: whether the last write to the append-only file went well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_ok: Option<bool>,
-    /// Redis: replicas that follow this server.
+    /// Replicas, or standbys, that follow this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
+    /// PostgreSQL: `synchronous_standby_names`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synchronous_standbys: Option<String>,
+    /// PostgreSQL: whether a pooler stands before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pooler: Option<bool>,
     /// Embedded store: the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Embedded store: kind of the file system, a number of statfs(2) in hexadecimal when it has no name here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Embedded store: bytes of the file and its write-ahead log.
+    /// Embedded store: bytes of the file and its write-ahead log. PostgreSQL: of the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Embedded store: bytes free on its file system.

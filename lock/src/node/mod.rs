@@ -1,8 +1,8 @@
 //! One lock server, seen as a machine that executes short lists of operations atomically.
 //!
-//! Every store is a [`Node`]: a Redis master ([`redis`]), an embedded SQLite file ([`sqlite`]) or memory
-//! ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the single-instance case, so the
-//! embedded file and a single Redis need no second implementation.
+//! Every store is a [`Node`]: a Redis master ([`redis`]), a PostgreSQL database ([`postgres`]), an embedded SQLite file
+//! ([`sqlite`]) or memory ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the single-instance case,
+//! so the database, the embedded file and a single Redis need no second implementation.
 //!
 //! # What a node keeps
 //! - per lock at most one row: of a named lock a *record* `{ state, owner, seq, ttl, grant, counter, inc, version, until,
@@ -91,6 +91,8 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
+mod calls;
 #[doc(hidden)] // for the command `doctor`
 pub mod damage;
 mod error;
@@ -99,6 +101,8 @@ pub(crate) mod facts;
 pub(crate) mod guard;
 pub mod memory;
 mod op;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
@@ -107,6 +111,8 @@ pub mod rules;
 #[doc(hidden)] // for the worker
 pub mod scoped;
 mod servers;
+#[cfg(feature = "postgres")]
+mod sheet;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[doc(hidden)] // for the worker

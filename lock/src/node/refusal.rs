@@ -1,4 +1,4 @@
-//! What a Redis server says when it does not serve, as bounded words: each with what it means and what to do about it.
+//! What a server says when it does not serve, as bounded words: each with what it means and what to do about it.
 
 use std::fmt;
 
@@ -46,6 +46,10 @@ pub enum Refusal {
     Twin,
     /// A part of what it remembers is out of range or gone: only what needs that part is refused.
     Damaged,
+    /// PostgreSQL: the tables of ours are missing, or of another layout.
+    Tables,
+    /// PostgreSQL: it does not wait for its disk.
+    NotDurable,
 }
 
 // === impl Refusal ===
@@ -76,6 +80,8 @@ impl Refusal {
             Self::WrongType => "wrongtype",
             Self::Twin => "twin",
             Self::Damaged => "damaged",
+            Self::Tables => "tables",
+            Self::NotDurable => "notdurable",
         }
     }
 
@@ -86,13 +92,14 @@ impl Refusal {
         match self {
             Self::NoScript => "it forgot our scripts and is sent them again: nothing to do",
             Self::ReadOnly => {
-                "only a master can keep locks: give the address of one, independent of the other nodes"
+                "only a master, or a primary of PostgreSQL, can keep locks: give the address of one, independent of the other nodes"
             }
             Self::Loading => {
                 "it reads its data after a start and is used when it has: nothing to do but wait"
             }
             Self::OutOfMemory => {
-                "its memory is full: raise maxmemory or move other data away; leases are still extended and released"
+                "its memory is full: raise maxmemory or move other data away, and leases are still extended and released meanwhile; \
+                 where it is the disk of PostgreSQL that is full, make room on it"
             }
             Self::Misconf => {
                 "it cannot save its data and refuses every change: look at its disk and its log, or set \
@@ -119,11 +126,13 @@ impl Refusal {
                 "it is a part of a Redis Cluster and not in charge of these keys: use masters without cluster mode"
             }
             Self::Evicts => "locks must not be evicted: set maxmemory-policy noeviction",
-            Self::Version => "upgrade it to Redis 6.2 or later, or Valkey, of 64 bits",
-            Self::Clients => {
-                "all its connections are taken: raise maxclients, or look who takes them"
+            Self::Version => {
+                "upgrade it: to Redis 6.2 or later, or Valkey, of 64 bits; PostgreSQL to 13 or later"
             }
-            Self::Database => "give a database number that it has; 0 is always there",
+            Self::Clients => {
+                "all its connections are taken: raise maxclients (max_connections of PostgreSQL), or look who takes them"
+            }
+            Self::Database => "give a database that it has; number 0 of Redis is always there",
             Self::WrongType => {
                 "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL)"
             }
@@ -134,6 +143,13 @@ impl Refusal {
                 "a part of its memory was changed or deleted by something else: look by whom, then empty it as a \
                  whole, and the others bring it back; of several one at a time, when the one before votes again; the embedded \
                  store mends itself but for bodies (see its page)"
+            }
+            Self::Tables => {
+                "`watchkeeper locks schema` prints what makes them: run it as an owner of the database, or allow our user \
+                 CREATE on it"
+            }
+            Self::NotDurable => {
+                "it forgets in a power cut what it has granted: set fsync = on in postgresql.conf"
             }
         }
     }
@@ -162,7 +178,9 @@ impl Refusal {
             | Self::Clients
             | Self::Database
             | Self::WrongType
-            | Self::Twin => true,
+            | Self::Twin
+            | Self::Tables
+            | Self::NotDurable => true,
         }
     }
 
@@ -180,6 +198,8 @@ impl Refusal {
                 | Self::Database
                 | Self::WrongType
                 | Self::Twin
+                | Self::Tables
+                | Self::NotDurable
         )
     }
 }

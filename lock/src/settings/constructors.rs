@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Backend, EmbeddedSettings, LockSettings, RedisSettings};
+use super::{Backend, EmbeddedSettings, LockSettings, PostgresSettings, RedisSettings};
 use crate::secret::{Secret, SecretUrl};
 
 impl LockSettings {
@@ -15,6 +15,20 @@ impl LockSettings {
             redis: RedisSettings {
                 nodes: nodes.into_iter().map(Into::into).collect(),
                 ..RedisSettings::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Locks in a PostgreSQL database: `postgres://USER[:PASSWORD]@HOST[:PORT][,HOST…]/DATABASE`, with `?sslmode=verify-full` for
+    /// TLS. The password is shown nowhere.
+    #[must_use]
+    pub fn postgres(url: impl Into<SecretUrl>) -> Self {
+        Self {
+            backend: Backend::Postgres,
+            postgres: PostgresSettings {
+                url: Some(url.into()),
+                ..PostgresSettings::default()
             },
             ..Self::default()
         }

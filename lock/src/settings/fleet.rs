@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{Expiry, LockSettings, RestartGuard, Timing};
+use super::{Backend, Expiry, LockSettings, RestartGuard, Timing};
 use crate::{
     human::Span,
     node::{
@@ -49,7 +49,10 @@ impl FleetConfig {
     pub fn of(settings: &LockSettings) -> Self {
         Self {
             layout: LAYOUT,
-            nodes: settings.redis.nodes.len(),
+            nodes: match settings.backend {
+                Backend::Redis => settings.redis.nodes.len(),
+                Backend::Postgres | Backend::Embedded | Backend::Memory => 1,
+            },
             max_ttl: settings.max_ttl,
             expiry: settings.expiry(),
             generation: settings.redis.generation,

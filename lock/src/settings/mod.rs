@@ -13,6 +13,7 @@
 
 mod constructors;
 mod fleet;
+mod postgres;
 mod redis_nodes;
 mod timing;
 mod tls;
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 #[doc(hidden)] // for the guard of the stock jobs
 pub use self::timing::abort_margin;
-pub use self::{fleet::FleetConfig, timing::Timing};
+pub use self::{fleet::FleetConfig, postgres::PostgresSettings, timing::Timing};
 use crate::{
     finding::Findings,
     human::Span,
@@ -64,12 +65,14 @@ pub struct LockSettings {
     /// How long a released lock keeps what its holders left for their successors.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,
-    /// How often a Redis server is asked whether it still remembers what it has voted.
+    /// How often a server is asked whether it still remembers what it has voted.
     pub restart_guard: RestartGuard,
     /// `[locks.embedded]`
     pub embedded: EmbeddedSettings,
     /// `[locks.redis]`
     pub redis: RedisSettings,
+    /// `[locks.postgres]`
+    pub postgres: PostgresSettings,
 }
 
 /// Where locks live.
@@ -82,6 +85,8 @@ pub enum Backend {
     Memory,
     /// One Redis master, or a majority of several independent ones.
     Redis,
+    /// A PostgreSQL database.
+    Postgres,
 }
 
 /// `[locks.embedded]`
@@ -143,6 +148,7 @@ impl Default for LockSettings {
             restart_guard: RestartGuard::Call,
             embedded: EmbeddedSettings::default(),
             redis: RedisSettings::default(),
+            postgres: PostgresSettings::default(),
         }
     }
 }
@@ -153,14 +159,14 @@ impl LockSettings {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
-    /// What ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
+    /// What ends the lease of a dead holder. Unless it is set: for Redis and PostgreSQL the waiting client (`observed`), because the
     /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry.unwrap_or(match self.backend {
-            Backend::Redis => Expiry::Observed,
+            Backend::Redis | Backend::Postgres => Expiry::Observed,
             Backend::Embedded | Backend::Memory => Expiry::Server,
         })
     }
@@ -169,7 +175,10 @@ impl LockSettings {
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
-        (self.backend == Backend::Redis).then(|| FleetConfig::of(self))
+        match self.backend {
+            Backend::Redis | Backend::Postgres => Some(FleetConfig::of(self)),
+            Backend::Embedded | Backend::Memory => None,
+        }
     }
 
     /// How long one node may take to answer, where that is set; `None` for a store of this machine, which is no node of a
@@ -179,6 +188,7 @@ impl LockSettings {
     pub fn node_timeout(&self) -> Option<Duration> {
         match self.backend {
             Backend::Redis => Some(self.redis.node_timeout),
+            Backend::Postgres => Some(self.postgres.node_timeout),
             Backend::Embedded | Backend::Memory => None,
         }
     }
@@ -229,8 +239,12 @@ impl LockSettings {
         let node_timeout = self.node_timeout().unwrap_or_default();
         let floor = node_timeout.saturating_mul(20);
         if ttl < floor {
+            let setting = match self.backend {
+                Backend::Postgres => "postgres.node_timeout",
+                _ => "redis.node_timeout",
+            };
             found.error(
-                &[key, "redis.node_timeout"],
+                &[key, setting],
                 format!(
                     "{} is shorter than 20 times node_timeout ({})",
                     Span(ttl),
@@ -313,6 +327,15 @@ impl LockSettings {
                 "Redis is not part of this build",
                 "build with the feature \"redis\" or use another backend",
             ),
+            Backend::Postgres if !cfg!(feature = "postgres") => found.error(
+                &["backend"],
+                "PostgreSQL is not part of this build",
+                "build with the feature \"postgres\" or use another backend",
+            ),
+            Backend::Postgres => {
+                postgres::check(&self.postgres, self.raw_keys, found);
+                self.check_promises(found);
+            }
             Backend::Redis => {
                 redis_nodes::check(&self.redis, found);
                 tls::check(&self.redis, found);
@@ -327,7 +350,7 @@ impl LockSettings {
         if self.restart_guard == RestartGuard::Off {
             found.warn(
                 &["restart_guard"],
-                "a Redis server that has lost its memory votes at once: two may hold one lock",
+                "a server that has lost its memory votes at once: two may hold one lock",
                 "set restart_guard = \"call\", unless no server can lose its memory",
             );
         }
@@ -335,7 +358,7 @@ impl LockSettings {
         if self.expiry() == Expiry::Server {
             found.warn(
                 &["expiry"],
-                "leases end by the wall clocks of the Redis servers: when those jump, two may hold one lock",
+                "leases end by the wall clocks of the servers: when those jump, two may hold one lock",
                 "leave expiry out or set it to \"observed\", in all programs of the fleet; then run doctor --reconfigure",
             );
         }

@@ -1,4 +1,4 @@
-//! Fences on a real PostgreSQL server. Costs about five seconds.
+//! Locks and fences on a real PostgreSQL server. Costs about a minute.
 //!
 //! `cargo test --test postgres [FILTER]`. Without the server's programs every case is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=postgres` makes that a failure. As root the server runs as the user postgres, or nobody.
@@ -11,11 +11,27 @@
 
 mod bank;
 mod fences;
+mod node;
+mod proxy;
 mod server;
 
-/// Shared with the suites of other stores.
-#[path = "../it/holders.rs"]
-mod holders;
+/// The suites of every store lie with those that need no server.
+#[macro_use]
+#[path = "../it"]
+#[allow(
+    dead_code,
+    unused_macros,
+    unreachable_pub,
+    reason = "other stores use the rest"
+)]
+mod it {
+    #[macro_use]
+    pub mod conformance;
+    pub mod holders;
+    #[macro_use]
+    pub mod locks;
+}
+use it::{conformance, holders};
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -28,10 +44,65 @@ macro_rules! cases {
     };
 }
 
+/// Every case of the common suite, in a namespace of its own.
+macro_rules! common_cases {
+    ($server:ident: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("conformance::", stringify!($group), "::", stringify!($case)),
+            &$server,
+            |server| node::run(conformance::$group::$case(node::lab(server))),
+        ),)*)*]
+    };
+}
+
+/// Every case of the suite of locks that needs no faults.
+macro_rules! lock_cases {
+    ($server:ident, $expiry:ident:
+        every: [$($module:ident::$case:ident,)*], faulty: [$($bad_module:ident::$bad:ident,)*],) => {
+        vec![$(server::trial(
+            concat!("locks::", stringify!($expiry), "::", stringify!($module), "::", stringify!($case)),
+            &$server,
+            |server| {
+                let scene = node::scene(server, watchkeeper_lock::node::Expiry::$expiry);
+                node::run(it::locks::$module::$case(scene));
+            },
+        ),)*]
+    };
+}
+
+/// Cases with servers of their own.
+macro_rules! own_cases {
+    ($server:ident: $($case:ident),+ $(,)?) => {
+        vec![$(server::trial(
+            concat!("node::", stringify!($case)),
+            &$server,
+            node::$case,
+        )),+]
+    };
+}
+
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
-    let server = server::Shared::default();
-    let cases = cases![server:
+    let server = server::Shared::with(&node::DURABLE);
+    let mut cases = own_cases![server:
+        no_two_hold_a_lock_while_the_server_is_killed,
+        every_rule_of_admission,
+        a_server_that_was_killed_votes_at_once_with_all_it_knew,
+        a_promoted_standby_does_not_vote,
+        a_standby_is_refused,
+        a_database_that_takes_no_writes_is_refused_until_it_does,
+        a_copy_from_before_is_noticed,
+        a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,
+        an_extension_takes_two_ways_there_and_back_and_a_cycle_four,
+        other_clients_hear_of_a_release,
+        a_user_without_rights_is_told_what_makes_the_tables,
+        a_server_that_forgets_in_a_power_cut_is_refused,
+        a_damaged_row_costs_its_lock_alone,
+    ];
+    cases.extend(every_case!(common_cases server));
+    cases.extend(every_lock_case!(lock_cases server, Server));
+    cases.extend(every_lock_case!(lock_cases server, Observed));
+    cases.extend(cases![server:
         fences::{
             a_stale_holder_is_refused,
             a_holder_that_was_stale_by_its_release_is_refused,
@@ -48,7 +119,7 @@ fn main() {
             a_job_without_a_lock_is_refused_here_and_by_the_table,
             resources_are_fenced_apart,
         },
-    ];
+    ]);
     let conclusion = libtest_mimic::run(&arguments, cases);
     // The last handle: leaving the process by `exit` would leave the server behind.
     drop(server);

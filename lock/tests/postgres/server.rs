@@ -32,9 +32,26 @@ pub(crate) struct PostgresServer {
     dir: TempDir,
 }
 
-/// One server for all cases, started by the first that needs it.
+/// One server for all cases, started by the first that needs it, with these settings.
 #[derive(Clone, Default)]
-pub(crate) struct Shared(Arc<OnceLock<PostgresServer>>);
+pub(crate) struct Shared {
+    server: Arc<OnceLock<PostgresServer>>,
+    settings: &'static [&'static str],
+}
+
+impl Shared {
+    pub(crate) fn with(settings: &'static [&'static str]) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    fn get(&self) -> &PostgresServer {
+        let start = || PostgresServer::start_with(self.settings, |_| {});
+        self.server.get_or_init(start)
+    }
+}
 
 /// The folder of the server's programs: `WATCHKEEPER_POSTGRES_BIN`, else PATH, else the newest that Debian has.
 pub(crate) fn programs() -> Option<PathBuf> {
@@ -74,7 +91,7 @@ pub(crate) fn trial(
     if programs().is_some() {
         let server = server.clone();
         return libtest_mimic::Trial::test(name, move || {
-            case(server.0.get_or_init(PostgresServer::start));
+            case(server.get());
             Ok(())
         });
     }
@@ -159,8 +176,63 @@ impl PostgresServer {
 
     /// The address of a database, by the socket.
     pub(crate) fn url(&self, user: &str, database: &str) -> String {
-        let socket = self.dir.path().display().to_string().replace('/', "%2F");
-        format!("postgres://{user}@{socket}/{database}")
+        format!("postgres://{user}@{}/{database}", self.host())
+    }
+
+    /// The host in an address.
+    pub(crate) fn host(&self) -> String {
+        self.dir.path().display().to_string().replace('/', "%2F")
+    }
+
+    /// Another server that follows this one, asynchronously. This one is started again for it.
+    pub(crate) fn standby(&mut self) -> Self {
+        let dir = TempDir::with_prefix("wk-postgres-").expect("a temporary directory");
+        let owner = servant();
+        let give = |path: &Path| {
+            if let Some((user, group)) = owner {
+                chown(path, Some(user), Some(group)).expect("our own directory");
+            }
+        };
+        give(dir.path());
+        self.stop();
+        self.copy("data", &dir.path().join("data"));
+        self.start_again();
+        // What the one before has left must not be read as of this one.
+        _ = fs::remove_file(dir.path().join("data/postmaster.pid"));
+        Self::put(dir.path(), "data/standby.signal", "");
+        let primary = format!(
+            "primary_conninfo = 'host={} user={USER}'\n",
+            self.dir.path().display()
+        );
+        Self::put(dir.path(), "data/postgresql.auto.conf", &primary);
+        let child = launch(&dir, &self.settings);
+        let mut standby = Self {
+            child,
+            settings: self.settings.clone(),
+            dir,
+        };
+        standby.wait_until_it_is_ready();
+        standby
+    }
+
+    /// Puts a copy of all that it has beside it, while it is stopped.
+    pub(crate) fn keep_a_copy(&self) {
+        self.copy("data", Path::new("copy"));
+    }
+
+    /// Puts that copy in the place of all that it has, while it is stopped.
+    pub(crate) fn bring_the_copy_back(&self) {
+        fs::remove_dir_all(self.dir.path().join("data")).expect("our own directory");
+        self.copy("copy", Path::new("data"));
+    }
+
+    fn copy(&self, from: &str, to: &Path) {
+        let copied = Command::new("cp")
+            .current_dir(self.dir.path())
+            .args(["-a", from])
+            .arg(to)
+            .status();
+        assert!(copied.expect("cp starts").success());
     }
 
     /// The server's socket.

@@ -74,7 +74,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
 /// which may be as long as the longest, whatever this machine's own `ttl` is.
 fn quiet(locks: &LockSettings) -> Duration {
     // A connection that died with the server costs a failed round, a probe, and a few answers before the nomination.
-    let slack = Duration::from_secs(1) + locks.redis.node_timeout * 10;
+    let slack = Duration::from_secs(1) + locks.node_timeout().unwrap_or_default() * 10;
     (locks.max_ttl / 3 + slack).max(PRESENCE)
 }
 

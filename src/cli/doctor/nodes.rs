@@ -85,11 +85,15 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
 fn identity(node: &NodeState) -> Vec<Finding> {
     let facts = &node.facts;
     let mut found = Vec::new();
-    if let Some(role) = facts.role.as_ref().filter(|role| *role != "master") {
+    let votes = |role: &&String| ["master", "primary"].contains(&role.as_str());
+    if let Some(role) = facts.role.as_ref().filter(|role| !votes(role)) {
         found.push(Finding::error(
             &node.name,
             format!("its role is {role}: it does not vote"),
-            "give the address of a master, independent of the other nodes (locks.redis.nodes)",
+            match role.as_str() {
+                "standby" => "give the address of the primary, or of all servers (locks.postgres.url)",
+                _ => "give the address of a master, independent of the other nodes (locks.redis.nodes)",
+            },
         ));
     }
     let limited = facts.memory_limit.is_some_and(|limit| limit > 0);
@@ -117,14 +121,14 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
         ),
         None => (
             "it does not answer",
-            "start it, let this machine reach it, or correct its address (locks.redis.nodes)",
+            "start it, let this machine reach it, or correct its address (locks.redis.nodes, locks.postgres.url)",
         ),
     };
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
-const RIGHTS: &str = "correct locks.redis.username and password, or give that user the rights that the book \
-                      names: the line ACL SETUSER in docs/operations/redis.md";
+const RIGHTS: &str = "correct user and password (locks.redis, locks.postgres), or give that user the rights that the book \
+                      names: the line ACL SETUSER in docs/operations/redis.md, or GRANT in docs/operations/postgres.md";
 
 fn rights(node: &NodeState) -> Option<Finding> {
     let why = node.write_error.as_ref()?;
@@ -214,12 +218,30 @@ fn stopped(node: &NodeState) -> Option<Finding> {
 
 fn replicas(node: &NodeState) -> Option<Finding> {
     let count = node.facts.replicas.filter(|count| *count > 0)?;
+    if node.facts.role.as_deref() == Some("primary") {
+        return standbys(node, count);
+    }
     Some(Finding::warning(
         &node.name,
         format!(
             "{count} replica(s) follow it: a failover to one forgets votes, and two may hold a lock"
         ),
         "take the replicas away, or let nothing promote them",
+    ))
+}
+
+/// A promotion is noticed and waited for; what it cannot make good is a primary that lives on beside its successor.
+fn standbys(node: &NodeState, count: u64) -> Option<Finding> {
+    if node.facts.synchronous_standbys.is_some() {
+        return None;
+    }
+    Some(Finding::warning(
+        &node.name,
+        format!(
+            "{count} standby(s) follow it asynchronously: a promotion may lose the last leases (nothing is granted for max_ttl \
+             then), and a primary that lives on in a partition of its own goes on to grant"
+        ),
+        "set synchronous_standby_names, or see to it that the old primary is stopped before another is promoted",
     ))
 }
 
@@ -256,7 +278,7 @@ fn latency(node: &NodeState, limits: &Limits) -> Option<Finding> {
             Brief(slowest),
             Span(limit)
         ),
-        "look at its load and the way to it, or raise locks.redis.node_timeout (ttl/20 at most, so raise ttl with it)",
+        "look at its load and the way to it, or raise its node_timeout (ttl/20 at most, so raise ttl with it)",
     ))
 }
 

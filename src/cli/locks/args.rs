@@ -44,6 +44,14 @@ pub enum LocksCommand {
         #[command(flatten)]
         at: At,
     },
+    /// Print the SQL that makes the tables of a PostgreSQL lock store
+    ///
+    /// For an owner of the database, where the worker's own user may not make them. It does no harm where they stand.
+    Schema {
+        /// Which store.
+        #[command(flatten)]
+        at: At,
+    },
     /// End a lease by force, whichever process holds it
     ///
     /// The holder cannot extend its lease any more: it is told at its next renewal, within a third of its ttl, and

@@ -27,6 +27,9 @@ fn secrets() -> CodeSettings {
     let (locks, admin) = (code.locks.as_mut().unwrap(), code.admin.as_mut().unwrap());
     locks.redis.nodes = vec!["redis://me:hunter2@a".into()];
     locks.redis.password = Some(Secret::new("hunter2"));
+    locks.postgres.url = Some("postgres://me:hunter2@a/app".into());
+    locks.postgres.listen_url = Some("postgres://me:hunter2@b/app".into());
+    locks.postgres.password = Some(Secret::new("hunter2"));
     admin.token = Some(Secret::new("hunter2"));
     code
 }
@@ -44,6 +47,23 @@ fn secrets_of_code_arrive_whole_and_are_shown_to_nobody() {
         (
             "locks.redis.nodes",
             config.locks.redis.nodes.first().map(|url| url.expose()),
+        ),
+        (
+            "locks.postgres.url",
+            config.locks.postgres.url.as_ref().map(|url| url.expose()),
+        ),
+        (
+            "locks.postgres.listen_url",
+            config
+                .locks
+                .postgres
+                .listen_url
+                .as_ref()
+                .map(|url| url.expose()),
+        ),
+        (
+            "locks.postgres.password",
+            config.locks.postgres.password.as_ref().map(Secret::expose),
         ),
         (
             "admin.token",

@@ -67,12 +67,26 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         urls.map(|url: &SecretUrl| url.expose().to_owned())
             .collect::<Vec<_>>()
     };
+    let database = |config: &Config| {
+        let url = |url: &Option<SecretUrl>| url.as_ref().map(|url| url.expose().to_owned());
+        let of = &config.locks.postgres;
+        (url(&of.url), url(&of.listen_url), secret(&of.password))
+    };
     let token = |config: &Config| secret(&config.admin.token);
     let password = |config: &Config| secret(&config.locks.redis.password);
     let secrets = [
         ("admin.token", token(old) != token(new)),
         ("locks.redis.password", password(old) != password(new)),
         ("locks.redis.nodes", nodes(old) != nodes(new)),
+        ("locks.postgres.url", database(old).0 != database(new).0),
+        (
+            "locks.postgres.listen_url",
+            database(old).1 != database(new).1,
+        ),
+        (
+            "locks.postgres.password",
+            database(old).2 != database(new).2,
+        ),
     ];
     let secrets = secrets.iter().filter(|(_, differ)| *differ);
     found.extend(secrets.map(|(key, _)| (*key).to_owned()));

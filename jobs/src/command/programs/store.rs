@@ -105,15 +105,15 @@ fn flag(name: &str, key: &str, value: &str) -> Flag {
 fn place_is_named(loaded: &Loaded) -> Result<(), String> {
     let said = |key: &str| loaded.provenance.of(key) != Source::Default;
     match loaded.config.locks.backend {
-        Backend::Redis => Ok(()),
+        Backend::Redis | Backend::Postgres => Ok(()),
         Backend::Embedded if said("locks.backend") || said("locks.embedded.path") => Ok(()),
         Backend::Memory if said("locks.backend") => Err(
             "the backend \"memory\" belongs to each process alone, so a lock in it excludes no other process; \
-             use --nodes or --embedded"
+             use --nodes, --postgres or --embedded"
                 .to_owned(),
         ),
         Backend::Embedded | Backend::Memory => Err(
-            "nothing says where the lock lives; name Redis masters with --nodes URL,…, \
+            "nothing says where the lock lives; name Redis masters with --nodes URL,…, a database with --postgres URL, \
              a file of this machine with --embedded PATH, or a configuration with --config FILE \
              (also WATCHKEEPER_CONFIG and WATCHKEEPER_LOCKS__…)"
                 .to_owned(),
@@ -124,9 +124,9 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
 fn raw_makes_sense(config: &Config, key: &str) -> Result<(), String> {
     match config.locks.backend {
         Backend::Redis => {}
-        Backend::Embedded | Backend::Memory => {
+        Backend::Embedded | Backend::Memory | Backend::Postgres => {
             return Err("--raw shares a lock with other Redlock clients on Redis; \
-                        the embedded store has no others, so leave it out"
+                        other stores have no such clients, so leave it out"
                 .to_owned());
         }
     }

@@ -15,8 +15,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
-#[cfg(feature = "postgres")]
-use super::source::postgres::address::PgAddress;
 use super::text::{Form, Text};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
@@ -28,6 +26,8 @@ pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]
 pub(super) use mail::Tls;
 pub(super) use mail::{MailParams, MailServer};
+#[cfg(feature = "postgres")]
+use watchkeeper::node::postgres::address::PgAddress;
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Deserialize)]

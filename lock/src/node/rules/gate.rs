@@ -2,6 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "postgres")]
+use serde::{Deserialize, Serialize};
+
 use super::{Body, LAST, Rows, Turn, later};
 use crate::node::{
     Admission, Answer, Card, Eligibility, Record, Token,
@@ -10,6 +13,7 @@ use crate::node::{
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize), serde(default))]
 pub(crate) struct Gate {
     marker: Option<Marker>,
     nomination: Option<Nomination>,
@@ -21,6 +25,7 @@ pub(crate) struct Gate {
 
 /// Which incarnation may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize))]
 struct Marker {
     /// Empty for a fleet without a guard.
     incarnation: String,
@@ -34,6 +39,7 @@ struct Marker {
 
 /// Which incarnation is watched, and by which fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize))]
 struct Nomination {
     incarnation: String,
     nonce: String,
@@ -52,6 +58,19 @@ pub(crate) struct Guarded<'a> {
 // === impl Gate ===
 
 impl Gate {
+    /// As it was written; one that makes no sense is none.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// As text.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn written(&self) -> String {
+        // Texts and numbers only: nothing that cannot be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     fn admitted(&self, incarnation: &str) -> Option<&Marker> {
         let marker = self.marker.as_ref();
         marker.filter(|marker| marker.incarnation == incarnation)

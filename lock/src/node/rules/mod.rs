@@ -1,6 +1,6 @@
 //! What a node answers, as plain functions of its rows and its time: no clock, no I/O, no chance.
 //!
-//! Memory and the embedded file differ only in where their rows lie (`Rows`), so they cannot differ in meaning.
+//! Memory, the embedded file and PostgreSQL differ only in where their rows lie (`Rows`), so they cannot differ in meaning.
 //! Redis says the same in Lua; the conformance suite holds all of them together.
 //!
 //! # What is remembered, and for how long
@@ -308,7 +308,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
 
 /// Executes a call that is in time, on a node without a guard. No others bring its memory back: a counter that makes no sense
 /// is told to what needs it in this call, and goes on from the clock for the next one.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
     now: NodeMs,
@@ -328,7 +328,7 @@ pub(crate) fn execute<R: Rows>(
 }
 
 /// Whether it changes nothing.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn only_looks(op: &Op) -> bool {
     matches!(
         op,

@@ -30,7 +30,7 @@ mod same_answers;
 #[derive(Clone, Default)]
 struct ByHand(Arc<AtomicU64>);
 
-const AHEAD: i64 = 5_000;
+use crate::node::calls::AHEAD;
 
 impl ByHand {
     fn at(ms: u64) -> Self {

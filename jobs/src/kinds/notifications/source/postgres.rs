@@ -22,7 +22,6 @@
 //! In reading order: `address`, `tls`, `session`, `statements`, `error` (the way to a server), `table` (what was found), `side`, `rows`,
 //! `search` (SQL), `index` (whether an index is missing), `operator`.
 
-pub(crate) mod address;
 mod error;
 mod index;
 mod operator;
@@ -32,7 +31,6 @@ mod session;
 mod side;
 mod statements;
 mod table;
-mod tls;
 
 use std::{
     collections::BTreeMap,
@@ -47,12 +45,11 @@ use tokio_postgres::types::Type;
 use tracing::warn;
 use watchkeeper::{
     clock::{Clock, Moment},
-    node::Token,
+    node::{Token, postgres::address::PgAddress},
 };
 
 pub(crate) use self::operator::PgOperator;
 use self::{
-    address::PgAddress,
     search::Search,
     session::{COUNTING, STATEMENT, Session},
     side::{Record, Settled},

@@ -1,8 +1,8 @@
 //! What a server's refusal means, in words that help.
 
-use std::error::Error as _;
-
 use tokio_postgres::{Error, error::SqlState};
+
+use watchkeeper::node::postgres::error::chain;
 
 use crate::notifications::source::SourceError;
 
@@ -53,24 +53,4 @@ fn meaning(code: &SqlState) -> (&'static str, bool) {
         SqlState::LOCK_NOT_AVAILABLE => ("another session holds what was needed", true),
         _ => ("", true),
     }
-}
-
-/// Whether what the connection asked for in its greeting may have been refused, and not who it is or where it wants to go.
-pub(super) fn is_of_greeting(state: &str) -> bool {
-    const OTHER: [&str; 4] = ["28", "3D", "53", "57"];
-    !state.is_empty() && !OTHER.iter().any(|class| state.starts_with(class))
-}
-
-/// The error and its causes.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    if text.contains("invalid peer certificate") {
-        text += "; name the file of its CA as `sslrootcert` in the address, or write sslmode=disable where nobody can read along";
-    }
-    text
 }

@@ -8,10 +8,12 @@ use std::{
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio_postgres::{Row, types::Type};
-use watchkeeper::{clock::Clock, node::Token};
+use watchkeeper::{
+    clock::Clock,
+    node::{Token, postgres::address::PgAddress},
+};
 
 use super::{
-    address::PgAddress,
     index,
     rows::{self, Standing as RowStanding},
     session::{COUNTING, STATEMENT, Session, get},

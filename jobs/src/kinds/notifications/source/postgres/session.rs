@@ -6,32 +6,46 @@
 //! Settings are made within each transaction, and statements are named only where that is safe ([`Statements`]): both also hold
 //! behind a pooler that gives each transaction another connection.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
-
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::Notify,
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+
+use tokio::sync::{Notify, oneshot};
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
+    Client, Row, SimpleQueryMessage, Statement,
     types::{FromSqlOwned, Type},
 };
-use watchkeeper::{chance::Chance, clock::Clock, spawn::Spawn};
+use watchkeeper::{
+    clock::Clock,
+    node::postgres::{
+        address::{PgAddress, Server},
+        connect::{self, Heard, NoConnection},
+    },
+    spawn::Spawn,
+};
 
+pub(super) use super::statements::Param;
 use super::{
-    address::{PgAddress, Server},
     error,
-    statements::{self, Statements, Value},
-    tls,
+    statements::{Statements, Value},
 };
 use crate::notifications::source::{Result, SourceError, table::quoted};
-pub(super) use statements::Param;
 
 /// A connection to a server that takes writes.
 pub(super) struct Session {
     client: Client,
     /// Where the connection leads to one process of the server.
     statements: Option<Statements>,
+    /// Number of that process.
+    process: i32,
+    /// Within a transaction.
+    is_open: AtomicBool,
+    /// Dropped with it: whatever is under way is given up.
+    _alive: oneshot::Sender<()>,
     /// Without anything secret.
     pub(super) server: String,
 }
@@ -44,8 +58,8 @@ pub(super) const COUNTING: Duration = Duration::from_secs(60);
 const LOCK: Duration = Duration::from_secs(3);
 /// A process that freezes within a transaction keeps others out no longer.
 const IDLE: Duration = Duration::from_secs(5);
-/// A connection, greetings included, takes no longer.
-const CONNECT: Duration = Duration::from_secs(10);
+/// To prepare statements takes no longer.
+const PREPARING: Duration = Duration::from_secs(3);
 /// The first version that is spoken to.
 const OLDEST: i32 = 120_000;
 
@@ -85,7 +99,7 @@ impl Session {
         let mut said = Vec::new();
         for server in servers {
             let connecting = Self::to(&server, address, heard);
-            let why = match clock.timeout(CONNECT, connecting).await {
+            let why = match clock.timeout(connect::CONNECT, connecting).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(why)) => why,
                 Err(_) => failed(server.name, "no answer in time".to_owned()),
@@ -100,27 +114,28 @@ impl Session {
 
     async fn to(server: &Server, address: &PgAddress, heard: Option<&Arc<Notify>>) -> Result<Self> {
         let refused = |why: String, again| SourceError::unanswered(server.name.clone(), why, again);
-        let own: String = Chance::system().id().chars().take(16).collect();
-        let asking = statements::own_setting(&server.config, &own);
-        let client = match Self::greet(server, &asking, address, heard).await {
-            // As a pooler does that knows no such greeting.
-            Err(SourceError::Server { state, .. }) if error::is_of_greeting(&state) => {
-                Self::greet(server, &server.config, address, heard).await?
-            }
-            greeted => greeted?,
-        };
-        let mut session = Self {
-            client,
-            statements: None,
+        let heard = heard.map(|heard| -> Heard {
+            let heard = Arc::clone(heard);
+            // From the end of a connection on nothing is heard: one look finds what was announced in between.
+            Arc::new(move |_| heard.notify_one())
+        });
+        let greeted = connect::greet(server, address, &Spawn::system(), heard).await;
+        let greeted = greeted.map_err(|why| match why {
+            NoConnection::Setup(why) => refused(why, true),
+            NoConnection::Server(why) => error::of(&server.name, &why),
+        })?;
+        let session = Self {
+            client: greeted.client,
+            statements: greeted.is_direct.then(Statements::default),
+            process: greeted.process,
+            is_open: AtomicBool::new(false),
+            _alive: greeted.alive,
             server: server.name.clone(),
         };
         let facts = session
             .query(
-                &format!(
-                    "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
-                        current_setting('transaction_read_only') = 'on', {}",
-                    statements::SHOWN
-                ),
+                "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                    current_setting('transaction_read_only') = 'on'",
                 &[],
             )
             .await?;
@@ -140,39 +155,37 @@ impl Session {
             let why = "it is read-only; name a server that takes writes in `source`";
             return Err(refused(why.to_owned(), true));
         }
-        let is_ours = get::<Option<String>>(facts, 3)?.is_some_and(|shown| shown == own);
-        session.statements = is_ours.then(Statements::default);
         Ok(session)
-    }
-
-    async fn greet(
-        server: &Server,
-        config: &Config,
-        address: &PgAddress,
-        heard: Option<&Arc<Notify>>,
-    ) -> Result<Client> {
-        let refused = |why| SourceError::unanswered(server.name.clone(), why, true);
-        let lost = |error| error::of(&server.name, &error);
-        if server.tls {
-            let tls = tls::connector(&address.tls).map_err(refused)?;
-            let (client, connection) = config.connect(tls).await.map_err(lost)?;
-            Spawn::system().spawn(drive(connection, heard.cloned()));
-            return Ok(client);
-        }
-        let (client, connection) = config.connect(NoTls).await.map_err(lost)?;
-        Spawn::system().spawn(drive(connection, heard.cloned()));
-        Ok(client)
     }
 
     /// Between two calls: prepares what they ask for again and again.
     pub(super) async fn prepare(&self, clock: &Clock) {
-        if let Some(statements) = &self.statements {
-            statements.prepare(&self.client, clock.now()).await;
+        let Some(statements) = &self.statements else {
+            return;
+        };
+        let wanted = statements.wanted(clock.now());
+        // In a transaction of its own, so that nothing waits for another session without an end.
+        if wanted.is_empty() || self.begin_to_read(PREPARING).await.is_err() {
+            return;
         }
+        for (sql, types) in wanted {
+            let prepared = self.client.prepare_typed(&sql, &types).await;
+            let failed = prepared.is_err();
+            // What was refused goes as its text, and is refused then.
+            statements.is_prepared(&sql, clock.now(), prepared.ok());
+            if failed {
+                break;
+            }
+        }
+        _ = self.roll_back().await;
     }
 
     /// The statement of this text, where it is prepared, and what its parameters are.
     fn prepared<'p>(&self, sql: &str, params: &[Param<'p>]) -> Option<(Statement, Vec<Value<'p>>)> {
+        // Only where it was made sure that this is the process they were prepared in.
+        if !self.is_open.load(Ordering::Relaxed) {
+            return None;
+        }
         let statement = self.statements.as_ref()?.of(sql, params)?;
         Some((statement, params.iter().map(|(value, _)| *value).collect()))
     }
@@ -185,21 +198,28 @@ impl Session {
     /// Begins a transaction that can write, in which no statement takes longer than `limit`. `first` are statements that are
     /// sent along, without answers.
     pub(super) async fn begin(&self, limit: Duration, first: &str) -> Result<()> {
-        self.batch(&format!("{}{first}", opening("READ COMMITTED", limit)))
-            .await
+        self.open("READ COMMITTED", limit, first).await
     }
 
     /// The same to read, everything as it is at one moment.
     pub(super) async fn begin_to_read(&self, limit: Duration) -> Result<()> {
-        self.batch(&opening("REPEATABLE READ, READ ONLY", limit))
+        self.open("REPEATABLE READ, READ ONLY", limit, "").await
+    }
+
+    async fn open(&self, mode: &str, limit: Duration, first: &str) -> Result<()> {
+        self.is_open.store(true, Ordering::Relaxed);
+        let process = self.statements.as_ref().map(|_| self.process);
+        self.batch(&format!("{}{first}", opening(mode, limit, process)))
             .await
     }
 
     pub(super) async fn commit(&self) -> Result<()> {
+        self.is_open.store(false, Ordering::Relaxed);
         self.batch("COMMIT").await
     }
 
     pub(super) async fn roll_back(&self) -> Result<()> {
+        self.is_open.store(false, Ordering::Relaxed);
         self.batch("ROLLBACK").await
     }
 
@@ -247,32 +267,25 @@ impl Session {
     }
 }
 
-/// Moves what is asked and answered until the connection ends. What broke it is told to those who ask.
-async fn drive<S, T>(mut connection: Connection<S, T>, heard: Option<Arc<Notify>>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        if let (AsyncMessage::Notification(_), Some(heard)) = (message, &heard) {
-            heard.notify_one();
-        }
-    }
-    // From here on nothing is heard: one look finds what was announced in between.
-    if let Some(heard) = heard {
-        heard.notify_one();
-    }
-}
-
 /// One statement makes all the settings: each takes the server as long as a row takes to be sent.
-fn opening(mode: &str, limit: Duration) -> String {
+///
+/// Where statements are prepared, `process` is the one of the server that has them: the transaction fails in any other, before
+/// anything is executed by a name that may stand for something else there.
+fn opening(mode: &str, limit: Duration, process: Option<i32>) -> String {
+    let here = match process {
+        Some(process) => format!(
+            ", CASE WHEN pg_backend_pid() <> {process} \
+                 THEN ('a pooler gave the connection away, this is process ' || pg_backend_pid())::int END"
+        ),
+        None => String::new(),
+    };
     format!(
         "BEGIN ISOLATION LEVEL {mode}; \
          SELECT set_config('statement_timeout', '{}', true), set_config('lock_timeout', '{}', true), \
              set_config('idle_in_transaction_session_timeout', '{}', true), set_config('TimeZone', 'UTC', true), \
              set_config('application_name', 'watchkeeper', true), \
              CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
-                 THEN set_config('synchronous_commit', 'on', true) END;",
+                 THEN set_config('synchronous_commit', 'on', true) END{here};",
         limit.as_millis(),
         LOCK.as_millis(),
         IDLE.as_millis(),

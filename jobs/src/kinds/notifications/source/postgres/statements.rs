@@ -2,18 +2,17 @@
 //!
 //! Only on a connection that is known to lead to one process of the server: behind a pooler that gives each transaction another
 //! one, a name may stand for a statement of another client. What shows it is a setting of the connection's own, asked for in its
-//! greeting ([`own_setting`]): a process that has it was started for that greeting.
+//! greeting ([`watchkeeper::node::postgres::connect`]): a process that has it was started for that greeting. Each transaction makes
+//! sure that it is in that process still, and fails in any other.
 //!
 //! # Invariants
 //! - Q1 Nothing is prepared behind a pooler.       (behind_a_pooler_no_statement_is_prepared)
+//! - Q4 No name is used in another process than the one that has prepared it, whatever a pooler passes on.
+//!   (a_pooler_that_passes_the_greeting_on_is_found_out_before_a_name_is_used)
 //! - Q2 To prepare is no part of a transaction, in which statements are sent together: what is not prepared yet goes as its text.
 //!   (what_is_asked_for_again_and_again_is_prepared_at_the_next_chance)
 //! - Q3 None is older than [`LIFETIME`]: the server keeps the plan of a table as it was, which may have grown since.
 //!   (what_is_prepared_does_not_get_old)
-//!
-//! # Not promised
-//! A pooler that greets the server as its client has greeted it, and then gives that connection to other clients as well, is not
-//! told from the server. None that we know does: they refuse the setting, or leave it out.
 
 use std::{
     collections::BTreeMap,
@@ -22,15 +21,11 @@ use std::{
 };
 
 use tokio_postgres::{
-    Client, Config, Statement,
+    Statement,
     types::{ToSql, Type},
 };
 use watchkeeper::clock::Moment;
 
-/// The setting.
-const SETTING: &str = "watchkeeper.session";
-/// What shows it.
-pub(super) const SHOWN: &str = "current_setting('watchkeeper.session', true)";
 /// Statements of a connection at most. Ours are fewer; the server keeps a plan of each.
 const MOST: usize = 64;
 /// A text that was asked for so often will be again.
@@ -49,23 +44,12 @@ pub(super) struct Statements(Mutex<BTreeMap<String, Known>>);
 
 /// What is known of a text.
 struct Known {
-    /// How often it was asked for, up to [`OFTEN`].
+    /// How often it was asked for since it was prepared, up to [`OFTEN`].
     asked: u32,
     /// Of its parameters.
     types: Vec<Type>,
     /// When it was prepared; nothing where the server would not.
     prepared: Option<(Moment, Option<Statement>)>,
-}
-
-/// The same greeting with a setting of its own.
-pub(super) fn own_setting(config: &Config, value: &str) -> Config {
-    let mut config = config.clone();
-    let own = format!("-c {SETTING}={value}");
-    config.options(match config.get_options() {
-        Some(options) => format!("{options} {own}"),
-        None => own,
-    });
-    config
 }
 
 // === impl Statements ===
@@ -98,18 +82,11 @@ impl Statements {
         }
     }
 
-    /// Prepares what was asked for often, outside of any transaction. A text that is refused is sent as it is, and refused then.
-    pub(super) async fn prepare(&self, client: &Client, now: Moment) {
-        for (sql, types) in self.wanted(now) {
-            let prepared = client.prepare_typed(&sql, &types).await;
-            self.is_prepared(&sql, now, prepared.ok());
-        }
-    }
-
-    fn wanted(&self, now: Moment) -> Vec<(String, Vec<Type>)> {
+    /// What was asked for often, and is not prepared, or was so long ago; and used since.
+    pub(super) fn wanted(&self, now: Moment) -> Vec<(String, Vec<Type>)> {
         let known = self.known();
         let wanted = known.iter().filter(|(_, known)| match &known.prepared {
-            Some((at, _)) => now >= *at + LIFETIME,
+            Some((at, _)) => known.asked > 0 && now >= *at + LIFETIME,
             None => known.asked >= OFTEN,
         });
         wanted
@@ -117,10 +94,12 @@ impl Statements {
             .collect()
     }
 
-    fn is_prepared(&self, sql: &str, now: Moment, statement: Option<Statement>) {
+    /// It is prepared from now on, or will not be.
+    pub(super) fn is_prepared(&self, sql: &str, now: Moment, statement: Option<Statement>) {
         if let Some(known) = self.known().get_mut(sql) {
             // The last one goes with its plan.
             known.prepared = Some((now, statement));
+            known.asked = 0;
         }
     }
 }
@@ -150,6 +129,9 @@ mod tests {
         let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
         assert!(statements.of("SELECT 1", &[]).is_none());
         statements.is_prepared("SELECT 1", at(5), None);
+        // What nobody has asked for since is not needed.
+        assert!(statements.wanted(at(65)).is_empty());
+        assert!(statements.of("SELECT 1", &[]).is_none());
         assert!(statements.wanted(at(64)).is_empty());
         assert_eq!(statements.wanted(at(65)), [("SELECT 1".to_owned(), vec![])]);
     }
@@ -161,19 +143,5 @@ mod tests {
             assert!(statements.of(&format!("SELECT {n}"), &[]).is_none());
         }
         assert_eq!(statements.known().len(), MOST);
-    }
-
-    #[test]
-    fn options_of_the_address_stay() {
-        let mut config = Config::new();
-        assert_eq!(
-            own_setting(&config, "x").get_options(),
-            Some("-c watchkeeper.session=x")
-        );
-        config.options("-c search_path=app");
-        assert_eq!(
-            own_setting(&config, "x").get_options(),
-            Some("-c search_path=app -c watchkeeper.session=x")
-        );
     }
 }

@@ -11,8 +11,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::TlsFiles;
 
-/// What makes a connection secure. An error names the file at fault, and nothing that stands in it.
-pub(super) fn connector(files: &TlsFiles) -> Result<MakeRustlsConnect, String> {
+/// What makes a connection secure.
+///
+/// # Errors
+/// A sentence that names the file at fault, and nothing that stands in it.
+pub fn connector(files: &TlsFiles) -> Result<MakeRustlsConnect, String> {
     let mut roots = RootCertStore::empty();
     match &files.root {
         Some(path) => {

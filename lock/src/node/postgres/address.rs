@@ -13,40 +13,43 @@ use std::{
     time::Duration,
 };
 
+use crate::DurationExt;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
     Config,
     config::{Host, SslMode},
 };
-use watchkeeper::DurationExt;
 
 /// Where the database is, and how it is reached.
 #[derive(Clone)]
-pub(crate) struct PgAddress {
+pub struct PgAddress {
     config: Box<Config>,
     /// None when the address does not say.
     ssl_mode: Option<SslMode>,
-    pub(super) tls: TlsFiles,
+    /// What the server is verified with.
+    pub tls: TlsFiles,
     password_file: Option<PathBuf>,
 }
 
 /// Files that the address names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TlsFiles {
+pub struct TlsFiles {
     /// The CAs that sign servers; those of the system otherwise.
-    pub(super) root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
     /// The client's certificate.
-    pub(super) cert: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
     /// Its private key.
-    pub(super) key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// One of the servers.
-pub(super) struct Server {
+pub struct Server {
     /// Without anything secret.
-    pub(super) name: String,
-    pub(super) config: Config,
-    pub(super) tls: bool,
+    pub name: String,
+    /// How it is reached.
+    pub config: Config,
+    /// Whether with TLS, at least where the server has it.
+    pub tls: bool,
 }
 
 /// How an address is written.
@@ -59,8 +62,11 @@ const UNTAKEN: Duration = Duration::from_secs(10);
 // === impl PgAddress ===
 
 impl PgAddress {
-    /// Reads an address. An error is a sentence that repeats nothing of it but names of options.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// A sentence that repeats nothing of the address but names of options.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut rest = Vec::new();
         let mut tls = TlsFiles::default();
@@ -110,8 +116,20 @@ impl PgAddress {
         })
     }
 
+    /// The same with a password, where the address has none.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        if self.config.get_password().is_none() {
+            self.config.password(password);
+        }
+        self
+    }
+
     /// The same with the password in a file.
-    pub(crate) fn with_password_file(mut self, path: PathBuf) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// A sentence, where the address has a password as well.
+    pub fn with_password_file(mut self, path: PathBuf) -> Result<Self, String> {
         if self.config.get_password().is_some() {
             return Err("is given beside a password in the address: keep one".to_owned());
         }
@@ -121,7 +139,10 @@ impl PgAddress {
 
     /// The servers, in the order in which they are tried. Reads the password's file, so that a new password holds from the
     /// next connection on.
-    pub(super) fn servers(&self) -> Result<Vec<Server>, String> {
+    ///
+    /// # Errors
+    /// A sentence, where that file cannot be read.
+    pub fn servers(&self) -> Result<Vec<Server>, String> {
         let password = match &self.password_file {
             None => self.config.get_password().map(<[u8]>::to_vec),
             Some(path) => Some(password_in(path)?),

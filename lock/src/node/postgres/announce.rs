@@ -1,0 +1,187 @@
+//! Release announcements: a connection of their own that listens, made again as often as it breaks. Only where it leads to one
+//! process of the server: behind a pooler nothing would be heard, or what others are to hear.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_postgres::Notification;
+use tracing::{debug, info};
+
+use super::{
+    Shared,
+    connect::{self, CONNECT, NoConnection},
+    error, quoted,
+};
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    node::{Announcement, Announcements, NodeError},
+};
+
+/// Announcements that wait for a slow listener; what comes on top is dropped, and polling finds it.
+const QUEUE: usize = 1024;
+/// Not in a hurry, as polling finds what is not announced.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A connection that is silent for so long is asked whether it still lives.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// A release as it is announced.
+#[derive(Serialize, Deserialize)]
+struct News(String, String, Option<String>);
+
+/// What is needed to listen, and to listen again.
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+}
+
+/// How a connection was left.
+enum Left {
+    /// It broke.
+    Broken,
+    /// It hears nothing.
+    Deaf,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Starts listening; returns when it does, or after the node's time limit, still trying. `None` where nothing can be heard.
+    pub(super) async fn start(self) -> Option<Announcements> {
+        let (announce, announcements) = mpsc::channel(QUEUE);
+        let (ready, is_ready) = oneshot::channel();
+        let (clock, spawn) = (self.shared.clock.clone(), self.shared.spawn.clone());
+        let limit = self.shared.settings.node_timeout;
+        spawn.spawn(self.listen(announce, ready));
+        // Not listening yet costs only latency; a sender that has gone will never listen.
+        match clock.timeout(limit, is_ready).await {
+            Ok(Err(_)) => None,
+            Ok(Ok(())) | Err(_) => Some(announcements),
+        }
+    }
+
+    async fn listen(self, announce: mpsc::Sender<Announcement>, ready: oneshot::Sender<()>) {
+        let (clock, name) = (self.shared.clock.clone(), self.shared.name.clone());
+        let mut ready = Some(ready);
+        let chance = Chance::system();
+        let mut pauses = Backoff::new(PAUSES.0, PAUSES.1);
+        loop {
+            match self.hear(&announce, &mut ready).await {
+                Ok(Left::Deaf) => {
+                    info!(
+                        node = %name,
+                        "a pooler stands before the database: releases are found by looking; give locks.postgres.listen_url the \
+                         address of the server itself to hear of them at once"
+                    );
+                    return;
+                }
+                Ok(Left::Broken) => pauses.reset(),
+                Err(why) => {
+                    debug!(node = %name, cause = why.cause(), %why, "no announcements");
+                }
+            }
+            tokio::select! {
+                () = announce.closed() => return,
+                () = clock.sleep(pauses.next(&chance)) => {}
+            }
+        }
+    }
+
+    /// Listens on one connection until it breaks.
+    async fn hear(
+        &self,
+        announce: &mpsc::Sender<Announcement>,
+        ready: &mut Option<oneshot::Sender<()>>,
+    ) -> Result<Left, NodeError> {
+        let Shared {
+            settings,
+            clock,
+            spawn,
+            ..
+        } = &*self.shared;
+        let address = settings.listen.as_ref().unwrap_or(&settings.address);
+        let broken = Arc::new(Notify::new());
+        let heard: connect::Heard = {
+            let (announce, broken) = (announce.clone(), Arc::clone(&broken));
+            Arc::new(move |news: Option<&Notification>| match news {
+                // A full queue drops it: polling is the truth.
+                Some(news) => read(news.payload())
+                    .into_iter()
+                    .for_each(|news| _ = announce.try_send(news)),
+                None => broken.notify_one(),
+            })
+        };
+        let mut failed = NodeError::Unreachable("it names no server".to_owned());
+        for server in address.servers().map_err(NodeError::Auth)? {
+            let greeting = connect::greet(&server, address, spawn, Some(Arc::clone(&heard)));
+            let greeted = match clock.timeout(CONNECT, greeting).await {
+                Ok(Ok(greeted)) => greeted,
+                Ok(Err(NoConnection::Setup(why))) => {
+                    failed = NodeError::Tls(why);
+                    continue;
+                }
+                Ok(Err(NoConnection::Server(why))) => {
+                    failed = error::no_connection(&why);
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            if !greeted.is_direct {
+                return Ok(Left::Deaf);
+            }
+            // A standby hears nothing, and refuses to listen.
+            let listen = format!("LISTEN {}", quoted(&self.shared.channel()));
+            if let Err(why) = greeted.client.batch_execute(&listen).await {
+                failed = error::of(&why);
+                continue;
+            }
+            match ready.take() {
+                Some(ready) => _ = ready.send(()),
+                None => _ = announce.try_send(interrupted()),
+            }
+            loop {
+                tokio::select! {
+                    () = announce.closed() => return Ok(Left::Broken),
+                    () = broken.notified() => return Ok(Left::Broken),
+                    () = clock.sleep(SILENCE) => {
+                        let alive = greeted.client.batch_execute("");
+                        if !matches!(clock.timeout(SILENCE, alive).await, Ok(Ok(()))) {
+                            return Ok(Left::Broken);
+                        }
+                    }
+                }
+            }
+        }
+        Err(failed)
+    }
+}
+
+/// One text for all releases of a call.
+pub(super) fn written(news: &[Announcement]) -> String {
+    let all: Vec<News> = (news.iter())
+        .map(|news| News(news.key.clone(), news.owner.clone(), news.next.clone()))
+        .collect();
+    // Texts only: nothing that cannot be written.
+    serde_json::to_string(&all).unwrap_or_default()
+}
+
+/// What was told; anything that does not read so means to look everywhere.
+fn read(text: &str) -> Vec<Announcement> {
+    let Ok(all) = serde_json::from_str::<Vec<News>>(text) else {
+        return vec![interrupted()];
+    };
+    let news = |News(key, owner, next)| Announcement { key, owner, next };
+    all.into_iter().map(news).collect()
+}
+
+fn interrupted() -> Announcement {
+    Announcement {
+        key: String::new(),
+        owner: String::new(),
+        next: None,
+    }
+}

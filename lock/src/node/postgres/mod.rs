@@ -1,0 +1,305 @@
+//! A PostgreSQL database as a node: the locks of a fleet beside the data that it works on.
+//!
+//! # How
+//! Tables of their own keep what every node keeps; one row for each namespace orders its writers. A call is one transaction of
+//! two flights: the first takes that row (`FOR UPDATE`), then reads all that the call can touch ([`super::sheet`]) and the server's
+//! clock, in a statement of its own that begins after the row was taken. The rules that memory and the embedded file go by
+//! decide what becomes of it. The second flight writes what has changed, and commits. A call that changes nothing does not wait for
+//! its end, and one that only looks at locks is a single statement without a transaction: standbys never queue behind writers.
+//! Nothing but the rows of ours is locked, and no function of ours lies in the server.
+//!
+//! # Time
+//! Leases are observed by the clients that wait ([`Expiry::Observed`]): the server's clock may jump. It is read in each call, and
+//! bounds how late a call may act.
+//!
+//! # Memory
+//! What was committed is on the server's disk, so that a server which crashes and starts again has forgotten nothing, and votes at
+//! once. Its life is named by the cluster's system identifier and its timeline: a standby that is promoted begins a new timeline,
+//! and may have missed the last commits; it votes when the longest lease is over. A copy of the disk from before shows by less
+//! written log than was seen: then the answer is [`NodeError::Gone`].
+//!
+//! # When things fail
+//! An error before the end of a transaction is told, and nothing was executed. When the answer to `COMMIT` does not come, it may
+//! have been ([`NodeError::Timeout`]). A process that freezes between its two flights holds the row of its namespace for as long as
+//! four times the node's timeout: then the server ends its transaction. A server that recovers, or takes no writes, is left, and
+//! the address is tried from its beginning.
+//!
+//! # Poolers
+//! Settings are made in each transaction, statements have no names, and nothing is kept in a session: behind a pooler that gives
+//! each transaction another connection all works but announcements, which [`connect`] finds out. Waiters poll then.
+//!
+//! # Invariants
+//! - D1 What a call reads after it has its namespace's row, no other call changes before it has ended.
+//!   (no_update_is_lost_under_the_lock of the common suite)
+//! - D2 A promoted standby does not vote before the longest lease is over.    (a_promoted_standby_does_not_vote)
+//! - D3 A server that was started again has forgotten nothing and votes at once.
+//!   (a_server_that_was_killed_votes_at_once_with_all_it_knew)
+//! - D4 A client that freezes between its flights delays others by less than twice the idle limit.
+//!   (a_client_that_freezes_between_its_flights_delays_others_for_a_while_only)
+//! - D5 A standby never grants.                                               (a_standby_is_refused)
+//!
+//! # Not promised
+//! Exclusion against a primary that lives on in a partition of its own beside its successor, with *asynchronous* replication: who
+//! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
+//! one. With a synchronous standby the old one commits nothing. Tokens tell them apart in either case.
+//!
+//! # Example
+//! ```no_run
+//! use watchkeeper_lock::{Locks, settings::LockSettings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let settings = LockSettings::postgres("postgres://worker@db/app?sslmode=verify-full");
+//! let locks = Locks::open(&settings, "shop")?.start()?;
+//! # let _ = locks;
+//! # Ok(())
+//! # }
+//! ```
+
+#[doc(hidden)] // for the stock jobs
+pub mod address;
+mod announce;
+#[doc(hidden)] // for the stock jobs
+pub mod connect;
+#[doc(hidden)] // for the stock jobs
+pub mod error;
+mod inspect;
+mod layout;
+mod rows;
+mod session;
+#[doc(hidden)] // for the settings
+pub mod tls;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex as Turnstile, oneshot};
+
+pub use self::layout::ddl;
+use self::{address::PgAddress, announce::Listener, rows::Sql, session::Session};
+use super::{
+    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply,
+    RestartGuard, Servers, rules,
+};
+use crate::{clock::Clock, spawn::Spawn};
+
+/// The most operations that one call may carry.
+const MAX_OPS: usize = 250;
+
+/// Where a database is, and how it is used.
+#[derive(Clone, Debug)]
+#[doc(hidden)] // made from the settings
+pub struct PostgresNodeSettings {
+    /// How it is reached.
+    pub address: PgAddress,
+    /// How releases are heard of; the same unless it is given.
+    pub listen: Option<PgAddress>,
+    /// The schema with our tables.
+    pub schema: String,
+    /// How long a call waits for its answer.
+    pub node_timeout: Duration,
+    /// Fleets with different namespaces do not meet.
+    pub namespace: String,
+    /// Which lives of the server may vote; the default guards nothing, and compares what [`crate::Locks`] says of its times.
+    pub guard: GuardSettings,
+    /// A promoted standby votes at once: no commit is ever lost.
+    pub trust_promotion: bool,
+}
+
+/// A PostgreSQL database as a node.
+#[doc(hidden)] // made from the settings
+pub struct PostgresNode {
+    shared: Arc<Shared>,
+    /// The one connection for calls: in the order in which they come.
+    session: Arc<Turnstile<Option<Session>>>,
+}
+
+/// What all connections of a node have in common.
+struct Shared {
+    name: String,
+    settings: PostgresNodeSettings,
+    sql: Sql,
+    agreed: OnceLock<String>,
+    clock: Clock,
+    spawn: Spawn,
+    /// How much of which life's log was seen on its disk.
+    seen: Mutex<Option<(String, u64)>>,
+    joined: OnceLock<(Servers, usize)>,
+}
+
+// === impl PostgresNode ===
+
+impl PostgresNode {
+    /// A node at this address. Does not connect yet.
+    #[must_use]
+    pub fn new(settings: PostgresNodeSettings, clock: Clock, spawn: Spawn) -> Self {
+        let shared = Shared {
+            name: settings.address.to_string(),
+            sql: Sql::new(&settings.schema),
+            settings,
+            agreed: OnceLock::new(),
+            clock,
+            spawn,
+            seen: Mutex::default(),
+            joined: OnceLock::new(),
+        };
+        Self::over(Arc::new(shared))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            session: Arc::default(),
+        }
+    }
+}
+
+#[async_trait]
+impl Node for PostgresNode {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The server's clock may jump.
+    fn expiry(&self) -> Expiry {
+        Expiry::Observed
+    }
+
+    fn agree(&self, config: &str) -> bool {
+        let GuardSettings {
+            mode,
+            config: named,
+        } = &self.shared.settings.guard;
+        *mode == RestartGuard::Off
+            && named.is_empty()
+            && self.shared.agreed.get_or_init(|| config.to_owned()) == config
+    }
+
+    fn join(&self, servers: &Servers, place: usize) {
+        _ = self.shared.joined.set((servers.clone(), place));
+    }
+
+    async fn identity(&self) -> Option<String> {
+        let mut session = self.session.lock().await;
+        let session = session::ready(&mut session, &self.shared).await.ok()?;
+        Some(session.identity.clone())
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        if call.ops.len() > MAX_OPS {
+            return Err(NodeError::Protocol(format!(
+                "{} operations in one call, {MAX_OPS} at most",
+                call.ops.len()
+            )));
+        }
+        // Numbers out of range are refused here; whether the call is late only the server knows.
+        rules::admit(
+            NodeMs::default(),
+            &Call {
+                not_after: None,
+                ..call.clone()
+            },
+        )?;
+        // The place in the order is taken by the first poll, of whoever calls.
+        let mut turn = Box::pin(Arc::clone(&self.session).lock_owned());
+        let mut taken = None;
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(guard) = turn.as_mut().poll(cx) {
+                taken = Some(guard);
+            }
+            std::task::Poll::Ready(())
+        })
+        .await;
+        let shared = Arc::clone(&self.shared);
+        let (answer, answered) = oneshot::channel();
+        // Goes on when the caller has gone: no transaction is left open.
+        let limit = shared.settings.node_timeout;
+        self.shared.spawn.spawn(async move {
+            let mut session = match taken {
+                Some(session) => session,
+                None => turn.await,
+            };
+            // Nobody waits for it any more, and nothing of it has left.
+            if answer.is_closed() {
+                return;
+            }
+            _ = answer.send(session::call(&mut session, &shared, &call).await);
+        });
+        // The task died with the call in hand: it may have been executed.
+        answered.await.unwrap_or(Err(error::unknown(limit)))
+    }
+
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        Some(Arc::new(Self::over(Arc::clone(&self.shared))))
+    }
+
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        inspect::inspect(&self.shared).await
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        Listener::new(Arc::clone(&self.shared)).start().await
+    }
+}
+
+impl fmt::Debug for PostgresNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresNode")
+            .field("name", &self.shared.name)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// What is compared, and whether what may be forgotten is waited for; `None` where nothing is compared.
+    fn compared(&self) -> Option<(&str, bool)> {
+        let GuardSettings { mode, config } = &self.settings.guard;
+        let config = self.agreed.get().unwrap_or(config);
+        let guarded = *mode != RestartGuard::Off;
+        (guarded || !config.is_empty()).then_some((config, guarded))
+    }
+
+    /// What tells this life of the server from every other.
+    fn incarnation(&self, system: &str, timeline: &str) -> String {
+        match self.settings.trust_promotion {
+            true => system.to_owned(),
+            false => format!("{system}:{timeline}"),
+        }
+    }
+
+    /// How much of that life's log was on its disk when it was last asked.
+    fn floor(&self, life: &str) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.as_ref().filter(|(of, _)| of == life);
+        known.map_or(0, |(_, flushed)| *flushed)
+    }
+
+    fn has_seen(&self, life: &str, flushed: u64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.as_mut().filter(|(of, _)| of == life) {
+            Some((_, most)) => *most = flushed.max(*most),
+            None => *seen = Some((life.to_owned(), flushed)),
+        }
+    }
+
+    /// Where releases are told and heard.
+    fn channel(&self) -> String {
+        let PostgresNodeSettings {
+            schema, namespace, ..
+        } = &self.settings;
+        let both = format!("{schema}\0{namespace}");
+        format!("watchkeeper_{:016x}", crate::hash::fnv1a(both.bytes()))
+    }
+}
+
+/// A name of the database, whatever it holds.
+#[doc(hidden)] // for the stock jobs
+#[must_use]
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

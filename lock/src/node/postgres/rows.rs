@@ -1,0 +1,737 @@
+//! The tables as SQL: what is read before a call, and what is written after it.
+
+use std::time::Duration;
+
+use tokio_postgres::{
+    Row,
+    types::{FromSql, ToSql, Type},
+};
+
+use super::quoted;
+use crate::node::{
+    NodeMs, Token, Version,
+    rules::{
+        Claim, Entry, LAST, LIMIT, LONGEST_TTL_MS, Malformed, Row as NodeRow, State, Waiter,
+        ceil_ms,
+    },
+    sheet::{Changes, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
+};
+
+/// No body of ours is longer.
+const LARGEST: i32 = 64 * 1024 * 1024;
+/// No name, owner or queue of ours is.
+const LONG: i32 = 1024 * 1024;
+/// Letters of documents that one page is read with, about.
+const MUCH: i64 = 512 * 1024;
+/// Documents that are removed at a time.
+const CLEANED: i64 = 1_000;
+
+/// A statement with its parameters and their types.
+pub(super) struct Statement {
+    pub(super) sql: String,
+    pub(super) params: Vec<(Param, Type)>,
+}
+
+type Param = Box<dyn ToSql + Send + Sync>;
+
+/// What the server says of itself with the first rows.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    /// Its clock.
+    pub(super) now: i64,
+    /// Of the cluster of databases: the same for all its copies.
+    pub(super) system: String,
+    /// Another one after every promotion.
+    pub(super) timeline: String,
+    /// How much of what it has written is on its disk.
+    pub(super) flushed: u64,
+    /// What stands in the row of the namespace, if there is one.
+    pub(super) node: Option<NodeHead>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NodeHead {
+    pub(super) layout: i32,
+    pub(super) forgotten: Token,
+    pub(super) gate: String,
+}
+
+/// The statements of one schema.
+pub(super) struct Sql {
+    schema: String,
+    /// Takes the row that all writers of a namespace take.
+    pub(super) lock: String,
+    locks: String,
+    rows: String,
+    bodies: String,
+    docs: String,
+    doc_names: String,
+    pub(super) first_row: String,
+}
+
+/// As the sheet has it: of no use.
+#[derive(Debug)]
+pub(super) struct Unreadable(pub(super) String);
+
+// === impl Sql ===
+
+impl Sql {
+    pub(super) fn new(schema: &str) -> Self {
+        let s = quoted(schema);
+        // A subquery with OFFSET is planned by itself: one look into an index for each lock, however large the tables and however
+        // little the server knows of them. The clock is read when the statement begins, which is after the lock was taken.
+        let locks = format!(
+            "SELECT c.now, c.system, c.timeline, c.flushed, n.layout, n.forgotten, \
+                 CASE WHEN k.place IS NULL OR k.place = 1 THEN n.gate END, k.key, {LEASE}, \
+                 b.token, b.rev, b.until, b.body, q.waiters, coalesce(k.place, 1) \
+             FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
+                     (SELECT system_identifier::text FROM pg_control_system()) AS system, \
+                     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) AS timeline, \
+                     (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
+             LEFT JOIN LATERAL (SELECT layout, forgotten, gate FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true \
+             LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, place) ON true \
+             LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true \
+             LEFT JOIN LATERAL (SELECT token, rev, until, \
+                     CASE WHEN k.texts AND octet_length(body) <= {LARGEST} THEN body END AS body \
+                     FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true \
+             LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
+                     WHERE namespace = $1 AND key = k.key AND octet_length(waiters) <= {LONG} OFFSET 0) q ON true"
+        );
+        let range = |column: &str| {
+            format!(
+                "namespace = $1 AND {column} >= $2 AND ($3::bytea IS NULL OR {column} < $3) ORDER BY {column} LIMIT $4"
+            )
+        };
+        let (keys, names) = (range("key"), range("name"));
+        let doc =
+            format!("rev, ttl, until, CASE WHEN octet_length(body) <= {LARGEST} THEN body END");
+        Self {
+            schema: s.clone(),
+            lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
+            locks,
+            rows: format!("SELECT key, {LEASE} FROM {s}.lease AS l WHERE {keys}"),
+            bodies: format!(
+                "SELECT key, token, rev, until, \
+                     CASE WHEN $5 AND octet_length(body) <= {LARGEST} THEN body END FROM {s}.body WHERE {keys}"
+            ),
+            docs: format!(
+                "SELECT name, {doc} FROM {s}.document WHERE namespace = $1 AND name = ANY ($2)"
+            ),
+            // Texts as far as they are for one page.
+            doc_names: format!(
+                "SELECT name, rev, ttl, until, CASE WHEN $5 AND sum(octet_length(body)) OVER (ORDER BY name) <= {MUCH} THEN body END \
+                 FROM (SELECT name, rev, ttl, until, body FROM {s}.document WHERE {names}) d ORDER BY name"
+            ),
+            first_row: super::layout::first_row(schema),
+        }
+    }
+
+    /// The statements that read what is wanted. The first one tells of the server as well, and reads the locks.
+    pub(super) fn read(&self, namespace: &str, wanted: &Wanted) -> Vec<Statement> {
+        let ns = || (text(namespace), Type::TEXT);
+        let bytes = |name: &str| -> Param { Box::new(name.as_bytes().to_vec()) };
+        let keys: Vec<Vec<u8>> = wanted.locks.keys().map(|k| k.as_bytes().to_vec()).collect();
+        let texts: Vec<bool> = wanted.locks.values().copied().collect();
+        let mut all = vec![Statement {
+            sql: self.locks.clone(),
+            params: vec![
+                ns(),
+                (Box::new(keys), Type::BYTEA_ARRAY),
+                (Box::new(texts), Type::BOOL_ARRAY),
+            ],
+        }];
+        let in_range = |range: &Range| {
+            let to: Option<Vec<u8>> = range.to.as_ref().map(|to| to.as_bytes().to_vec());
+            let count = i64::try_from(range.count).unwrap_or(i64::MAX);
+            vec![
+                ns(),
+                (bytes(&range.from), Type::BYTEA),
+                (Box::new(to) as Param, Type::BYTEA),
+                (Box::new(count) as Param, Type::INT8),
+            ]
+        };
+        for range in &wanted.names {
+            let mut with_texts = in_range(range);
+            with_texts.push((Box::new(range.texts), Type::BOOL));
+            all.push(Statement {
+                sql: self.rows.clone(),
+                params: in_range(range),
+            });
+            all.push(Statement {
+                sql: self.bodies.clone(),
+                params: with_texts,
+            });
+        }
+        if !wanted.docs.is_empty() {
+            let names: Vec<Vec<u8>> = wanted.docs.iter().map(|n| n.as_bytes().to_vec()).collect();
+            all.push(Statement {
+                sql: self.docs.clone(),
+                params: vec![ns(), (Box::new(names), Type::BYTEA_ARRAY)],
+            });
+        }
+        for range in &wanted.doc_names {
+            let mut params = in_range(range);
+            params.push((Box::new(range.texts), Type::BOOL));
+            all.push(Statement {
+                sql: self.doc_names.clone(),
+                params,
+            });
+        }
+        all
+    }
+
+    /// Puts the answers to [`Sql::read`] into the sheet. What the server says of itself.
+    pub(super) fn fill(
+        sheet: &mut Sheet,
+        wanted: &Wanted,
+        answers: &[Vec<Row>],
+    ) -> Result<Head, Unreadable> {
+        let mut answers = answers.iter();
+        let mut next = || {
+            answers
+                .next()
+                .ok_or_else(|| Unreadable("no answer".to_owned()))
+        };
+        let locks = next()?;
+        let mut first = None;
+        for row in locks {
+            if get::<i64>(row, 24)? == 1 {
+                first = Some(head(row)?);
+            }
+        }
+        let head = first.ok_or_else(|| Unreadable("no row".to_owned()))?;
+        for row in locks {
+            let Some(key) = name(row, 7)? else { continue };
+            let lease = match get::<Option<String>>(row, 8)? {
+                Some(_) => Some(lease(row, 8)?),
+                None => None,
+            };
+            let body = match get::<Option<i64>>(row, 19)? {
+                Some(_) => Some(body(row, 19, wanted.locks.get(&key) == Some(&true))?),
+                None => None,
+            };
+            let waiters: Option<&[u8]> = get(row, 23)?;
+            let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
+            let queue = waiters
+                .unwrap_or_default()
+                .lines()
+                .filter_map(waiter)
+                .collect();
+            sheet.add_lock(&key, lease, body, queue);
+        }
+        for range in &wanted.names {
+            let (rows, bodies) = (next()?, next()?);
+            for row in rows {
+                if let Some(key) = name(row, 0)? {
+                    sheet.add_row(&key, lease(row, 1)?);
+                }
+            }
+            for row in bodies {
+                if let Some(key) = name(row, 0)? {
+                    sheet.add_body(&key, Some(body(row, 1, range.texts)?));
+                }
+            }
+            sheet.knows_rows(range, rows.len(), last(rows)?.as_deref());
+            sheet.knows_bodies(range, bodies.len(), last(bodies)?.as_deref());
+        }
+        if !wanted.docs.is_empty() {
+            for name in &wanted.docs {
+                sheet.add_doc(name, None);
+            }
+            for row in next()? {
+                if let Some(name) = name(row, 0)? {
+                    sheet.add_doc(&name, doc(row, true)?);
+                }
+            }
+        }
+        for range in &wanted.doc_names {
+            let rows = next()?;
+            for row in rows {
+                if let Some(name) = name(row, 0)? {
+                    sheet.add_doc(&name, doc(row, false)?);
+                }
+            }
+            sheet.knows_docs(range, rows.len(), last(rows)?.as_deref());
+        }
+        Ok(head)
+    }
+
+    /// The statements that write what has changed.
+    pub(super) fn write(
+        &self,
+        namespace: &str,
+        changes: &Changes<'_>,
+        gate: Option<String>,
+    ) -> Vec<Statement> {
+        let mut all = Vec::new();
+        let Changes {
+            forgotten,
+            rows,
+            bodies,
+            queues,
+            docs,
+        } = changes;
+        if forgotten.is_some() || gate.is_some() {
+            let sql = format!(
+                "UPDATE {}.node SET forgotten = coalesce($2, forgotten), gate = coalesce($3, gate) WHERE namespace = $1",
+                self.schema
+            );
+            let forgotten: Option<i64> = forgotten.map(|c| int(c.0));
+            let params: Vec<(Param, Type)> = vec![
+                (text(namespace), Type::TEXT),
+                (Box::new(forgotten), Type::INT8),
+                (Box::new(gate), Type::TEXT),
+            ];
+            all.push(Statement { sql, params });
+        }
+        let mut into = |table: &str, columns: Columns| {
+            all.extend(columns.write(&self.schema, table, namespace));
+        };
+        into("lease", leases(rows));
+        let new = |b: &SheetBody| matches!(b.text, Text::New(_));
+        let (texts, headers) = parts(bodies, new);
+        into("body", self::bodies(&texts, true));
+        into("body", self::bodies(&headers, false));
+        into("queue", self::queues(queues));
+        let new = |d: &SheetDoc| matches!(d.text, Text::New(_));
+        let (texts, headers) = parts(docs, new);
+        into("document", documents(&texts, true));
+        into("document", documents(&headers, false));
+        all
+    }
+
+    /// Removes some of what has ended and shows nowhere.
+    pub(super) fn clean(&self, namespace: &str, now: NodeMs) -> Vec<Statement> {
+        let params = || -> Vec<(Param, Type)> {
+            vec![
+                (text(namespace), Type::TEXT),
+                (Box::new(int(now.0)), Type::INT8),
+                (Box::new(CLEANED), Type::INT8),
+            ]
+        };
+        let from = |table: &str, name: &str| {
+            let t = format!("{}.{table}", self.schema);
+            let sql = format!(
+                "DELETE FROM {t} WHERE namespace = $1 AND {name} IN \
+                     (SELECT {name} FROM {t} WHERE namespace = $1 AND until <= $2 LIMIT $3)"
+            );
+            Statement {
+                sql,
+                params: params(),
+            }
+        };
+        vec![from("document", "name"), from("queue", "key")]
+    }
+}
+
+/// The columns of a lease, in this order.
+const LEASE: &str = "l.state, CASE WHEN octet_length(l.owner) <= 4096 THEN l.owner END AS owner, l.granted, \
+    CASE WHEN octet_length(l.inc) <= 4096 THEN l.inc END AS inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
+
+/// Rows to be written, column by column, and names that go.
+struct Columns {
+    gone: Vec<Vec<u8>>,
+    names: Vec<Vec<u8>>,
+    /// Name, type, values.
+    values: Vec<(&'static str, &'static str, Type, Param)>,
+    /// Rows that do not stand are made as well.
+    makes: bool,
+}
+
+impl Columns {
+    fn write(self, schema: &str, table: &str, namespace: &str) -> Vec<Statement> {
+        let name = if table == "document" { "name" } else { "key" };
+        let ns = || (text(namespace), Type::TEXT);
+        let mut all = Vec::new();
+        if !self.gone.is_empty() {
+            all.push(Statement {
+                sql: format!(
+                    "DELETE FROM {schema}.{table} WHERE namespace = $1 AND {name} = ANY ($2)"
+                ),
+                params: vec![ns(), (Box::new(self.gone), Type::BYTEA_ARRAY)],
+            });
+        }
+        if self.names.is_empty() {
+            return all;
+        }
+        let columns: Vec<&str> = self.values.iter().map(|(name, ..)| *name).collect();
+        let unnested: Vec<String> = (self.values.iter().enumerate())
+            .map(|(i, (_, cast, ..))| format!("${}::{cast}[]", i + 3))
+            .collect();
+        let (list, unnested) = (columns.join(", "), unnested.join(", "));
+        let with = |from: &str| {
+            let set = columns.iter().map(|c| format!("{c} = {from}.{c}"));
+            set.collect::<Vec<_>>().join(", ")
+        };
+        let rows = format!("unnest($2::bytea[], {unnested}) AS u ({name}, {list})");
+        let sql = match self.makes {
+            true => format!(
+                "INSERT INTO {schema}.{table} (namespace, {name}, {list}) SELECT $1, u.{name}, {} FROM {rows} \
+                 ON CONFLICT (namespace, {name}) DO UPDATE SET {}",
+                columns
+                    .iter()
+                    .map(|c| format!("u.{c}"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                with("excluded"),
+            ),
+            false => format!(
+                "UPDATE {schema}.{table} AS t SET {} FROM {rows} WHERE t.namespace = $1 AND t.{name} = u.{name}",
+                with("u"),
+            ),
+        };
+        let mut params = vec![ns(), (Box::new(self.names) as Param, Type::BYTEA_ARRAY)];
+        params.extend(
+            self.values
+                .into_iter()
+                .map(|(_, _, of, values)| (values, of)),
+        );
+        all.push(Statement { sql, params });
+        all
+    }
+}
+
+fn numbers(name: &'static str, values: Vec<i64>) -> (&'static str, &'static str, Type, Param) {
+    (name, "int8", Type::INT8_ARRAY, Box::new(values))
+}
+
+fn bytes(name: &'static str, values: Vec<Vec<u8>>) -> (&'static str, &'static str, Type, Param) {
+    (name, "bytea", Type::BYTEA_ARRAY, Box::new(values))
+}
+
+fn texts(name: &'static str, values: Vec<String>) -> (&'static str, &'static str, Type, Param) {
+    (name, "text", Type::TEXT_ARRAY, Box::new(values))
+}
+
+fn names_of<T>(rows: &[(&str, Option<&T>)]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let name = |(name, _): &&(&str, Option<&T>)| name.as_bytes().to_vec();
+    let gone = rows.iter().filter(|(_, row)| row.is_none());
+    let stand = rows.iter().filter(|(_, row)| row.is_some());
+    (
+        gone.map(|row| name(&row)).collect(),
+        stand.map(|row| name(&row)).collect(),
+    )
+}
+
+fn leases(rows: &[(&str, Option<&NodeRow>)]) -> Columns {
+    let (gone, names) = names_of(rows);
+    let flat: Vec<(&str, Entry)> = rows
+        .iter()
+        .filter_map(|(_, row)| Some(flat((*row)?)))
+        .collect();
+    let column = |of: &dyn Fn(&Entry) -> u64| flat.iter().map(|(_, e)| int(of(e))).collect();
+    Columns {
+        gone,
+        names,
+        values: vec![
+            texts(
+                "state",
+                flat.iter().map(|(state, _)| (*state).to_owned()).collect(),
+            ),
+            bytes(
+                "owner",
+                flat.iter()
+                    .map(|(_, e)| e.owner.clone().into_bytes())
+                    .collect(),
+            ),
+            numbers("granted", column(&|e| e.grant.0)),
+            texts("inc", flat.iter().map(|(_, e)| e.inc.clone()).collect()),
+            numbers("until", column(&|e| e.until.0)),
+            numbers("seq", column(&|e| e.seq)),
+            numbers("ttl", column(&|e| ceil_ms(e.ttl).min(LONGEST_TTL_MS))),
+            numbers("counter", column(&|e| e.counter.0)),
+            numbers("token", column(&|e| e.version.token.0)),
+            numbers("rev", column(&|e| e.version.rev)),
+            numbers("waits", column(&|e| e.waits.0)),
+        ],
+        makes: true,
+    }
+}
+
+/// A row as columns: its letter, and a record's fields, of which a claim has some.
+fn flat(row: &NodeRow) -> (&'static str, Entry) {
+    match row {
+        NodeRow::Record(entry) => {
+            let letter = match entry.state {
+                State::Held => "H",
+                State::Released => "R",
+                State::Broken => "B",
+            };
+            (letter, entry.clone())
+        }
+        NodeRow::Claim(claim) => {
+            let entry = Entry {
+                owner: claim.owner.clone(),
+                grant: claim.grant,
+                inc: claim.inc.clone(),
+                until: claim.until,
+                ..Entry::default()
+            };
+            ("C", entry)
+        }
+        // The sheet never has it written.
+        NodeRow::Malformed(_) => ("?", Entry::default()),
+    }
+}
+
+/// What has a new text or goes, and what keeps the text that stands there.
+type Part<'r, T> = Vec<(&'r str, Option<&'r T>)>;
+
+fn parts<'r, T>(
+    rows: &[(&'r str, Option<&'r T>)],
+    is_new: impl Fn(&T) -> bool,
+) -> (Part<'r, T>, Part<'r, T>) {
+    rows.iter().partition(|(_, row)| row.is_none_or(&is_new))
+}
+
+fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> Columns {
+    let (gone, names) = names_of(rows);
+    let all: Vec<&SheetBody> = rows.iter().filter_map(|(_, body)| *body).collect();
+    let until: Vec<Option<i64>> = all.iter().map(|b| b.until.map(|u| int(u.0))).collect();
+    let mut values = vec![
+        numbers(
+            "token",
+            all.iter().map(|b| int(b.version.token.0)).collect(),
+        ),
+        numbers("rev", all.iter().map(|b| int(b.version.rev)).collect()),
+        ("until", "int8", Type::INT8_ARRAY, Box::new(until) as Param),
+    ];
+    match with_texts {
+        true => values.push(bytes(
+            "body",
+            all.iter().map(|b| written(&b.text)).collect(),
+        )),
+        // What stands there may be damaged, and stays as it is.
+        false => drop(values.drain(..2)),
+    }
+    Columns {
+        gone,
+        names,
+        values,
+        makes: with_texts,
+    }
+}
+
+fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> Columns {
+    let (gone, names) = names_of(rows);
+    let all: Vec<&Vec<Waiter>> = rows.iter().filter_map(|(_, queue)| *queue).collect();
+    let end = |queue: &&Vec<Waiter>| queue.iter().map(|w| int(w.until.0)).max().unwrap_or(0);
+    let line = |waiter: &Waiter| format!("{} {}\n", waiter.until.0, waiter.ticket);
+    let text = |queue: &&Vec<Waiter>| queue.iter().map(line).collect::<String>().into_bytes();
+    Columns {
+        gone,
+        names,
+        values: vec![
+            numbers("until", all.iter().map(end).collect()),
+            bytes("waiters", all.iter().map(text).collect()),
+        ],
+        makes: true,
+    }
+}
+
+fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> Columns {
+    let (gone, names) = names_of(rows);
+    let all: Vec<&SheetDoc> = rows.iter().filter_map(|(_, doc)| *doc).collect();
+    let mut values = vec![
+        numbers("rev", all.iter().map(|d| int(d.rev)).collect()),
+        numbers("ttl", all.iter().map(|d| int(ceil_ms(d.ttl))).collect()),
+        numbers("until", all.iter().map(|d| int(d.until.0)).collect()),
+    ];
+    if with_texts {
+        values.push(bytes(
+            "body",
+            all.iter().map(|d| written(&d.text)).collect(),
+        ));
+    }
+    Columns {
+        gone,
+        names,
+        values,
+        makes: with_texts,
+    }
+}
+
+fn written(text: &Text) -> Vec<u8> {
+    match text {
+        Text::New(text) | Text::Read(text) => text.clone().into_bytes(),
+        Text::Unread => Vec::new(),
+    }
+}
+
+fn text(text: &str) -> Param {
+    Box::new(text.to_owned())
+}
+
+fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+// === what was read ===
+
+fn get<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T, Unreadable> {
+    row.try_get(at)
+        .map_err(|error| Unreadable(error.to_string()))
+}
+
+fn head(row: &Row) -> Result<Head, Unreadable> {
+    let layout: Option<i32> = get(row, 4)?;
+    let node = match layout {
+        Some(layout) => Some(NodeHead {
+            layout,
+            // One that makes no sense is out of range, and told as such.
+            forgotten: Token(u64::try_from(get::<i64>(row, 5)?).unwrap_or(LIMIT)),
+            gate: get(row, 6)?,
+        }),
+        None => None,
+    };
+    Ok(Head {
+        now: get(row, 0)?,
+        system: get(row, 1)?,
+        timeline: get(row, 2)?,
+        flushed: u64::try_from(get::<i64>(row, 3)?).unwrap_or(0),
+        node,
+    })
+}
+
+/// A name of ours; what is no text is none.
+fn name(row: &Row, at: usize) -> Result<Option<String>, Unreadable> {
+    let bytes: Option<&[u8]> = get(row, at)?;
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()))
+}
+
+/// The last name of a page, as it is in the order of all.
+fn last(rows: &[Row]) -> Result<Option<String>, Unreadable> {
+    let Some(row) = rows.last() else {
+        return Ok(None);
+    };
+    let bytes: &[u8] = get(row, 0)?;
+    // A name that is none of ours, at the very end of a page: what is before it is what is known.
+    Ok(Some(String::from_utf8_lossy(bytes).into_owned()))
+}
+
+fn number(row: &Row, at: usize, most: u64) -> Result<Option<u64>, Unreadable> {
+    let number: Option<i64> = get(row, at)?;
+    let number = number.and_then(|number| u64::try_from(number).ok());
+    Ok(number.filter(|number| *number <= most))
+}
+
+fn lease(row: &Row, at: usize) -> Result<NodeRow, Unreadable> {
+    let number = |column, most| number(row, at + column, most);
+    let (counter, ttl) = (number(7, LAST.0)?, number(6, LONGEST_TTL_MS)?);
+    let granted = number(2, LAST.0)?;
+    let malformed = || {
+        NodeRow::Malformed(Malformed {
+            // No grant passes it, where both make sense.
+            counter: counter
+                .filter(|c| granted.is_some_and(|g| g <= *c))
+                .map(Token),
+            ttl: ttl.map(Duration::from_millis).unwrap_or_default(),
+        })
+    };
+    let state: String = get(row, at)?;
+    let owner = name(row, at + 1)?;
+    let inc: Option<String> = get(row, at + 3)?;
+    let (Some(owner), Some(inc), Some(grant), Some(until)) =
+        (owner, inc, granted, number(4, u64::MAX)?)
+    else {
+        return Ok(malformed());
+    };
+    let (grant, until) = (Token(grant), NodeMs(until));
+    let state = match state.as_str() {
+        "C" => {
+            return Ok(NodeRow::Claim(Claim {
+                owner,
+                grant,
+                inc,
+                until,
+            }));
+        }
+        "H" => State::Held,
+        "R" => State::Released,
+        "B" => State::Broken,
+        _ => return Ok(malformed()),
+    };
+    let (Some(seq), Some(ttl), Some(counter), Some(token), Some(rev), Some(waits)) = (
+        number(5, LIMIT - 1)?,
+        ttl,
+        counter,
+        number(8, LIMIT - 1)?,
+        number(9, LIMIT - 1)?,
+        number(10, u64::MAX)?,
+    ) else {
+        return Ok(malformed());
+    };
+    Ok(NodeRow::Record(Entry {
+        state,
+        owner,
+        seq,
+        ttl: Duration::from_millis(ttl),
+        grant,
+        counter: Token(counter),
+        inc,
+        version: Version {
+            token: Token(token),
+            rev,
+        },
+        until,
+        waits: NodeMs(waits),
+    }))
+}
+
+fn body(row: &Row, at: usize, with_text: bool) -> Result<SheetBody, Unreadable> {
+    let (token, rev) = (number(row, at, LIMIT - 1)?, number(row, at + 1, LIMIT - 1)?);
+    // An end that makes no sense is none: it is kept until a sweep gives it another.
+    let until = number(row, at + 2, u64::MAX)?.map(NodeMs);
+    let text = match with_text {
+        true => name(row, at + 3)?.map(Text::Read),
+        false => Some(Text::Unread),
+    };
+    let damaged = token.is_none() || rev.is_none() || text.is_none();
+    let version = match damaged {
+        true => Version::default(),
+        false => Version {
+            token: Token(token.unwrap_or_default()),
+            rev: rev.unwrap_or_default(),
+        },
+    };
+    Ok(SheetBody {
+        version,
+        text: text.filter(|_| !damaged).unwrap_or(Text::Unread),
+        until,
+        damaged,
+    })
+}
+
+/// A document; `None` where something else has changed it: it counts as absent.
+fn doc(row: &Row, all: bool) -> Result<Option<SheetDoc>, Unreadable> {
+    let (rev, ttl, until) = (
+        number(row, 1, LIMIT - 1)?,
+        number(row, 2, u64::MAX)?,
+        number(row, 3, u64::MAX)?,
+    );
+    let bytes: Option<&[u8]> = get(row, 4)?;
+    let text = match bytes {
+        Some(bytes) => String::from_utf8(bytes.to_vec()).ok().map(Text::Read),
+        // Too large for a page, or for anybody.
+        None if all => None,
+        None => Some(Text::Unread),
+    };
+    let (Some(rev), Some(ttl), Some(until), Some(text)) = (rev, ttl, until, text) else {
+        return Ok(None);
+    };
+    Ok(Some(SheetDoc {
+        rev,
+        ttl: Duration::from_millis(ttl),
+        until: NodeMs(until),
+        text,
+    }))
+}
+
+/// The text of a queue is ours: whatever does not read so is left out.
+fn waiter(line: &str) -> Option<Waiter> {
+    let (until, ticket) = line.split_once(' ')?;
+    Some(Waiter {
+        ticket: ticket.to_owned(),
+        until: NodeMs(until.parse().ok()?),
+    })
+}

@@ -1,0 +1,468 @@
+//! One connection for calls: how a call becomes a transaction.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+use tokio_postgres::{Client, Row, types::ToSql};
+use tracing::debug;
+
+use super::{
+    Shared,
+    connect::{self, NoConnection},
+    error, layout, quoted,
+    rows::{Head, Sql, Statement, Unreadable},
+};
+use crate::{
+    clock::Moment,
+    node::{
+        Announcement, Call, NodeError, NodeMs, Refusal, Reply,
+        rules::{self, Gate, Guarded},
+        sheet::{Sheet, Wanted},
+    },
+};
+
+/// The first version that is spoken to.
+const OLDEST: i32 = 130_000;
+/// Reads of one call at most: each brings what the one before has missed.
+const MOST_READS: usize = 1_000;
+/// How often what has ended is removed.
+const CLEAN_EVERY: Duration = Duration::from_secs(10);
+/// The longest text that is announced; PostgreSQL takes less than 8,000 bytes.
+const LONGEST_NEWS: usize = 7_500;
+/// Connections may take longer to make than calls to answer.
+const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A connection with what is known of its server.
+pub(super) struct Session {
+    client: Client,
+    /// Dropped with it: whatever is under way is given up.
+    _alive: oneshot::Sender<()>,
+    /// A call is under way. One that finds it so knows that the call before was given up in the middle.
+    busy: bool,
+    /// Of the cluster and the database.
+    pub(super) identity: String,
+    clean_at: Moment,
+}
+
+/// Executes a call; connects first where need be.
+pub(super) async fn call(
+    slot: &mut Option<Session>,
+    shared: &Shared,
+    call: &Call,
+) -> Result<Reply, NodeError> {
+    let session = ready(slot, shared).await?;
+    session.busy = true;
+    let limit = shared.settings.node_timeout;
+    // The server gives up first: it waits for the row for one limit, and for each statement for two.
+    let done = shared
+        .clock
+        .timeout(limit * 4, session.execute(shared, call))
+        .await;
+    session.busy = false;
+    let done = done.unwrap_or(Err(error::unknown(limit)));
+    if let Err(why) = &done {
+        debug!(node = %shared.name, cause = why.cause(), %why, "call failed");
+        if error::ends_the_connection(why) || session.client.is_closed() {
+            *slot = None;
+        }
+    }
+    done
+}
+
+/// The connection, made anew where there is none that can be used.
+pub(super) async fn ready<'s>(
+    slot: &'s mut Option<Session>,
+    shared: &Shared,
+) -> Result<&'s mut Session, NodeError> {
+    let usable = |session: &Session| !session.busy && !session.client.is_closed();
+    let kept = slot.take().filter(usable);
+    let session = match kept {
+        Some(session) => session,
+        None => Session::open(shared).await?,
+    };
+    Ok(slot.insert(session))
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Connects to the first server that is fit to keep locks; says of each why it was not that one.
+    async fn open(shared: &Shared) -> Result<Self, NodeError> {
+        let servers = shared.settings.address.servers();
+        let servers = servers.map_err(NodeError::Auth)?;
+        let limit = shared.settings.node_timeout.max(LEAST_CONNECT_LIMIT);
+        let many = servers.len() > 1;
+        let mut first = None;
+        for server in servers {
+            let opening = Self::to(&server, shared);
+            let why = match shared.clock.timeout(limit, opening).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(why)) => why,
+                Err(_) => NodeError::Unreachable("no connection in time".to_owned()),
+            };
+            debug!(node = %shared.name, server = server.name, %why, "no connection");
+            // A server that answers says more than one that is silent.
+            let silent = matches!(first, None | Some(NodeError::Unreachable(_)));
+            if silent {
+                first = Some(match (many, why) {
+                    (true, NodeError::Unreachable(why)) => {
+                        NodeError::Unreachable(format!("{}: {why}", server.name))
+                    }
+                    (_, why) => why,
+                });
+            }
+        }
+        Err(first.unwrap_or_else(|| NodeError::Unreachable("it names no server".to_owned())))
+    }
+
+    async fn to(server: &super::address::Server, shared: &Shared) -> Result<Self, NodeError> {
+        let address = &shared.settings.address;
+        let greeted = connect::greet(server, address, &shared.spawn, None).await;
+        let greeted = greeted.map_err(|why| match why {
+            NoConnection::Setup(why) => NodeError::Tls(why),
+            NoConnection::Server(why) => error::no_connection(&why),
+        })?;
+        let client = greeted.client;
+        let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
+             current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', \
+             (SELECT oid::text FROM pg_database WHERE datname = current_database()), \
+             (SELECT system_identifier::text FROM pg_control_system())";
+        let facts = client
+            .query_typed(facts, &[])
+            .await
+            .map_err(|e| error::of(&e))?;
+        let read = |at: usize| -> Result<bool, NodeError> { get(&facts, at) };
+        let refused = |refusal, said: String| Err(NodeError::Refused { refusal, said });
+        let version: i32 = get(&facts, 0)?;
+        if version < OLDEST {
+            return refused(Refusal::Version, format!("PostgreSQL {}", version / 10_000));
+        }
+        if read(1)? {
+            return refused(Refusal::ReadOnly, "it is a standby".to_owned());
+        }
+        if read(2)? {
+            return refused(Refusal::ReadOnly, "it is read-only".to_owned());
+        }
+        if !read(3)? {
+            return refused(Refusal::NotDurable, "fsync is off".to_owned());
+        }
+        let (database, system): (String, String) = (get(&facts, 4)?, get(&facts, 5)?);
+        let identity = format!("{system}/{database}");
+        if let Some((servers, place)) = shared.joined.get()
+            && let Err(twin) = servers.reached(*place, &shared.name, &identity)
+        {
+            return refused(Refusal::Twin, format!("it is the server of {twin}, too"));
+        }
+        let session = Self {
+            client,
+            _alive: greeted.alive,
+            busy: false,
+            identity,
+            clean_at: shared.clock.now() + CLEAN_EVERY,
+        };
+        session.prepare(shared).await?;
+        Ok(session)
+    }
+
+    /// Sees to it that the tables stand, and makes them where they do not and this user may.
+    async fn prepare(&self, shared: &Shared) -> Result<(), NodeError> {
+        let schema = &shared.settings.schema;
+        let stands = format!("SELECT layout FROM {}.node LIMIT 1", quoted(schema));
+        let missing = |why: &NodeError| matches!(why, NodeError::Refused { refusal, .. } if *refusal == Refusal::Tables);
+        match self.query(&stands).await {
+            Ok(_) => {}
+            Err(why) if missing(&why) => {
+                // Programs that start together make them one after the other.
+                let making = format!(
+                    "BEGIN; SELECT pg_advisory_xact_lock({}); {} COMMIT",
+                    i64::from_ne_bytes(crate::hash::fnv1a(schema.bytes()).to_ne_bytes()),
+                    layout::ddl(schema)
+                );
+                let made = self.client.batch_execute(&making).await;
+                if let Err(why) = made {
+                    _ = self.client.batch_execute("ROLLBACK").await;
+                    return Err(match error::of(&why) {
+                        NodeError::Auth(why) => NodeError::Refused {
+                            refusal: Refusal::Tables,
+                            said: format!("the schema \"{schema}\" is not there, and: {why}"),
+                        },
+                        other => other,
+                    });
+                }
+            }
+            Err(why) => return Err(why),
+        }
+        let namespace = &shared.settings.namespace;
+        let params = [(
+            namespace as &(dyn ToSql + Sync),
+            tokio_postgres::types::Type::TEXT,
+        )];
+        let made = self
+            .client
+            .query_typed(&shared.sql.first_row, &params)
+            .await;
+        made.map(drop).map_err(|e| error::of(&e))
+    }
+
+    async fn query(&self, sql: &str) -> Result<Vec<Row>, NodeError> {
+        let rows = self.client.query_typed(sql, &[]).await;
+        rows.map_err(|e| error::of(&e))
+    }
+
+    async fn execute(&mut self, shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
+        let wanted = Wanted::by(call);
+        if call.ops.iter().all(rules::only_looks) {
+            return self.look(shared, call, wanted).await;
+        }
+        let opening = opening("READ COMMITTED, READ WRITE", shared.settings.node_timeout);
+        let namespace = &shared.settings.namespace;
+        let params = [(
+            namespace as &(dyn ToSql + Sync),
+            tokio_postgres::types::Type::TEXT,
+        )];
+        let statements = shared.sql.read(namespace, &wanted);
+        // Three statements: what is read must have been committed before the row was taken.
+        let begin = self.client.batch_execute(&opening);
+        let lock = self.client.query_typed(&shared.sql.lock, &params);
+        let sent = futures_util::future::join3(begin, lock, self.send(&statements)).await;
+        let read = match sent {
+            (Ok(()), Ok(locked), read) if locked.len() == 1 => read,
+            (Ok(()), Ok(_), _) => {
+                self.roll_back().await;
+                return Err(NodeError::Refused {
+                    refusal: Refusal::Tables,
+                    said: "the namespace's row is gone".to_owned(),
+                });
+            }
+            (Err(why), ..) | (_, Err(why), _) => {
+                self.roll_back().await;
+                return Err(error::of(&why));
+            }
+        };
+        let decided = match read {
+            Ok(answers) => self.decide(shared, call, wanted, answers).await,
+            Err(why) => Err(why),
+        };
+        let mut decided = match decided {
+            Ok(decided) => decided,
+            Err(why) => {
+                self.roll_back().await;
+                return Err(why);
+            }
+        };
+        let news = decided.sheet.take_announced();
+        let changes = decided.sheet.changes();
+        let mut statements = match changes.is_empty() && decided.gate.is_none() {
+            // Nothing depends on its end.
+            true => {
+                self.end_soon();
+                return Ok(decided.reply);
+            }
+            false => shared.sql.write(namespace, &changes, decided.gate),
+        };
+        if shared.clock.now() >= self.clean_at {
+            self.clean_at = shared.clock.now() + CLEAN_EVERY;
+            statements.extend(shared.sql.clean(namespace, decided.reply.at));
+        }
+        let commit = self.client.batch_execute("COMMIT");
+        let (written, committed) = futures_util::future::join(self.send(&statements), commit).await;
+        // What was refused has been rolled back, whatever was answered to its end.
+        if let Err(why) = written {
+            return Err(match why {
+                NodeError::Unreachable(_) => error::unknown(shared.settings.node_timeout),
+                refused => refused,
+            });
+        }
+        if committed.is_err() {
+            return Err(error::unknown(shared.settings.node_timeout));
+        }
+        self.announce(&shared.channel(), &news);
+        Ok(decided.reply)
+    }
+
+    /// Looks without holding up any writer: at locks by one statement, at all else within one view of the whole.
+    async fn look(
+        &mut self,
+        shared: &Shared,
+        call: &Call,
+        wanted: Wanted,
+    ) -> Result<Reply, NodeError> {
+        let namespace = &shared.settings.namespace;
+        let statements = shared.sql.read(namespace, &wanted);
+        if wanted.only_locks() {
+            let answers = self.send(&statements).await?;
+            let decided = self.decide(shared, call, wanted, answers).await?;
+            return Ok(decided.reply);
+        }
+        let opening = opening(
+            "REPEATABLE READ, READ ONLY",
+            shared.settings.node_timeout * 2,
+        );
+        let begin = self.client.batch_execute(&opening);
+        let (begun, read) = futures_util::future::join(begin, self.send(&statements)).await;
+        let decided = match (begun, read) {
+            (Ok(()), Ok(answers)) => self.decide(shared, call, wanted, answers).await,
+            (Err(why), _) => Err(error::of(&why)),
+            (_, Err(why)) => Err(why),
+        };
+        self.end_soon();
+        Ok(decided?.reply)
+    }
+
+    /// What becomes of the call, by the rules. Reads what they miss.
+    async fn decide(
+        &self,
+        shared: &Shared,
+        call: &Call,
+        mut wanted: Wanted,
+        mut answers: Vec<Vec<Row>>,
+    ) -> Result<Decided, NodeError> {
+        let unreadable = |Unreadable(why)| NodeError::Protocol(why);
+        let mut sheet = Sheet::default();
+        let mut first: Option<Head> = None;
+        for _ in 0..MOST_READS {
+            let head = Sql::fill(&mut sheet, &wanted, &answers).map_err(unreadable)?;
+            // A call is executed at one instant: that of its first look.
+            let head = first.get_or_insert(head);
+            let life = format!("{}:{}", head.system, head.timeline);
+            let incarnation = shared.incarnation(&head.system, &head.timeline);
+            let Some(node) = &head.node else {
+                return Err(NodeError::Refused {
+                    refusal: Refusal::Tables,
+                    said: "the namespace's row is gone".to_owned(),
+                });
+            };
+            if node.layout != layout::LAYOUT {
+                return Err(NodeError::Refused {
+                    refusal: Refusal::Tables,
+                    said: format!(
+                        "the tables are of layout {}, this program knows {}",
+                        node.layout,
+                        layout::LAYOUT
+                    ),
+                });
+            }
+            let floor = shared.floor(&life);
+            if head.flushed < floor {
+                return Err(NodeError::Gone(format!(
+                    "the database is a copy from before (its log ends at {:x}, {floor:x} was seen)",
+                    head.flushed
+                )));
+            }
+            shared.has_seen(&life, head.flushed);
+            let now = NodeMs(u64::try_from(head.now).unwrap_or(0));
+            rules::admit(now, call)?;
+            sheet.begin_again();
+            sheet.set_read_forgotten(node.forgotten);
+            let stood = Gate::read(&node.gate);
+            let mut gate = stood.clone();
+            let compared = shared.compared();
+            let guarded = compared.map(|(config, guarded)| Guarded {
+                incarnation: if guarded { &incarnation } else { "" },
+                config,
+            });
+            let executed = match guarded {
+                Some(_) => {
+                    rules::execute_guarded(&mut sheet, (&mut gate, guarded), now, head.now, call)
+                }
+                None => rules::execute(&mut sheet, now, head.now, call),
+            };
+            match executed {
+                Ok(reply) => {
+                    return Ok(Decided {
+                        reply,
+                        gate: (gate != stood).then(|| gate.written()),
+                        sheet,
+                    });
+                }
+                Err(missing) => wanted = Wanted::missing(missing),
+            }
+            let statements = shared.sql.read(&shared.settings.namespace, &wanted);
+            answers = self.send(&statements).await?;
+        }
+        Err(NodeError::Protocol("it has no end".to_owned()))
+    }
+
+    /// Sends these statements together. Their answers, in order, or the first error.
+    async fn send(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, NodeError> {
+        let sent = statements.iter().map(async |statement| {
+            let params: Vec<_> = statement.params.iter().map(typed).collect();
+            self.client.query_typed(&statement.sql, &params).await
+        });
+        let mut answers = Vec::new();
+        for answer in join_all(sent).await {
+            answers.push(answer.map_err(|why| error::of(&why))?);
+        }
+        Ok(answers)
+    }
+
+    async fn roll_back(&self) {
+        _ = self.client.batch_execute("ROLLBACK").await;
+    }
+
+    /// Ends a transaction that has changed nothing. What comes next is executed after it.
+    fn end_soon(&self) {
+        post(self.client.batch_execute("ROLLBACK"));
+    }
+
+    /// Tells of releases, which are committed. Nothing depends on it.
+    fn announce(&self, channel: &str, news: &[Announcement]) {
+        if news.is_empty() {
+            return;
+        }
+        let text = super::announce::written(news);
+        let text = match text.len() <= LONGEST_NEWS {
+            true => text,
+            // To look everywhere.
+            false => String::new(),
+        };
+        let sql = format!(
+            "SELECT pg_notify('{channel}', '{}')",
+            text.replace('\'', "''")
+        );
+        post(self.client.batch_execute(&sql));
+    }
+}
+
+/// What became of a call, before it is written.
+struct Decided {
+    reply: Reply,
+    sheet: Sheet,
+    gate: Option<String>,
+}
+
+/// Hands a statement to the connection, and does not wait for its answer.
+fn post<T>(sending: impl Future<Output = T>) {
+    let mut sending = Box::pin(sending);
+    let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+    // The first poll puts it on the line.
+    _ = sending.as_mut().poll(&mut nobody);
+}
+
+fn typed(
+    param: &(Box<dyn ToSql + Send + Sync>, tokio_postgres::types::Type),
+) -> (&(dyn ToSql + Sync), tokio_postgres::types::Type) {
+    (&*param.0, param.1.clone())
+}
+
+fn get<T: tokio_postgres::types::FromSqlOwned>(rows: &[Row], at: usize) -> Result<T, NodeError> {
+    let row = rows.first();
+    let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;
+    row.try_get(at)
+        .map_err(|error| NodeError::Protocol(error.to_string()))
+}
+
+/// Settings hold for one transaction, so that they also hold behind a pooler. One statement makes all of them.
+fn opening(mode: &str, limit: Duration) -> String {
+    let ms = limit.as_millis();
+    let idle = (limit * 4).max(Duration::from_millis(200)).as_millis();
+    format!(
+        "BEGIN ISOLATION LEVEL {mode}; \
+         SELECT set_config('lock_timeout', '{ms}', true), set_config('statement_timeout', '{}', true), \
+             set_config('idle_in_transaction_session_timeout', '{idle}', true), \
+             CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+                 THEN set_config('synchronous_commit', 'on', true) END",
+        ms * 2
+    )
+}

@@ -1,0 +1,546 @@
+//! PostgreSQL as a lock server: what every store must do, and what is its own.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_postgres::{Client, NoTls};
+use watchkeeper_lock::{
+    Locks,
+    clock::Clock,
+    lock::Timing,
+    node::{
+        Answer, Call, Eligibility, Expiry, GuardSettings, Node, NodeError, Op, Refusal, Reply,
+        RestartGuard,
+        postgres::{PostgresNode, PostgresNodeSettings, address::PgAddress},
+    },
+    spawn::Spawn,
+};
+
+use crate::{
+    it::{
+        conformance::{
+            LONG, Lab,
+            admission::{self, admitted, eligibility},
+            ask, ask_all, granted, take,
+        },
+        locks::{Scene, Stage, Time},
+    },
+    proxy::Proxy,
+    server::{PostgresServer, USER},
+};
+
+/// Longer than any pause of a busy machine: most cases are about answers, not about time.
+const PATIENT: Duration = Duration::from_secs(3);
+
+/// What a lock server waits for its disk with; in memory it is quick.
+pub(crate) const DURABLE: [&str; 3] = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
+
+/// Runs a case on a runtime of its own.
+pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(case)
+}
+
+/// A namespace that no other case has.
+fn fresh() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("n{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn settings(url: &str, namespace: &str) -> PostgresNodeSettings {
+    PostgresNodeSettings {
+        address: PgAddress::parse(url).unwrap(),
+        listen: None,
+        schema: "watchkeeper".to_owned(),
+        node_timeout: PATIENT,
+        namespace: namespace.to_owned(),
+        guard: GuardSettings::default(),
+        trust_promotion: false,
+    }
+}
+
+fn node(settings: &PostgresNodeSettings) -> PostgresNode {
+    PostgresNode::new(settings.clone(), Clock::system(), Spawn::system())
+}
+
+fn url(server: &PostgresServer) -> String {
+    server.url(USER, "postgres")
+}
+
+/// An empty namespace for each case.
+pub(crate) fn lab(server: &PostgresServer) -> Lab {
+    let settings = settings(&url(server), &fresh());
+    Lab::new((), move || {
+        let client: Arc<dyn Node> = Arc::new(node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
+fn guarded(url: &str, namespace: &str, mode: RestartGuard, config: &str) -> PostgresNode {
+    let config = config.to_owned();
+    node(&PostgresNodeSettings {
+        guard: GuardSettings { mode, config },
+        ..settings(url, namespace)
+    })
+}
+
+async fn send(node: &dyn Node, ops: Vec<Op>) -> Result<Reply, NodeError> {
+    let not_after = None;
+    node.call(Call { not_after, ops }).await
+}
+
+/// The server itself, past our node.
+async fn client(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    Spawn::system().spawn(async move { _ = connection.await });
+    client
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(15);
+    while !done().await {
+        assert!(clock.now() < end, "waited in vain for {what}");
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+// === the suites of every store ===
+
+pub(crate) fn every_rule_of_admission(server: &PostgresServer) {
+    run(async {
+        admission::every_rule(|| {
+            let (url, namespace) = (url(server), fresh());
+            Box::new(move |config| {
+                let mode = match config.starts_with("off") {
+                    true => RestartGuard::Off,
+                    false => RestartGuard::Call,
+                };
+                Arc::new(guarded(&url, &namespace, mode, config)) as Arc<dyn Node>
+            })
+        })
+        .await;
+    });
+}
+
+struct Database(PostgresNodeSettings);
+
+impl Stage for Database {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn connect(&self, _node: usize) -> Arc<dyn Node> {
+        Arc::new(node(&self.0))
+    }
+}
+
+pub(crate) fn scene(server: &PostgresServer, expiry: Expiry) -> Scene {
+    let settings = PostgresNodeSettings {
+        node_timeout: Duration::from_millis(500),
+        ..settings(&url(server), &fresh())
+    };
+    Scene::new(Box::new(Database(settings)), Time::real()).expiring(expiry)
+}
+
+// === its own ===
+
+pub(crate) fn a_server_that_was_killed_votes_at_once_with_all_it_knew(_: &PostgresServer) {
+    let mut server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let url = url(&server);
+        let first = guarded(&url, "n", RestartGuard::Call, "one");
+        admitted(&first, "n", "one").await;
+        granted(&first, take("k", "a")).await;
+        server.stop();
+        let Err(why) = send(&first, vec![take("l", "a")]).await else {
+            panic!("it is not there")
+        };
+        assert!(why.is_down(), "{why}");
+        server.start_again();
+        until("the server", async || send(&first, vec![]).await.is_ok()).await;
+        assert!(eligibility(&first).await.is_admitted());
+        let Answer::Refused(view) = ask(&first, take("k", "b")).await else {
+            panic!("it has forgotten")
+        };
+        assert_eq!(view.owner.as_deref(), Some("a"));
+    });
+}
+
+pub(crate) fn a_promoted_standby_does_not_vote(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = format!(
+            "postgres://{USER}@{},{}/postgres",
+            primary.host(),
+            standby.host()
+        );
+        let node = guarded(&both, "n", RestartGuard::Call, "one");
+        admitted(&node, "n", "one").await;
+        granted(&node, take("k", "a")).await;
+        let copy = client(&url(&standby)).await;
+        until("the copy", async || {
+            let found = "SELECT FROM watchkeeper.lease WHERE key = 'k'";
+            copy.query(found, &[])
+                .await
+                .is_ok_and(|rows| rows.len() == 1)
+        })
+        .await;
+        primary.stop();
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        until("the successor", async || send(&node, vec![]).await.is_ok()).await;
+        assert_eq!(eligibility(&node).await, Eligibility::Unadmitted);
+        assert_eq!(ask(&node, take("k", "b")).await, Answer::Unadmitted);
+        // Where no commit is ever lost it may.
+        let trusts = |url: &str| PostgresNodeSettings {
+            trust_promotion: true,
+            ..settings(url, "trusting")
+        };
+        let guard = GuardSettings {
+            mode: RestartGuard::Call,
+            config: "one".to_owned(),
+        };
+        let trusting = self::node(&PostgresNodeSettings {
+            guard,
+            ..trusts(&url(&standby))
+        });
+        admitted(&trusting, "n", "one").await;
+        assert!(eligibility(&trusting).await.is_admitted());
+    });
+}
+
+pub(crate) fn a_standby_is_refused(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        granted(&node(&settings(&url(&primary), "n")), take("k", "a")).await;
+    });
+    let standby = primary.standby();
+    run(async {
+        let node = node(&settings(&url(&standby), "n"));
+        for ops in [vec![take("k", "b")], vec![Op::Read { key: "k".into() }]] {
+            let refused = send(&node, ops).await;
+            let Err(NodeError::Refused { refusal, .. }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert_eq!(refusal, Refusal::ReadOnly);
+        }
+    });
+}
+
+/// A primary that becomes read-only under a living connection refuses, and is used again when it takes writes.
+pub(crate) fn a_database_that_takes_no_writes_is_refused_until_it_does(server: &PostgresServer) {
+    run(async {
+        let url = url(server);
+        let namespace = fresh();
+        let node = node(&settings(&url, &namespace));
+        granted(&node, take("k", "a")).await;
+        let other = client(&url).await;
+        let role = format!("reader_{namespace}");
+        other
+            .batch_execute(&format!(
+                "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_read_only = on"
+            ))
+            .await
+            .unwrap();
+        let reader = self::node(&settings(&server.url(&role, "postgres"), &namespace));
+        let refused = send(&reader, vec![take("k", "b")]).await;
+        let Err(NodeError::Refused { refusal, .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(refusal, Refusal::ReadOnly);
+        let allow = format!("ALTER ROLE {role} RESET default_transaction_read_only");
+        other.batch_execute(&allow).await.unwrap();
+        let Answer::Refused(_) = ask(&reader, take("k", "b")).await else {
+            panic!("a holds it")
+        };
+    });
+}
+
+/// A copy of the disk from before has less of the log than was seen.
+pub(crate) fn a_copy_from_before_is_noticed(_: &PostgresServer) {
+    let mut server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let node = node(&settings(&url(&server), "n"));
+        granted(&node, take("k", "a")).await;
+        server.stop();
+        server.keep_a_copy();
+        server.start_again();
+        until("the server", async || send(&node, vec![]).await.is_ok()).await;
+        for n in 0..20 {
+            let op = Op::PutDoc {
+                name: format!("d{n}"),
+                rev: 1,
+                ttl: LONG,
+                body: "x".repeat(10_000),
+            };
+            ask(&node, op).await;
+        }
+        server.stop();
+        server.bring_the_copy_back();
+        server.start_again();
+        let mut seen = None;
+        until("the server", async || match send(&node, vec![]).await {
+            Err(NodeError::Unreachable(_) | NodeError::Timeout(_)) => false,
+            Err(NodeError::Refused {
+                refusal: Refusal::Loading,
+                ..
+            }) => false,
+            answered => {
+                seen = Some(answered);
+                true
+            }
+        })
+        .await;
+        let Some(Err(NodeError::Gone(why))) = seen else {
+            panic!("{seen:?}")
+        };
+        assert!(why.contains("a copy from before"), "{why}");
+    });
+}
+
+pub(crate) fn a_client_that_freezes_between_its_flights_delays_others_for_a_while_only(
+    server: &PostgresServer,
+) {
+    run(async {
+        let proxy = Proxy::start(&server.socket());
+        let namespace = fresh();
+        let limit = Duration::from_millis(100);
+        let idle = limit * 4;
+        let short = |url: &str| PostgresNodeSettings {
+            node_timeout: limit,
+            ..settings(url, &namespace)
+        };
+        let frozen = node(&short(&proxy.url()));
+        granted(&frozen, take("k", "a")).await;
+        // From here on it hears no answer: it has the row, and does not go on.
+        proxy.hold();
+        let stuck = Spawn::system().spawn(async move {
+            let answered = send(&frozen, vec![take("l", "a")]).await;
+            assert!(answered.is_err(), "{answered:?}");
+        });
+        let watch = client(&url(server)).await;
+        until("its transaction", async || {
+            let idle = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%pg_control_system%'";
+            watch.query(idle, &[]).await.unwrap().len() == 1
+        })
+        .await;
+        let clock = Clock::system();
+        let began = clock.now();
+        let other = node(&short(&url(server)));
+        until("another client", async || {
+            matches!(send(&other, vec![take("m", "b")]).await, Ok(reply)
+                if matches!(reply.answers[0], Answer::Granted { .. }))
+        })
+        .await;
+        let waited = clock.now().since(began);
+        assert!(waited < idle * 2, "{waited:?}");
+        // What the frozen one wanted was not done.
+        let Answer::View(view) = ask(&other, Op::Read { key: "l".into() }).await else {
+            panic!("a view")
+        };
+        assert_eq!(view.owner, None);
+        proxy.go_on();
+        stuck.await.unwrap();
+    });
+}
+
+/// By the ways there and back that a proxy counts.
+pub(crate) fn an_extension_takes_two_ways_there_and_back_and_a_cycle_four(server: &PostgresServer) {
+    use crate::it::conformance::{extend, release};
+    use watchkeeper_lock::node::Kind;
+
+    run(async {
+        let proxy = Proxy::start(&server.socket());
+        let node = node(&settings(&proxy.url(), &fresh()));
+        ask_all(&node, vec![]).await;
+        let before = proxy.turns();
+        let (token, _) = granted(&node, take("k", "a")).await;
+        let acquired = proxy.turns() - before;
+        let kept = ask(&node, extend(Kind::Lock, "k", "a", 1, token.0)).await;
+        assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+        let extended = proxy.turns() - before - acquired;
+        ask(&node, release(Kind::Lock, "k", "a")).await;
+        let released = proxy.turns() - before - acquired - extended;
+        let looked_before = proxy.turns();
+        ask(&node, Op::Read { key: "k".into() }).await;
+        let looked = proxy.turns() - looked_before;
+        let refused_before = proxy.turns();
+        granted(&node, take("l", "a")).await;
+        ask(&node, take("l", "b")).await;
+        let refused = proxy.turns() - refused_before - 2;
+        assert_eq!(
+            (acquired, extended, released, looked, refused),
+            (2, 2, 2, 1, 1),
+            "acquire, extend, release, look, refused"
+        );
+    });
+}
+
+/// Releases are heard of through a connection of their own.
+pub(crate) fn other_clients_hear_of_a_release(server: &PostgresServer) {
+    use crate::it::conformance::{release, waiting};
+    use watchkeeper_lock::node::Kind;
+
+    run(async {
+        let settings = settings(&url(server), &fresh());
+        let (holder, other) = (node(&settings), node(&settings));
+        let mut heard = other.announcements().await.expect("it is direct");
+        granted(&holder, take("it's \"k\"", "a")).await;
+        // A waiter asks to be told.
+        let refused = ask(&other, waiting(take("it's \"k\"", "b"), LONG)).await;
+        assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+        ask(&holder, release(Kind::Lock, "it's \"k\"", "a")).await;
+        let news = Clock::system().timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it is told").expect("it goes on");
+        assert_eq!((&*news.key, &*news.owner), ("it's \"k\"", "a"));
+    });
+}
+
+/// A user without rights is told what makes the tables; nothing is left half made.
+pub(crate) fn a_user_without_rights_is_told_what_makes_the_tables(_: &PostgresServer) {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let owner = client(&url(&server)).await;
+        owner
+            .batch_execute(
+                "CREATE ROLE worker LOGIN; REVOKE CREATE ON DATABASE postgres FROM PUBLIC",
+            )
+            .await
+            .unwrap();
+        let node = node(&settings(&server.url("worker", "postgres"), "n"));
+        let refused = send(&node, vec![take("k", "a")]).await;
+        let Err(NodeError::Refused { refusal, said }) = &refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(*refusal, Refusal::Tables);
+        assert!(said.contains("\"watchkeeper\" is not there"), "{said}");
+        assert!(refusal.remedy().contains("locks schema"));
+        let made = watchkeeper_lock::node::postgres::ddl("watchkeeper");
+        owner.batch_execute(&made).await.unwrap();
+        let denied = send(&node, vec![take("k", "a")]).await;
+        assert!(matches!(denied, Err(NodeError::Auth(_))), "{denied:?}");
+        owner
+            .batch_execute(
+                "GRANT USAGE ON SCHEMA watchkeeper TO worker; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA watchkeeper TO worker",
+            )
+            .await
+            .unwrap();
+        granted(&node, take("k", "a")).await;
+        // People read it as it is.
+        let rows = owner
+            .query(
+                "SELECT lock, state, owner, token FROM watchkeeper.locks",
+                &[],
+            )
+            .await
+            .unwrap();
+        let text = |at: usize| rows[0].get::<_, String>(at);
+        assert_eq!(
+            (text(0), text(1), text(2)),
+            ("k".into(), "held".into(), "a".into())
+        );
+        assert_eq!(rows[0].get::<_, i64>(3), 1);
+    });
+}
+
+pub(crate) fn a_server_that_forgets_in_a_power_cut_is_refused(_: &PostgresServer) {
+    let server = PostgresServer::start();
+    run(async {
+        let refused = send(&node(&settings(&url(&server), "n")), vec![]).await;
+        let Err(NodeError::Refused { refusal, .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(refusal, Refusal::NotDurable);
+    });
+}
+
+/// What something else has written costs its own lock.
+pub(crate) fn a_damaged_row_costs_its_lock_alone(server: &PostgresServer) {
+    run(async {
+        let namespace = fresh();
+        let node = node(&settings(&url(server), &namespace));
+        for key in ["k", "l"] {
+            granted(&node, take(key, "a")).await;
+        }
+        let other = client(&url(server)).await;
+        let damage = format!(
+            "UPDATE watchkeeper.lease SET state = 'X', until = -1 WHERE namespace = '{namespace}' AND key = 'k'"
+        );
+        other.batch_execute(&damage).await.unwrap();
+        let Answer::View(view) = ask(&node, Op::Read { key: "k".into() }).await else {
+            panic!("a view")
+        };
+        assert_eq!(view.holder.as_deref(), Some("(malformed)"));
+        let Answer::View(view) = ask(&node, Op::Read { key: "l".into() }).await else {
+            panic!("a view")
+        };
+        assert_eq!(view.owner.as_deref(), Some("a"));
+    });
+}
+
+/// The whole service over a database that is killed while many take turns.
+pub(crate) fn no_two_hold_a_lock_while_the_server_is_killed(_: &PostgresServer) {
+    let mut server = PostgresServer::start_with(&DURABLE, |_| {});
+    let url = url(&server);
+    run(async {
+        let settings = PostgresNodeSettings {
+            node_timeout: Duration::from_millis(200),
+            ..settings(&url, "n")
+        };
+        let timing = Timing {
+            ttl: Duration::from_secs(2),
+            max_ttl: Duration::from_secs(2),
+            node_timeout: Duration::from_millis(200),
+            ..Timing::default()
+        };
+        let held = Arc::new(AtomicU64::new(0));
+        let (turns, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node(&settings))];
+            let locks = Locks::over(nodes).timing(timing.clone()).start().unwrap();
+            let (held, turns, last) = (held.clone(), turns.clone(), last.clone());
+            clients.push(Spawn::system().spawn(async move {
+                let clock = Clock::system();
+                let end = clock.now() + Duration::from_secs(8);
+                while clock.now() < end {
+                    let taken = locks.lock("k").wait(Duration::from_secs(3)).acquire().await;
+                    let Ok(lease) = taken else { continue };
+                    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    let token = lease.token().0;
+                    assert!(
+                        last.fetch_max(token, Ordering::SeqCst) < token,
+                        "tokens rise"
+                    );
+                    clock.sleep(Duration::from_millis(20)).await;
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    lease.release().await;
+                }
+            }));
+        }
+        let clock = Clock::system();
+        for _ in 0..3 {
+            clock.sleep(Duration::from_millis(1_500)).await;
+            server.stop();
+            server.start_again();
+        }
+        for client in clients {
+            client.await.unwrap();
+        }
+        let turns = turns.load(Ordering::SeqCst);
+        println!("[postgres] {turns} turns beside three crashes");
+        assert!(turns > 20, "{turns}");
+    });
+}
