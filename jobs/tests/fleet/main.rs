@@ -2,7 +2,8 @@
 //! cores, most of them spent waiting, five cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
-//! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+//! sockets, in PostgreSQL a schema of its own; without a server those cases are ignored and say why, and
+//! `WATCHKEEPER_REQUIRE=redis,postgres` makes that a failure.
 //!
 //! The evidence is what heartbeat jobs append to a file and what the workers log. Time is measured on the boot clock
 //! between events, and limits are those that the product promises.
@@ -22,6 +23,9 @@ mod calls;
 #[path = "../shared/command.rs"]
 mod command;
 mod commands;
+#[cfg(feature = "postgres")]
+#[path = "../shared/database.rs"]
+mod database;
 #[cfg(feature = "postgres")]
 mod demo;
 mod doors;
@@ -200,6 +204,40 @@ fn main() -> std::process::ExitCode {
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
     #[cfg(feature = "postgres")]
+    cases.extend(on![postgres:
+        commands::{
+            fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
+            a_spare_replica_starts_no_command_beside_the_active_ones,
+            a_drained_worker_ends_its_command_first,
+        },
+        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
+        stall::{ a_run_without_progress_is_taken_over_in_time },
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
+        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            jobs_spread_over_replicas_that_join_later,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
+    ]);
+    #[cfg(feature = "postgres")]
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]
     cases.extend(demo::trials());
@@ -216,5 +254,8 @@ fn main() -> std::process::ExitCode {
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
     ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
-    libtest_mimic::run(&arguments, cases).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, cases);
+    #[cfg(feature = "postgres")]
+    database::end();
+    conclusion.exit_code()
 }

@@ -10,6 +10,8 @@ use rusqlite::Connection;
 
 use tempfile::TempDir;
 
+#[cfg(feature = "postgres")]
+use crate::database::Database;
 use crate::{server::RedisServer, shim::NodeClock};
 
 /// The store of one fleet.
@@ -22,6 +24,9 @@ pub(crate) enum Store {
     Guarded([RedisServer; 3]),
     /// A single server under the restart guard, which goes by a clock of its own.
     Single(Box<Single>),
+    /// A schema of a PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(Database),
 }
 
 /// One server, and its clock.
@@ -73,6 +78,12 @@ impl Store {
         }))
     }
 
+    /// A database.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres() -> Self {
+        Self::Postgres(Database::new())
+    }
+
     /// Sets the clock of the single server to so many seconds after the true time.
     pub(crate) fn set_clock(&self, seconds: i64) {
         if let Self::Single(single) = self {
@@ -93,6 +104,8 @@ impl Store {
     pub(crate) fn masters_count(&self) -> usize {
         match self {
             Self::Embedded(_) => 0,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => 0,
             Self::Masters(servers, _) | Self::Guarded(servers) => servers.len(),
             Self::Single(_) => 1,
         }
@@ -102,6 +115,8 @@ impl Store {
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self {
             Self::Embedded(_) => &[],
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => &[],
             Self::Masters(servers, _) | Self::Guarded(servers) => servers,
             Self::Single(single) => std::slice::from_ref(&single.server),
         }
@@ -111,6 +126,8 @@ impl Store {
     pub(crate) fn restart(&mut self, master: usize) {
         match self {
             Self::Embedded(_) => {}
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => {}
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[master].restart(),
             Self::Single(single) => single.server.restart(),
         }
@@ -120,6 +137,8 @@ impl Store {
     pub(crate) fn another(&self) -> Self {
         match self {
             Self::Embedded(_) => Self::embedded(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Self::postgres(),
             Self::Masters(_, false) => Self::masters(),
             Self::Masters(_, true) => Self::masters_one_frozen(),
             Self::Guarded(_) => Self::masters_guarded(),
@@ -134,6 +153,8 @@ impl Store {
                 servers[..2].iter().for_each(RedisServer::freeze)
             }
             Self::Single(single) => single.server.freeze(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.block(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = file.enter(SOON);
             }
@@ -145,6 +166,8 @@ impl Store {
         match self {
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[0].thaw(),
             Self::Single(single) => single.server.thaw(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.unblock(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -155,6 +178,9 @@ impl Store {
     pub(crate) fn is_blocked(&self) -> bool {
         match self {
             Self::Masters(..) | Self::Guarded(_) | Self::Single(_) => false,
+            // The server ends such a transaction.
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => false,
             Self::Embedded(file) => file.enter(Duration::from_millis(200)).is_none(),
         }
     }
@@ -167,6 +193,8 @@ impl Store {
                 format!("backend = \"embedded\"\nembedded.path = {path:?}\n")
             }
             Self::Guarded(_) | Self::Single(_) => self.redis("max_ttl = \"2s\""),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.settings(),
             // They have just been started, and lose nothing unless a case says so.
             Self::Masters(..) => self.redis("restart_guard = \"off\""),
         }
@@ -184,6 +212,8 @@ impl Store {
             Self::Masters(_, true) => "masters, one frozen",
             Self::Guarded(_) => "masters, guarded",
             Self::Single(_) => "a single master, guarded",
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => "postgres",
         }
     }
 }

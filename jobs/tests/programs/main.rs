@@ -16,6 +16,9 @@ mod cases;
 #[path = "../shared/command.rs"]
 mod command;
 mod config;
+#[cfg(feature = "postgres")]
+#[path = "../shared/database.rs"]
+mod database;
 mod elect;
 mod examples;
 mod exits;
@@ -23,6 +26,9 @@ mod far;
 mod library;
 mod lists;
 mod operator;
+#[cfg(feature = "postgres")]
+#[path = "../../../lock/tests/postgres/server.rs"]
+mod postgres;
 mod process;
 mod raw;
 mod restarts;
@@ -151,9 +157,39 @@ fn main() {
             a_store_that_is_not_there_is_not_made,
         },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
+        turns::{
+            twenty_at_once_take_turns,
+            of_several_that_try_once_one_wins,
+            a_killed_holder_is_followed_within_one_ttl,
+            a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl,
+        },
+        exits::{
+            the_commands_status_is_ours,
+            a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+        },
+        signals::{
+            a_command_is_told_to_stop_and_the_lock_released,
+            a_wait_ends_at_once_and_leaves_nothing,
+        },
+        elect::{
+            a_standby_takes_over_when_the_command_ends,
+            a_killed_leader_is_followed_within_one_ttl,
+            a_restart_lets_others_go_first,
+        },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            the_holder_of_a_lock_can_be_found,
+        },
+    ]);
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
-    libtest_mimic::run(&arguments, cases).exit();
+    let conclusion = libtest_mimic::run(&arguments, cases);
+    #[cfg(feature = "postgres")]
+    database::end();
+    conclusion.exit();
 }

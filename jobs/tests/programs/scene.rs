@@ -42,6 +42,7 @@ impl Scene {
             .process_group(0);
         // Servers that have just been started for a case are known to be new.
         command.env("WATCHKEEPER_LOCKS__RESTART_GUARD", "off");
+        command.envs(self.store.env());
         command
     }
 

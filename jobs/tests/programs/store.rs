@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::OnceLock};
 
+#[cfg(feature = "postgres")]
+use crate::database::Database;
 use crate::server::RedisServer;
 
 /// The store of one scene.
@@ -10,6 +12,9 @@ pub(crate) enum Store {
     Embedded(OnceLock<String>),
     /// Three masters.
     Masters(Box<[RedisServer; 3]>),
+    /// A schema of a PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(Database),
 }
 
 // === impl Store ===
@@ -23,6 +28,11 @@ impl Store {
         Self::Masters(Box::new([(); 3].map(|()| RedisServer::start())))
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres() -> Self {
+        Self::Postgres(Database::new())
+    }
+
     /// The options that name it.
     pub(crate) fn options(&self, folder: &Path) -> Vec<String> {
         match self {
@@ -34,6 +44,26 @@ impl Store {
                 let urls = servers.each_ref().map(RedisServer::url);
                 vec!["--nodes".to_owned(), urls.join(",")]
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => vec!["--postgres".to_owned(), database.url()],
+        }
+    }
+
+    /// What the options do not say.
+    pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => vec![
+                (
+                    "WATCHKEEPER_LOCKS__POSTGRES__SCHEMA",
+                    database.schema().to_owned(),
+                ),
+                (
+                    "WATCHKEEPER_LOCKS__POSTGRES__NODE_TIMEOUT",
+                    "50ms".to_owned(),
+                ),
+            ],
+            _ => Vec::new(),
         }
     }
 
@@ -48,6 +78,8 @@ impl Store {
                 let urls = servers.each_ref().map(RedisServer::url);
                 format!("backend = \"redis\"\nrestart_guard = \"off\"\nredis.nodes = {urls:?}\n")
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.settings(),
         }
     }
 
@@ -55,19 +87,21 @@ impl Store {
     pub(crate) fn servers(&self) -> &[RedisServer; 3] {
         match self {
             Self::Masters(servers) => servers,
-            Self::Embedded(_) => panic!("this case is for masters"),
+            _ => panic!("this case is for masters"),
         }
     }
 
     /// Whether whoever waits for a lock watches its holder, because the store's clocks may jump.
     pub(crate) fn is_observed(&self) -> bool {
-        matches!(self, Self::Masters(_))
+        !matches!(self, Self::Embedded(_))
     }
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Embedded(_) => "embedded",
             Self::Masters(_) => "masters",
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => "postgres",
         }
     }
 }

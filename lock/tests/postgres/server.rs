@@ -88,10 +88,18 @@ pub(crate) fn trial(
     server: &Shared,
     case: impl FnOnce(&PostgresServer) + Send + 'static,
 ) -> libtest_mimic::Trial {
+    let server = server.clone();
+    trial_of_its_own(name, move || case(server.get()))
+}
+
+/// The same for a case that starts its servers itself.
+pub(crate) fn trial_of_its_own(
+    name: &str,
+    case: impl FnOnce() + Send + 'static,
+) -> libtest_mimic::Trial {
     if programs().is_some() {
-        let server = server.clone();
         return libtest_mimic::Trial::test(name, move || {
-            case(server.get());
+            case();
             Ok(())
         });
     }
