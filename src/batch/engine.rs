@@ -582,8 +582,9 @@ impl Batches {
                 "batches are to wait: fewer are worked on"
             );
         }
-        if matches!(ended, Ended::Skipped(_)) {
-            // Another replica may have done it since it was found, and others with it.
+        if matches!(ended, Ended::Skipped(_) | Ended::RetryAfter(_)) {
+            // Another replica may have done it since it was found, and others with it; or a receiver wants to rest, and the next
+            // look finds less.
             self.kept.forget();
         }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);

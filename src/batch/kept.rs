@@ -1,8 +1,9 @@
 //! What a look has found beyond what was claimed then. The next claims are of that, without another look, for a moment: a look
 //! may cost more than all the rest of a batch.
 //!
-//! Kept is only what this replica begins with before any other that it knows. They leave that alone meanwhile, as they do the
-//! same. Whatever is not kept is found by the next look, whoever would begin with it.
+//! Kept is only what this replica begins with before any other that it knows. They keep none of that, as they do the same, and
+//! meet it only where a look of theirs finds it among the first. Whatever is not kept is found by the next look, whoever would begin
+//! with it.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -596,3 +596,40 @@ async fn many_claims_are_made_of_one_look() {
     assert!(a.0.min(b.0) > BATCHES / 4, "both take part: {a:?}, {b:?}");
     assert!(a.1 + b.1 < BATCHES / 10, "few for nothing: {a:?}, {b:?}");
 }
+
+/// Its receiver asks everybody to wait, and then nothing is pending for a while.
+struct Busy {
+    asked: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl BatchJob for Busy {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        Ok(match self.asked.load(Ordering::SeqCst) {
+            0 => (0..200).map(|n| n.to_string()).collect(),
+            _ => Vec::new(),
+        })
+    }
+
+    async fn process(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::RetryAfter(ms(60_000)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_look_has_found_is_left_when_a_batch_is_to_wait() {
+    let fleet = Cluster::new(3);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let body = Body::Batch(Arc::new(Busy {
+        asked: asked.clone(),
+    }));
+    let _member = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    fleet.sleep(ms(30_000)).await;
+    let asked = asked.load(Ordering::SeqCst);
+    // Four are claimed at a time.
+    assert!(
+        (1..=8).contains(&asked),
+        "{asked} of 200 met a receiver that wants to rest"
+    );
+}

@@ -53,6 +53,8 @@ pub(super) struct Watch {
     capture: Capture,
     buffer: Vec<u8>,
     mark: String,
+    /// When the guard was last told to have killed the command by.
+    kill_at: Moment,
 }
 
 /// What the guard has said at last.
@@ -131,6 +133,7 @@ impl Watch {
             output,
             capture: Capture::new(limit),
             mark,
+            kill_at: Moment::NEVER,
         }
     }
 
@@ -213,6 +216,7 @@ impl Watch {
                 self.leash.tell(ToGuard::Times(times));
                 (told, told_at) = (times, now);
             }
+            self.kill_at = told.kill_at;
             // A lease that is lost early ends without notice: the guard has its slack from when it was told.
             let overdue = told.kill_at.max(told_at) + slack;
             if now >= overdue.min(self.leash.stops_at() + PATIENCE) {
@@ -307,6 +311,10 @@ impl Watch {
         }) = last
         {
             (end.status, end.cause, end.left_behind) = (*status, *cause, *left_behind);
+            end.overran = late.saturating_sub(self.leeway());
+        } else {
+            // Nothing is left since just now, and nobody has told how late that is.
+            let late = self.leash.0.clock.now().since(self.kill_at);
             end.overran = late.saturating_sub(self.leeway());
         }
         end.output = self.capture.text();

@@ -164,6 +164,7 @@ fn main() {
         poolers::{
             the_server_is_told_each_statement_a_few_times,
             behind_a_pooler_no_statement_is_prepared,
+            a_pooler_that_passes_the_greeting_on_is_found_out_before_a_name_is_used,
         },
         exactly_once::{
             a_payment_is_booked_once_whatever_dies,

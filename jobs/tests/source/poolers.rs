@@ -21,26 +21,43 @@ use crate::{
 /// Stands before a server, and counts how often a text is asked of it.
 struct Before {
     folder: tempfile::TempDir,
-    asked: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    asked: AtomicUsize,
+    /// How often a transaction was refused because it was in another process.
+    refused: AtomicUsize,
+}
+
+/// What stands there.
+#[derive(Clone, Copy, PartialEq)]
+enum Is {
+    /// Nothing: all goes through.
+    Nothing,
+    /// It refuses greetings that ask for settings, as PgBouncer does.
+    Pooler,
+    /// It passes the greeting on, and gives the client another process later, as pgagroal does.
+    Exchanger,
 }
 
 /// A statement of every batch.
 const TEXT: &[u8] = b"SELECT token, items::text, job FROM";
 
 impl Before {
-    /// A pooler refuses greetings that ask for settings.
-    fn start(server: &PostgresServer, is_pooler: bool) -> Self {
-        let (folder, asked) = (tempfile::tempdir().unwrap(), Arc::default());
+    fn start(server: &PostgresServer, is: Is) -> Self {
+        let (folder, counts) = (tempfile::tempdir().unwrap(), Arc::default());
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let (behind, count) = (socket_in(server.folder()), Arc::clone(&asked));
+        let (behind, count) = (socket_in(server.folder()), Arc::clone(&counts));
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (behind, count) = (behind.clone(), Arc::clone(&count));
                 // Its client may end at any time.
-                thread::spawn(move || serve(client, &behind, is_pooler, &count));
+                thread::spawn(move || serve(client, &behind, is, &count));
             }
         });
-        Self { folder, asked }
+        Self { folder, counts }
     }
 
     fn source(&self, database: &str) -> String {
@@ -65,38 +82,64 @@ fn socket_in(folder: &Path) -> PathBuf {
 fn serve(
     mut client: UnixStream,
     behind: &Path,
-    is_pooler: bool,
-    asked: &AtomicUsize,
+    is: Is,
+    counts: &Arc<Counts>,
 ) -> std::io::Result<()> {
     let mut length = [0; 4];
     client.read_exact(&mut length)?;
     let mut greeting = vec![0; u32::from_be_bytes(length) as usize - 4];
     client.read_exact(&mut greeting)?;
-    let has = |text: &[u8], what: &[u8]| {
-        text.windows(what.len())
-            .filter(|part| *part == what)
-            .count()
-    };
-    if is_pooler && has(&greeting, b"options\0") > 0 {
+    if is == Is::Pooler && has(&greeting, b"options\0") > 0 {
         let said = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0";
         let mut refusal = vec![b'E'];
         refusal.extend(u32::try_from(said.len() + 4).unwrap().to_be_bytes());
         refusal.extend(said);
         return client.write_all(&refusal);
     }
-    let mut server = UnixStream::connect(behind)?;
-    server.write_all(&length)?;
-    server.write_all(&greeting)?;
-    let (mut answers, mut back) = (server.try_clone()?, client.try_clone()?);
-    thread::spawn(move || {
-        let _ = std::io::copy(&mut answers, &mut back);
-        back.shutdown(std::net::Shutdown::Both)
-    });
+    let greet = || {
+        let mut server = UnixStream::connect(behind)?;
+        server.write_all(&length)?;
+        server.write_all(&greeting)?;
+        std::io::Result::Ok(server)
+    };
+    let answer = |mut from: UnixStream| {
+        let (mut back, counts) = (client.try_clone()?, Arc::clone(counts));
+        thread::spawn(move || {
+            let mut part = vec![0; 1 << 16];
+            while let Ok(n @ 1..) = from.read(&mut part) {
+                let refused = has(&part[..n], b"a pooler gave the connection away");
+                counts.refused.fetch_add(refused, Ordering::SeqCst);
+                if back.write_all(&part[..n]).is_err() {
+                    break;
+                }
+            }
+            back.shutdown(std::net::Shutdown::Both)
+        });
+        std::io::Result::Ok(())
+    };
+    let mut server = greet()?;
+    answer(server.try_clone()?)?;
     let mut part = vec![0; 1 << 16];
+    let (mut client_side, mut begun) = (client.try_clone()?, 0);
     loop {
         // What is sent together arrives together.
-        let n = client.read(&mut part)?;
-        asked.fetch_add(has(&part[..n], TEXT), Ordering::SeqCst);
+        let n = client_side.read(&mut part)?;
+        begun += has(&part[..n], b"BEGIN ISOLATION");
+        if is == Is::Exchanger && begun >= EXCHANGED {
+            begun = 0;
+            server = greet()?;
+            // It greets back, and is ready.
+            let mut greeted = Vec::new();
+            while !greeted.ends_with(b"Z\0\0\0\x05I") {
+                let mut byte = [0];
+                server.read_exact(&mut byte)?;
+                greeted.extend(byte);
+            }
+            answer(server.try_clone()?)?;
+        }
+        counts
+            .asked
+            .fetch_add(has(&part[..n], TEXT), Ordering::SeqCst);
         server.write_all(&part[..n])?;
         if n == 0 {
             return server.shutdown(std::net::Shutdown::Both);
@@ -104,10 +147,18 @@ fn serve(
     }
 }
 
+fn has(text: &[u8], what: &[u8]) -> usize {
+    let parts = text.windows(what.len());
+    parts.filter(|part| *part == what).count()
+}
+
 const BATCHES: usize = 40;
 
-/// How often the text was sent for so many batches.
-async fn texts_of(is_pooler: bool) -> usize {
+/// After so many transactions of a client it has another process.
+const EXCHANGED: usize = 12;
+
+/// How often the text was sent for so many batches, and how often a transaction was refused.
+async fn texts_of(is: Is) -> (usize, usize) {
     let server = PostgresServer::start();
     let scene = Scene::on(server.url(USER, "")).await;
     scene.sql(&format!(
@@ -115,24 +166,38 @@ async fn texts_of(is_pooler: bool) -> usize {
          INSERT INTO notifications SELECT i, 'b' FROM generate_series(0, {} - 1) AS i;",
         BATCHES * 2
     ));
-    let before = Before::start(&server, is_pooler);
+    let before = Before::start(&server, is);
     let source = before.source(scene.database());
     let job = scene.job(json!({"source": source, "batch_size": 2}));
-    scene.send_all(&job, 1).await;
+    let failures = scene.send_all_at_last(&job, 1).await;
+    let exchanged = |why: &String| why.contains("a pooler gave the connection away");
+    assert!(failures.iter().all(exchanged), "{failures:?}");
     assert_eq!(
         (scene.tally().accepted, scene.unsent()),
         (BATCHES as u64 * 2, 0)
     );
-    before.asked.load(Ordering::SeqCst)
+    let Counts { asked, refused } = &*before.counts;
+    (asked.load(Ordering::SeqCst), refused.load(Ordering::SeqCst))
 }
 
 pub(crate) async fn the_server_is_told_each_statement_a_few_times() {
-    let texts = texts_of(false).await;
+    let (texts, refused) = texts_of(Is::Nothing).await;
+    assert_eq!(refused, 0);
     // Until it was asked for often enough, and then once, on each of four connections.
     assert!(texts <= 4 * 5, "{texts} for {BATCHES} batches");
 }
 
 pub(crate) async fn behind_a_pooler_no_statement_is_prepared() {
-    let texts = texts_of(true).await;
+    let (texts, refused) = texts_of(Is::Pooler).await;
+    assert_eq!(refused, 0);
     assert!(texts >= 2 * BATCHES, "{texts} for {BATCHES} batches");
+}
+
+/// Each row is sent once all the same.
+pub(crate) async fn a_pooler_that_passes_the_greeting_on_is_found_out_before_a_name_is_used() {
+    let (texts, refused) = texts_of(Is::Exchanger).await;
+    assert!(refused > 0, "nothing was noticed");
+    // On each of four connections once at most: from then on nothing is prepared.
+    assert!(refused <= 4, "{refused} times");
+    assert!(texts > 4 * 5, "{texts} texts");
 }

@@ -218,6 +218,32 @@ impl Scene {
         panic!("does not come to an end: {:?}", self.tally());
     }
 
+    /// The same; failures that pass are counted, and tried again.
+    pub(crate) async fn send_all_at_last(
+        &self,
+        job: &Notifications,
+        mut token: u64,
+    ) -> Vec<String> {
+        let mut failures = Vec::new();
+        for _ in 0..1_000 {
+            let batches = match job.pending(256).await {
+                Ok(batches) if batches.is_empty() => return failures,
+                Ok(batches) => batches,
+                Err(why) => {
+                    failures.push(format!("{why:?}"));
+                    continue;
+                }
+            };
+            for batch in batches {
+                if let Err(why) = sender::try_send(job, token, &batch).await {
+                    failures.push(format!("{why:?}"));
+                }
+                token += 1;
+            }
+        }
+        panic!("does not come to an end: {failures:?}");
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         self.calendar.clock()
     }

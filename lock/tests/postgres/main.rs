@@ -12,6 +12,7 @@
 mod bank;
 mod fences;
 mod node;
+mod pooler;
 mod proxy;
 mod server;
 
@@ -70,6 +71,29 @@ macro_rules! lock_cases {
     };
 }
 
+/// The suites behind a pooler that gives each transaction another connection.
+macro_rules! pooled_cases {
+    ($server:ident: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($({
+            let server = $server.clone();
+            pooler::trial(
+                concat!("pooled::", stringify!($group), "::", stringify!($case)),
+                move || node::run(conformance::$group::$case(node::pooled_lab(server.get()))),
+            )
+        },)*)*]
+    };
+    ($server:ident:
+        every: [$($module:ident::$case:ident,)*], faulty: [$($bad_module:ident::$bad:ident,)*],) => {
+        vec![$({
+            let server = $server.clone();
+            pooler::trial(
+                concat!("pooled::locks::", stringify!($module), "::", stringify!($case)),
+                move || node::run(it::locks::$module::$case(node::pooled_scene(server.get()))),
+            )
+        },)*]
+    };
+}
+
 /// Cases with servers of their own.
 macro_rules! own_cases {
     ($server:ident: $($case:ident),+ $(,)?) => {
@@ -102,6 +126,13 @@ fn main() {
     cases.extend(every_case!(common_cases server));
     cases.extend(every_lock_case!(lock_cases server, Server));
     cases.extend(every_lock_case!(lock_cases server, Observed));
+    cases.extend(every_case!(pooled_cases server));
+    cases.extend(every_lock_case!(pooled_cases server));
+    let of_pooler = server.clone();
+    cases.push(pooler::trial(
+        "pooled::nothing_is_heard_behind_a_pooler_and_so_it_is_asked",
+        move || node::nothing_is_heard_behind_a_pooler_and_so_it_is_asked(of_pooler.get()),
+    ));
     cases.extend(cases![server:
         fences::{
             a_stale_holder_is_refused,

@@ -31,6 +31,7 @@ use crate::{
         },
         locks::{Scene, Stage, Time},
     },
+    pooler::Pooler,
     proxy::Proxy,
     server::{PostgresServer, USER},
 };
@@ -85,6 +86,20 @@ pub(crate) fn lab(server: &PostgresServer) -> Lab {
     })
 }
 
+/// The same behind a pooler, which lives as long as the case.
+pub(crate) fn pooled_lab(server: &PostgresServer) -> Lab {
+    let pooler = Pooler::start(server);
+    // Releases are heard of past it.
+    let settings = PostgresNodeSettings {
+        listen: Some(PgAddress::parse(&url(server)).unwrap()),
+        ..settings(&pooler.url("postgres"), &fresh())
+    };
+    Lab::new(pooler, move || {
+        let client: Arc<dyn Node> = Arc::new(node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
 fn guarded(url: &str, namespace: &str, mode: RestartGuard, config: &str) -> PostgresNode {
     let config = config.to_owned();
     node(&PostgresNodeSettings {
@@ -132,7 +147,10 @@ pub(crate) fn every_rule_of_admission(server: &PostgresServer) {
     });
 }
 
-struct Database(PostgresNodeSettings);
+struct Database {
+    settings: PostgresNodeSettings,
+    _pooler: Option<Pooler>,
+}
 
 impl Stage for Database {
     fn count(&self) -> usize {
@@ -140,7 +158,7 @@ impl Stage for Database {
     }
 
     fn connect(&self, _node: usize) -> Arc<dyn Node> {
-        Arc::new(node(&self.0))
+        Arc::new(node(&self.settings))
     }
 }
 
@@ -149,7 +167,39 @@ pub(crate) fn scene(server: &PostgresServer, expiry: Expiry) -> Scene {
         node_timeout: Duration::from_millis(500),
         ..settings(&url(server), &fresh())
     };
-    Scene::new(Box::new(Database(settings)), Time::real()).expiring(expiry)
+    let stage = Database {
+        settings,
+        _pooler: None,
+    };
+    Scene::new(Box::new(stage), Time::real()).expiring(expiry)
+}
+
+pub(crate) fn pooled_scene(server: &PostgresServer) -> Scene {
+    let pooler = Pooler::start(server);
+    // Without it waiters poll, which is slower than the cases allow.
+    let settings = PostgresNodeSettings {
+        node_timeout: Duration::from_millis(500),
+        listen: Some(PgAddress::parse(&url(server)).unwrap()),
+        ..settings(&pooler.url("postgres"), &fresh())
+    };
+    let stage = Database {
+        settings,
+        _pooler: Some(pooler),
+    };
+    Scene::new(Box::new(stage), Time::real()).expiring(Expiry::Observed)
+}
+
+pub(crate) fn nothing_is_heard_behind_a_pooler_and_so_it_is_asked(server: &PostgresServer) {
+    let pooler = Pooler::start(server);
+    run(async {
+        let behind = settings(&pooler.url("postgres"), &fresh());
+        assert!(node(&behind).announcements().await.is_none());
+        let past = PostgresNodeSettings {
+            listen: Some(PgAddress::parse(&url(server)).unwrap()),
+            ..behind
+        };
+        assert!(node(&past).announcements().await.is_some());
+    });
 }
 
 // === its own ===

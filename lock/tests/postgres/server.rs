@@ -47,7 +47,7 @@ impl Shared {
         }
     }
 
-    fn get(&self) -> &PostgresServer {
+    pub(crate) fn get(&self) -> &PostgresServer {
         let start = || PostgresServer::start_with(self.settings, |_| {});
         self.server.get_or_init(start)
     }
@@ -315,7 +315,7 @@ fn launch(dir: &TempDir, settings: &[String]) -> Child {
 }
 
 /// A program of the server in its folder, with nothing of our environment that means something to it.
-fn command(program: &Path, dir: &Path) -> Command {
+pub(crate) fn command(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
@@ -330,7 +330,7 @@ fn command(program: &Path, dir: &Path) -> Command {
 }
 
 /// PostgreSQL refuses to run as root. For root: the user and group that do it instead.
-fn servant() -> Option<(u32, u32)> {
+pub(crate) fn servant() -> Option<(u32, u32)> {
     if !geteuid().is_root() {
         return None;
     }
@@ -350,6 +350,6 @@ fn servant() -> Option<(u32, u32)> {
     clippy::disallowed_methods,
     reason = "a child process gives no event when it is ready"
 )]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

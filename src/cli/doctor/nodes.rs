@@ -127,7 +127,7 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
-const RIGHTS: &str = "correct user and password (locks.redis, locks.postgres), or give that user the rights that the book \
+const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgres.url and password), or give that user the rights that the book \
                       names: the line ACL SETUSER in docs/operations/redis.md, or GRANT in docs/operations/postgres.md";
 
 fn rights(node: &NodeState) -> Option<Finding> {

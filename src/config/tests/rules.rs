@@ -65,7 +65,7 @@ fn a_wrong_type_is_an_error() {
         ("locks.redis.nodes = \"redis://a\"", "this must be a list"),
         (
             "locks.backend = \"embeded\"",
-            "\"embeded\" is not one of embedded, memory, redis; did you mean \"embedded\"?",
+            "\"embeded\" is not one of embedded, memory, redis, postgres; did you mean \"embedded\"?",
         ),
         ("telemetry.format = \"jsn\"", "did you mean \"json\"?"),
     ] {
@@ -309,7 +309,7 @@ fn what_gives_up_a_promise_is_a_warning() {
     let guard = Setup::file(&text).env("LOCKS__RESTART_GUARD", "off");
     assert_eq!(
         guard.problem(),
-        "WATCHKEEPER_LOCKS__RESTART_GUARD: warning: locks.restart_guard: a Redis server that has lost its memory votes at \
+        "WATCHKEEPER_LOCKS__RESTART_GUARD: warning: locks.restart_guard: a server that has lost its memory votes at \
          once: two may hold one lock; set restart_guard = \"call\", unless no server can lose its memory"
     );
     guard.loaded();

@@ -10,6 +10,10 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,6 +33,8 @@ pub struct PgAddress {
     /// What the server is verified with.
     pub tls: TlsFiles,
     password_file: Option<PathBuf>,
+    /// A pooler was found to stand there although it passes greetings on; known to all copies.
+    is_shared: Arc<AtomicBool>,
 }
 
 /// Files that the address names.
@@ -113,7 +119,19 @@ impl PgAddress {
             ssl_mode,
             tls,
             password_file: None,
+            is_shared: Arc::default(),
         })
+    }
+
+    /// A connection was found to have been given to others.
+    pub fn set_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one was.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     /// The same with a password, where the address has none.

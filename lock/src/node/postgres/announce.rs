@@ -9,9 +9,10 @@ use tokio_postgres::Notification;
 use tracing::{debug, info};
 
 use super::{
-    Shared,
     connect::{self, CONNECT, NoConnection},
-    error, quoted,
+    error,
+    layout::quoted,
+    shared::Shared,
 };
 use crate::{
     backoff::Backoff,

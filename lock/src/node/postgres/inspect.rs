@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::{
-    Shared,
     connect::{self, NoConnection},
     error,
+    shared::Shared,
 };
 use crate::node::{NodeError, NodeFacts};
 

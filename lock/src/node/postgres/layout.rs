@@ -1,7 +1,5 @@
 //! The tables in which locks lie, and what makes them.
 
-use super::quoted;
-
 /// Raised whenever the tables change in a way that an older program would not understand.
 pub(super) const LAYOUT: i32 = 1;
 
@@ -79,4 +77,11 @@ pub(super) fn first_row(schema: &str) -> String {
         "INSERT INTO {}.node VALUES ($1, {LAYOUT}, 0, '') ON CONFLICT (namespace) DO NOTHING",
         quoted(schema)
     )
+}
+
+/// A name of the database, whatever it holds.
+#[doc(hidden)] // for the stock jobs
+#[must_use]
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -66,20 +66,23 @@ mod inspect;
 mod layout;
 mod rows;
 mod session;
+mod shared;
 #[doc(hidden)] // for the settings
 pub mod tls;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex as Turnstile, oneshot};
 
-pub use self::layout::ddl;
-use self::{address::PgAddress, announce::Listener, rows::Sql, session::Session};
+use self::{announce::Listener, rows::Sql, session::Session, shared::Shared};
+pub use self::{
+    layout::{ddl, quoted},
+    shared::PostgresNodeSettings,
+};
 use super::{
     Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply,
     RestartGuard, Servers, rules,
@@ -89,45 +92,12 @@ use crate::{clock::Clock, spawn::Spawn};
 /// The most operations that one call may carry.
 const MAX_OPS: usize = 250;
 
-/// Where a database is, and how it is used.
-#[derive(Clone, Debug)]
-#[doc(hidden)] // made from the settings
-pub struct PostgresNodeSettings {
-    /// How it is reached.
-    pub address: PgAddress,
-    /// How releases are heard of; the same unless it is given.
-    pub listen: Option<PgAddress>,
-    /// The schema with our tables.
-    pub schema: String,
-    /// How long a call waits for its answer.
-    pub node_timeout: Duration,
-    /// Fleets with different namespaces do not meet.
-    pub namespace: String,
-    /// Which lives of the server may vote; the default guards nothing, and compares what [`crate::Locks`] says of its times.
-    pub guard: GuardSettings,
-    /// A promoted standby votes at once: no commit is ever lost.
-    pub trust_promotion: bool,
-}
-
 /// A PostgreSQL database as a node.
 #[doc(hidden)] // made from the settings
 pub struct PostgresNode {
     shared: Arc<Shared>,
     /// The one connection for calls: in the order in which they come.
     session: Arc<Turnstile<Option<Session>>>,
-}
-
-/// What all connections of a node have in common.
-struct Shared {
-    name: String,
-    settings: PostgresNodeSettings,
-    sql: Sql,
-    agreed: OnceLock<String>,
-    clock: Clock,
-    spawn: Spawn,
-    /// How much of which life's log was seen on its disk.
-    seen: Mutex<Option<(String, u64)>>,
-    joined: OnceLock<(Servers, usize)>,
 }
 
 // === impl PostgresNode ===
@@ -251,55 +221,4 @@ impl fmt::Debug for PostgresNode {
             .field("name", &self.shared.name)
             .finish_non_exhaustive()
     }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// What is compared, and whether what may be forgotten is waited for; `None` where nothing is compared.
-    fn compared(&self) -> Option<(&str, bool)> {
-        let GuardSettings { mode, config } = &self.settings.guard;
-        let config = self.agreed.get().unwrap_or(config);
-        let guarded = *mode != RestartGuard::Off;
-        (guarded || !config.is_empty()).then_some((config, guarded))
-    }
-
-    /// What tells this life of the server from every other.
-    fn incarnation(&self, system: &str, timeline: &str) -> String {
-        match self.settings.trust_promotion {
-            true => system.to_owned(),
-            false => format!("{system}:{timeline}"),
-        }
-    }
-
-    /// How much of that life's log was on its disk when it was last asked.
-    fn floor(&self, life: &str) -> u64 {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = seen.as_ref().filter(|(of, _)| of == life);
-        known.map_or(0, |(_, flushed)| *flushed)
-    }
-
-    fn has_seen(&self, life: &str, flushed: u64) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.as_mut().filter(|(of, _)| of == life) {
-            Some((_, most)) => *most = flushed.max(*most),
-            None => *seen = Some((life.to_owned(), flushed)),
-        }
-    }
-
-    /// Where releases are told and heard.
-    fn channel(&self) -> String {
-        let PostgresNodeSettings {
-            schema, namespace, ..
-        } = &self.settings;
-        let both = format!("{schema}\0{namespace}");
-        format!("watchkeeper_{:016x}", crate::hash::fnv1a(both.bytes()))
-    }
-}
-
-/// A name of the database, whatever it holds.
-#[doc(hidden)] // for the stock jobs
-#[must_use]
-pub fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -7,7 +7,7 @@ use tokio_postgres::{
     types::{FromSql, ToSql, Type},
 };
 
-use super::quoted;
+use super::layout::quoted;
 use crate::node::{
     NodeMs, Token, Version,
     rules::{

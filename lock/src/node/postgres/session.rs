@@ -8,10 +8,11 @@ use tokio_postgres::{Client, Row, types::ToSql};
 use tracing::debug;
 
 use super::{
-    Shared,
     connect::{self, NoConnection},
-    error, layout, quoted,
+    error,
+    layout::{self, quoted},
     rows::{Head, Sql, Statement, Unreadable},
+    shared::Shared,
 };
 use crate::{
     clock::Moment,

@@ -42,6 +42,7 @@ pub(super) struct Session {
     statements: Option<Statements>,
     /// Number of that process.
     process: i32,
+    address: PgAddress,
     /// Within a transaction.
     is_open: AtomicBool,
     /// Dropped with it: whatever is under way is given up.
@@ -58,6 +59,8 @@ pub(super) const COUNTING: Duration = Duration::from_secs(60);
 const LOCK: Duration = Duration::from_secs(3);
 /// A process that freezes within a transaction keeps others out no longer.
 const IDLE: Duration = Duration::from_secs(5);
+/// What a transaction fails with in another process.
+const GIVEN_AWAY: &str = "a pooler gave the connection away";
 /// To prepare statements takes no longer.
 const PREPARING: Duration = Duration::from_secs(3);
 /// The first version that is spoken to.
@@ -126,7 +129,8 @@ impl Session {
         })?;
         let session = Self {
             client: greeted.client,
-            statements: greeted.is_direct.then(Statements::default),
+            statements: (greeted.is_direct && !address.is_shared()).then(Statements::default),
+            address: address.clone(),
             process: greeted.process,
             is_open: AtomicBool::new(false),
             _alive: greeted.alive,
@@ -209,8 +213,17 @@ impl Session {
     async fn open(&self, mode: &str, limit: Duration, first: &str) -> Result<()> {
         self.is_open.store(true, Ordering::Relaxed);
         let process = self.statements.as_ref().map(|_| self.process);
-        self.batch(&format!("{}{first}", opening(mode, limit, process)))
-            .await
+        let opened = self
+            .batch(&format!("{}{first}", opening(mode, limit, process)))
+            .await;
+        if opened
+            .as_ref()
+            .is_err_and(|why| why.to_string().contains(GIVEN_AWAY))
+        {
+            // From the next connection on nothing is prepared.
+            self.address.set_shared();
+        }
+        opened
     }
 
     pub(super) async fn commit(&self) -> Result<()> {
@@ -275,7 +288,7 @@ fn opening(mode: &str, limit: Duration, process: Option<i32>) -> String {
     let here = match process {
         Some(process) => format!(
             ", CASE WHEN pg_backend_pid() <> {process} \
-                 THEN ('a pooler gave the connection away, this is process ' || pg_backend_pid())::int END"
+                 THEN ('{GIVEN_AWAY}, this is process ' || pg_backend_pid())::int END"
         ),
         None => String::new(),
     };
