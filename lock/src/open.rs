@@ -210,7 +210,6 @@ fn postgres(
         node_timeout: postgres.node_timeout,
         namespace: namespace.to_owned(),
         guard: settings.guard(),
-        trust_promotion: postgres.trust_promotion,
     };
     let node = PostgresNode::new(settings, clock.clone(), crate::spawn::Spawn::system());
     Ok(vec![Arc::new(node)])

@@ -13,17 +13,16 @@ use crate::{
 const MASTERS: &str = "demo::it_loses_nothing_on_three_masters";
 const TABLE: &str = "demo::it_loses_nothing_with_a_table_in_postgresql";
 
+const ALL: &str = "demo::it_loses_nothing_with_locks_and_table_in_postgresql";
+
 /// The cases, where the servers are.
-pub(crate) fn trials() -> [Trial; 2] {
+pub(crate) fn trials() -> [Trial; 3] {
     let masters = server::trial(MASTERS, || shows(&["--store", "redis"]));
-    let table = match postgres::programs() {
-        Some(_) => Trial::test(TABLE, || {
-            shows(&["--source", "postgres"]);
-            Ok(())
-        }),
-        None => postgres::trial(TABLE, &postgres::Shared::default(), |_| {}),
-    };
-    [masters, table]
+    let table = postgres::trial_of_its_own(TABLE, || shows(&["--source", "postgres"]));
+    let all = postgres::trial_of_its_own(ALL, || {
+        shows(&["--store", "postgres", "--source", "postgres"]);
+    });
+    [masters, table, all]
 }
 
 fn shows(on: &[&str]) {

@@ -39,6 +39,9 @@ mod memory;
 mod modes;
 mod nodes;
 #[cfg(feature = "postgres")]
+#[path = "../../../lock/tests/postgres/pooler.rs"]
+mod pooler;
+#[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/server.rs"]
 mod postgres;
 mod reload;
@@ -205,38 +208,20 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
-        commands::{
-            fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
-            a_spare_replica_starts_no_command_beside_the_active_ones,
-            a_drained_worker_ends_its_command_first,
-        },
+        commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
         storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
-        stall::{ a_run_without_progress_is_taken_over_in_time },
-        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
-        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
-            an_idle_leader_hands_over_at_once,
-            a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
-        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
-        modes::{
-            a_spare_replica_does_nothing_until_the_active_one_goes,
-            a_service_runs_once_and_moves_to_its_hot_standby,
-        },
-        spread::{
-            one_standby_of_two_takes_over_and_then_the_last_one,
-            jobs_spread_over_replicas_that_join_later,
-        },
+        nodes::{ without_a_majority_nobody_leads },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
-        intents::{
-            a_trigger_runs_once_although_its_leader_is_killed_at_once,
-            a_job_is_handed_over_on_request,
-        },
-        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_own: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_pooled: storm::{ a_storm_of_faults_loses_and_doubles_no_tick }]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]
@@ -252,6 +237,75 @@ fn main() -> std::process::ExitCode {
     ];
     long.extend(on![embedded:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+    ]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_own: ticks::{ sixty_ticks_of_a_database_that_crashes }]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres:
+        commands::{
+            a_spare_replica_starts_no_command_beside_the_active_ones,
+            a_drained_worker_ends_its_command_first,
+        },
+        stall::{ a_run_without_progress_is_taken_over_in_time },
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
+        leaders::{
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+        },
+        nodes::{ a_standby_waits_quietly },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            jobs_spread_over_replicas_that_join_later,
+        },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
+    ]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_pooled:
+        commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
+        nodes::{ without_a_majority_nobody_leads },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
+    ]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_pooled:
+        commands::{
+            a_spare_replica_starts_no_command_beside_the_active_ones,
+            a_drained_worker_ends_its_command_first,
+        },
+        stall::{ a_run_without_progress_is_taken_over_in_time },
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
+        leaders::{
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+        },
+        nodes::{ a_standby_waits_quietly },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            jobs_spread_over_replicas_that_join_later,
+        },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     let conclusion = libtest_mimic::run(&arguments, cases);

@@ -84,6 +84,26 @@ impl Store {
         Self::Postgres(Database::new())
     }
 
+    /// A database behind a pooler that gives each transaction another connection.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_pooled() -> Self {
+        Self::Postgres(Database::pooled())
+    }
+
+    /// A database that may crash.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_own() -> Self {
+        Self::Postgres(Database::own())
+    }
+
+    /// The server ends in the middle of whatever it does, and starts again.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn crash(&self) {
+        if let Self::Postgres(database) = self {
+            database.crash();
+        }
+    }
+
     /// Sets the clock of the single server to so many seconds after the true time.
     pub(crate) fn set_clock(&self, seconds: i64) {
         if let Self::Single(single) = self {

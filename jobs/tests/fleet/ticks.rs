@@ -30,6 +30,39 @@ pub(crate) fn twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks(stor
     ticks_and_dead_leaders(store, "once", 20, 2);
 }
 
+/// P4 with a server that is killed every few seconds: what was committed stands, and nothing else.
+#[cfg(feature = "postgres")]
+pub(crate) fn twenty_ticks_of_a_database_that_crashes(store: Store) {
+    ticks_and_crashes(store, 20, 4);
+}
+
+/// The same for a minute.
+#[cfg(feature = "postgres")]
+pub(crate) fn sixty_ticks_of_a_database_that_crashes(store: Store) {
+    ticks_and_crashes(store, 60, 12);
+}
+
+#[cfg(feature = "postgres")]
+fn ticks_and_crashes(store: Store, ticks: i64, crashes: u32) {
+    let fleet = Fleet::of(3, store, &TICKS.replace("$MISFIRE", "all"));
+    let beats = fleet.beats();
+    let first = beats
+        .wait(SOON, "first tick", |b| b.event == "started")
+        .tick;
+    let last = first + SignedDuration::from_secs(ticks - 1);
+    let every = ticks / i64::from(crashes + 1);
+    for crash in 1..=crashes {
+        let after = first + SignedDuration::from_secs(every * i64::from(crash));
+        let started = |b: &crate::beats::Beat| b.event == "started" && b.tick >= after;
+        beats.wait(SOON, "tick", started);
+        // Somewhere in its second, another place each time.
+        pause(Duration::from_millis(73) * crash);
+        fleet.store.crash();
+    }
+    beats.wait(SOON, "last tick", |b| b.event == "started" && b.tick > last);
+    none_twice_and_none_missing(&fleet, first, last);
+}
+
 fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
     let mut fleet = Fleet::of(3, store, &TICKS.replace("$MISFIRE", misfire));
     let beats = fleet.beats();
@@ -52,13 +85,18 @@ fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
     }
     // Once a later one has started the last one is decided.
     beats.wait(SOON, "last tick", |b| b.event == "started" && b.tick > last);
-    let starts = starts(&beats.all());
+    none_twice_and_none_missing(&fleet, first, last);
+}
+
+/// Each attempt was started once, and each tick is started or reported.
+fn none_twice_and_none_missing(fleet: &Fleet, first: Timestamp, last: Timestamp) {
+    let starts = starts(&fleet.beats().all());
     for ((tick, attempt), times) in &starts {
         assert_eq!(*times, 1, "attempt {attempt} of tick {tick}");
     }
     let mut ticks: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
     let started = ticks.range(first..=last).count();
-    ticks.extend(reported(&fleet));
+    ticks.extend(reported(fleet));
     let mut tick = first;
     while tick <= last {
         assert!(

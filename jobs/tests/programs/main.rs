@@ -27,6 +27,9 @@ mod library;
 mod lists;
 mod operator;
 #[cfg(feature = "postgres")]
+#[path = "../../../lock/tests/postgres/pooler.rs"]
+mod pooler;
+#[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/server.rs"]
 mod postgres;
 mod process;
@@ -159,11 +162,18 @@ fn main() {
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
+        turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
+        elect::{ a_killed_leader_is_followed_within_one_ttl },
+        operator::{ a_broken_holder_stops_before_the_next_begins },
+    ]);
+    // For figures, not for every day.
+    let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
+    long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres:
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
-            twenty_at_once_take_turns,
             of_several_that_try_once_one_wins,
-            a_killed_holder_is_followed_within_one_ttl,
             a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl,
         },
         exits::{
@@ -176,17 +186,10 @@ fn main() {
         },
         elect::{
             a_standby_takes_over_when_the_command_ends,
-            a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
         },
-        operator::{
-            a_broken_holder_stops_before_the_next_begins,
-            the_holder_of_a_lock_can_be_found,
-        },
+        operator::{ the_holder_of_a_lock_can_be_found },
     ]);
-    // For figures, not for every day.
-    let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
-    long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     let conclusion = libtest_mimic::run(&arguments, cases);
     #[cfg(feature = "postgres")]

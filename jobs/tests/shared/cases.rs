@@ -19,6 +19,10 @@ pub(crate) fn trial<S: 'static>(name: &str, case: fn(S), store: fn() -> S) -> Tr
         return crate::server::trial(name, move || case(store()));
     }
     #[cfg(feature = "postgres")]
+    if name.starts_with("postgres_pooled") {
+        return crate::pooler::trial(name, move || case(store()));
+    }
+    #[cfg(feature = "postgres")]
     if name.starts_with("postgres") {
         return crate::postgres::trial_of_its_own(name, move || case(store()));
     }

@@ -1,4 +1,5 @@
-//! One PostgreSQL server for all cases that keep their locks in it, each in a schema of its own.
+//! PostgreSQL for cases that keep their locks in it: one server for all, each in a schema of its own; a server of its own for those
+//! that do it harm; behind a pooler.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -9,7 +10,10 @@ use std::sync::{
 use tokio_postgres::NoTls;
 use watchkeeper::spawn::Spawn;
 
-use crate::postgres::{PostgresServer, USER};
+use crate::{
+    pooler::Pooler,
+    postgres::{PostgresServer, USER},
+};
 
 /// Waits for its disk, which is memory in the daily run. Each worker has three connections.
 const SETTINGS: [&str; 4] = [
@@ -23,8 +27,12 @@ static SERVER: Mutex<Option<Arc<PostgresServer>>> = Mutex::new(None);
 
 /// The locks of one scene.
 pub(crate) struct Database {
-    server: Arc<PostgresServer>,
+    /// The server itself.
+    direct: String,
     schema: String,
+    pooler: Option<Pooler>,
+    own: Option<Mutex<PostgresServer>>,
+    _shared: Option<Arc<PostgresServer>>,
     /// Dropped, whoever keeps the fleet out goes.
     blocker: Mutex<Option<mpsc::Sender<()>>>,
 }
@@ -35,23 +43,53 @@ pub(crate) fn end() {
     *server = None;
 }
 
+fn shared() -> Arc<PostgresServer> {
+    let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || Arc::new(PostgresServer::start_with(&SETTINGS, |_| {}));
+    Arc::clone(server.get_or_insert_with(start))
+}
+
+#[allow(dead_code, reason = "each suite uses its own part")]
 impl Database {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = || Arc::new(PostgresServer::start_with(&SETTINGS, |_| {}));
+        let server = shared();
         Self {
-            server: Arc::clone(server.get_or_insert_with(start)),
-            schema: format!("s{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            direct: server.url(USER, "postgres"),
+            schema: schema(),
+            pooler: None,
+            own: None,
+            _shared: Some(server),
+            blocker: Mutex::default(),
+        }
+    }
+
+    /// The same behind a pooler of its own; releases are heard of past it.
+    pub(crate) fn pooled() -> Self {
+        let new = Self::new();
+        let pooler = new._shared.as_deref().map(Pooler::start);
+        Self { pooler, ..new }
+    }
+
+    /// A server of its own.
+    pub(crate) fn own() -> Self {
+        let server = PostgresServer::start_with(&SETTINGS, |_| {});
+        Self {
+            direct: server.url(USER, "postgres"),
+            schema: schema(),
+            pooler: None,
+            own: Some(Mutex::new(server)),
+            _shared: None,
             blocker: Mutex::default(),
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        self.server.url(USER, "postgres")
+        match &self.pooler {
+            Some(pooler) => pooler.url("postgres"),
+            None => self.direct.clone(),
+        }
     }
 
-    #[allow(dead_code, reason = "each suite uses its own part")]
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
@@ -59,19 +97,27 @@ impl Database {
     /// What stands in the configuration below `[locks]`. It has just been started, and loses nothing.
     pub(crate) fn settings(&self) -> String {
         format!(
-            "backend = \"postgres\"\nrestart_guard = \"off\"\npostgres.url = {:?}\npostgres.schema = {:?}\n\
-             postgres.node_timeout = \"100ms\"\n",
+            "backend = \"postgres\"\nrestart_guard = \"off\"\npostgres.url = {:?}\npostgres.listen_url = {:?}\n\
+             postgres.schema = {:?}\npostgres.node_timeout = \"100ms\"\n",
             self.url(),
+            self.direct,
             self.schema
         )
     }
 
+    /// Ends the server in the middle of whatever it does, and starts it again.
+    pub(crate) fn crash(&self) {
+        let own = self.own.as_ref().expect("a server of its own");
+        let mut server = own.lock().unwrap_or_else(PoisonError::into_inner);
+        server.stop();
+        server.start_again();
+    }
+
     /// Keeps the fleet out: somebody has its row.
-    #[allow(dead_code, reason = "each suite uses its own part")]
     pub(crate) fn block(&self) {
         let (go, gone) = mpsc::channel::<()>();
         let (ready, is_ready) = mpsc::channel::<()>();
-        let (url, schema) = (self.url(), self.schema.clone());
+        let (url, schema) = (self.direct.clone(), self.schema.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -79,9 +125,8 @@ impl Database {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let (client, connection) = tokio_postgres::connect(&url, NoTls)
-                    .await
-                    .expect("it is there");
+                let connected = tokio_postgres::connect(&url, NoTls).await;
+                let (client, connection) = connected.expect("it is there");
                 let moving = Spawn::system().spawn(async move { _ = connection.await });
                 let take = format!("BEGIN; SELECT FROM {schema}.node FOR UPDATE");
                 client.batch_execute(&take).await.expect("its row");
@@ -96,8 +141,12 @@ impl Database {
     }
 
     /// Lets it in again.
-    #[allow(dead_code, reason = "each suite uses its own part")]
     pub(crate) fn unblock(&self) {
         *self.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+fn schema() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("s{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - H1 What was not read is never taken for absent.  (what_was_not_read_is_asked_for_and_never_absent)
-//! - H2 On a sheet every call is answered as in memory, and leaves what it leaves there.
+//! - H2 On a sheet every call is answered as in memory, and so are those that come after it.
 //!   (a_sheet_answers_as_memory_does)
 
 use std::{
@@ -94,18 +94,32 @@ pub(crate) struct Range {
 /// What to read before a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// Locks; with the texts of their bodies.
-    pub(crate) locks: BTreeMap<String, bool>,
+    /// Locks, and how much of each.
+    pub(crate) locks: BTreeMap<String, Part>,
     pub(crate) names: Vec<Range>,
     pub(crate) docs: BTreeSet<String>,
     pub(crate) doc_names: Vec<Range>,
+}
+
+/// How much of a lock is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Its row alone: what an extension needs.
+    Row,
+    /// All but the text of its body.
+    Whole,
+    /// All.
+    Text,
 }
 
 /// What to write after it: each name once; `None` for what goes.
 #[derive(Debug)]
 pub(crate) struct Changes<'s> {
     pub(crate) forgotten: Option<Token>,
+    /// Those that may not stand there yet.
     pub(crate) rows: Vec<(&'s str, Option<&'s Row>)>,
+    /// Those that take the place of others.
+    pub(crate) replaced_rows: Vec<(&'s str, Option<&'s Row>)>,
     pub(crate) bodies: Vec<(&'s str, Option<&'s SheetBody>)>,
     pub(crate) queues: Vec<(&'s str, Option<&'s Vec<Waiter>>)>,
     pub(crate) docs: Vec<(&'s str, Option<&'s SheetDoc>)>,
@@ -136,16 +150,15 @@ impl Wanted {
         let mut wanted = Self::default();
         for op in &call.ops {
             match op {
-                Op::Acquire { key, .. } | Op::Read { key } | Op::Write { key, .. } => {
-                    wanted.lock(key, true);
-                }
+                Op::Acquire { key, .. }
+                | Op::Read { key }
+                | Op::Write { key, .. }
+                | Op::Merge { key, .. } => wanted.lock(key, Part::Text),
                 Op::Leave { key, .. }
-                | Op::Confirm { key, .. }
-                | Op::Extend { key, .. }
                 | Op::Release { key, .. }
                 | Op::Break { key, .. }
-                | Op::Forget { key, .. } => wanted.lock(key, false),
-                Op::Merge { key, .. } => wanted.lock(key, true),
+                | Op::Forget { key, .. } => wanted.lock(key, Part::Whole),
+                Op::Confirm { key, .. } | Op::Extend { key, .. } => wanted.lock(key, Part::Row),
                 Op::List {
                     prefix,
                     from,
@@ -190,7 +203,7 @@ impl Wanted {
     pub(crate) fn missing(missing: Missing) -> Self {
         let mut wanted = Self::default();
         match missing {
-            Missing::Lock(key) => wanted.lock(&key, true),
+            Missing::Lock(key) => wanted.lock(&key, Part::Text),
             Missing::Names(range) => wanted.names.push(range),
             Missing::Doc(name) => _ = wanted.docs.insert(name),
             Missing::DocNames(range) => wanted.doc_names.push(range),
@@ -203,8 +216,14 @@ impl Wanted {
         self.names.is_empty() && self.docs.is_empty() && self.doc_names.is_empty()
     }
 
-    fn lock(&mut self, key: &str, text: bool) {
-        *self.locks.entry(key.to_owned()).or_default() |= text;
+    /// Whether of all locks the rows alone are wanted.
+    pub(crate) fn only_rows(&self) -> bool {
+        self.locks.values().all(|part| *part == Part::Row)
+    }
+
+    fn lock(&mut self, key: &str, part: Part) {
+        let wanted = self.locks.entry(key.to_owned()).or_insert(part);
+        *wanted = part.max(*wanted);
     }
 }
 
@@ -261,8 +280,9 @@ impl Sheet {
             .add(key, Some(queue).filter(|queue| !queue.is_empty()));
     }
 
-    pub(crate) fn add_row(&mut self, key: &str, row: Row) {
-        self.rows.add(key, Some(row));
+    /// The row of a lock alone.
+    pub(crate) fn add_row(&mut self, key: &str, row: Option<Row>) {
+        self.rows.add(key, row);
     }
 
     pub(crate) fn add_body(&mut self, key: &str, body: Option<SheetBody>) {
@@ -309,9 +329,14 @@ impl Sheet {
     /// What is to be written.
     pub(crate) fn changes(&self) -> Changes<'_> {
         let (was, is) = self.forgotten;
+        let replaces = |(key, row): &(&str, Option<&Row>)| {
+            row.is_some() && matches!(self.rows.read.get(*key), Some(Some(_)))
+        };
+        let (replaced_rows, rows) = self.rows.changes().into_iter().partition(replaces);
         Changes {
             forgotten: is.filter(|is| *is != was),
-            rows: self.rows.changes(),
+            rows,
+            replaced_rows,
             bodies: self.bodies.changes(),
             queues: self.queues.changes(),
             docs: self.docs.changes(),
@@ -328,6 +353,7 @@ impl Changes<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.forgotten.is_none()
             && self.rows.is_empty()
+            && self.replaced_rows.is_empty()
             && self.bodies.is_empty()
             && self.queues.is_empty()
             && self.docs.is_empty()
@@ -423,8 +449,8 @@ impl Rows for Sheet {
             .rows
             .known_from(first)
             .min(self.bodies.known_from(first));
-        let rows = self.rows.names(first, &known);
-        let bodies = self.bodies.names(first, &known);
+        let rows = self.rows.names(first, &known, count);
+        let bodies = self.bodies.names(first, &known, count);
         let all: BTreeSet<&str> = rows.chain(bodies).collect();
         page(all.into_iter(), prefix, count, &known).map_err(Missing::Names)
     }
@@ -475,7 +501,7 @@ impl Rows for Sheet {
     ) -> Result<Vec<DocName>, Missing> {
         let first = from.max(prefix);
         let known = self.docs.known_from(first);
-        let names = page(self.docs.names(first, &known), prefix, count, &known)
+        let names = page(self.docs.names(first, &known, count), prefix, count, &known)
             .map_err(Missing::DocNames)?;
         let header = |name: String| {
             let doc = self.docs.get(&name)??;
@@ -590,8 +616,13 @@ impl<T> Table<T> {
         Known::Before(end)
     }
 
-    /// The names with a row, in order, as far as all are known.
-    fn names<'t>(&'t self, first: &'t str, known: &'t Known) -> impl Iterator<Item = &'t str> {
+    /// The names with a row, in order, as far as all are known, so many at most.
+    fn names<'t>(
+        &'t self,
+        first: &'t str,
+        known: &'t Known,
+        count: usize,
+    ) -> impl Iterator<Item = &'t str> {
         let inside = move |name: &&str| match known {
             Known::Before(end) => **name < **end,
             Known::All => true,
@@ -606,8 +637,9 @@ impl<T> Table<T> {
             .written
             .range::<str, _>((Bound::Included(first), Bound::Unbounded))
             .filter_map(stands);
-        let all: BTreeSet<&str> = read.filter(written).chain(new).collect();
-        all.into_iter().take_while(inside)
+        let read = read.take_while(inside).filter(written).take(count);
+        let all: BTreeSet<&str> = read.chain(new.take_while(inside)).collect();
+        all.into_iter().take(count)
     }
 
     fn changes(&self) -> Vec<(&str, Option<&T>)> {

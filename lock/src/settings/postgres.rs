@@ -25,8 +25,6 @@ pub struct PostgresSettings {
     /// How long the database may take to answer.
     #[serde(with = "crate::human::duration")]
     pub node_timeout: Duration,
-    /// A standby that is promoted votes at once. Only where no commit is ever lost: with synchronous standbys.
-    pub trust_promotion: bool,
 }
 
 impl Default for PostgresSettings {
@@ -37,7 +35,6 @@ impl Default for PostgresSettings {
             password: None,
             schema: "watchkeeper".to_owned(),
             node_timeout: Duration::from_millis(250),
-            trust_promotion: false,
         }
     }
 }

@@ -33,6 +33,8 @@ mod it {
     pub mod locks;
 }
 use it::{conformance, holders};
+/// As it is called where it is shared.
+use server as postgres;
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -113,6 +115,7 @@ fn main() {
         every_rule_of_admission,
         a_server_that_was_killed_votes_at_once_with_all_it_knew,
         a_promoted_standby_does_not_vote,
+        a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
         a_standby_is_refused,
         a_database_that_takes_no_writes_is_refused_until_it_does,
         a_copy_from_before_is_noticed,
@@ -122,6 +125,8 @@ fn main() {
         a_user_without_rights_is_told_what_makes_the_tables,
         a_server_that_forgets_in_a_power_cut_is_refused,
         a_damaged_row_costs_its_lock_alone,
+        a_name_that_is_too_long_costs_itself_alone,
+        tables_that_were_made_again_do_not_vote,
     ];
     cases.extend(every_case!(common_cases server));
     cases.extend(every_lock_case!(lock_cases server, Server));

@@ -19,6 +19,7 @@ use watchkeeper_lock::{
         RestartGuard,
         postgres::{PostgresNode, PostgresNodeSettings, address::PgAddress},
     },
+    settings::LockSettings,
     spawn::Spawn,
 };
 
@@ -65,7 +66,6 @@ pub(crate) fn settings(url: &str, namespace: &str) -> PostgresNodeSettings {
         node_timeout: PATIENT,
         namespace: namespace.to_owned(),
         guard: GuardSettings::default(),
-        trust_promotion: false,
     }
 }
 
@@ -251,21 +251,6 @@ pub(crate) fn a_promoted_standby_does_not_vote(_: &PostgresServer) {
         until("the successor", async || send(&node, vec![]).await.is_ok()).await;
         assert_eq!(eligibility(&node).await, Eligibility::Unadmitted);
         assert_eq!(ask(&node, take("k", "b")).await, Answer::Unadmitted);
-        // Where no commit is ever lost it may.
-        let trusts = |url: &str| PostgresNodeSettings {
-            trust_promotion: true,
-            ..settings(url, "trusting")
-        };
-        let guard = GuardSettings {
-            mode: RestartGuard::Call,
-            config: "one".to_owned(),
-        };
-        let trusting = self::node(&PostgresNodeSettings {
-            guard,
-            ..trusts(&url(&standby))
-        });
-        admitted(&trusting, "n", "one").await;
-        assert!(eligibility(&trusting).await.is_admitted());
     });
 }
 
@@ -364,7 +349,7 @@ pub(crate) fn a_client_that_freezes_between_its_flights_delays_others_for_a_whil
     run(async {
         let proxy = Proxy::start(&server.socket());
         let namespace = fresh();
-        let limit = Duration::from_millis(100);
+        let limit = Duration::from_millis(200);
         let idle = limit * 4;
         let short = |url: &str| PostgresNodeSettings {
             node_timeout: limit,
@@ -592,5 +577,112 @@ pub(crate) fn no_two_hold_a_lock_while_the_server_is_killed(_: &PostgresServer) 
         let turns = turns.load(Ordering::SeqCst);
         println!("[postgres] {turns} turns beside three crashes");
         assert!(turns > 20, "{turns}");
+    });
+}
+
+/// A lease whose commit was lost with its primary: nobody has it again before the longest lease is over, and then somebody has.
+pub(crate) fn a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over(
+    _: &PostgresServer,
+) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = format!(
+            "postgres://{USER}@{},{}/postgres",
+            primary.host(),
+            standby.host()
+        );
+        let longest = Duration::from_secs(2);
+        let mut settings = LockSettings::postgres(both).ttl(longest).max_ttl(longest);
+        settings.postgres.node_timeout = Duration::from_millis(100);
+        let locks = || Locks::open(&settings, "n").unwrap().start().unwrap();
+        let (one, other) = (locks(), locks());
+        let wait = Duration::from_secs(20);
+        // It is founded by the first who asks.
+        let first = one.lock("early").wait(wait).acquire().await.unwrap();
+        let copy = client(&url(&standby)).await;
+        until("the copy", async || {
+            let found =
+                "SELECT FROM watchkeeper.lease WHERE convert_from(key, 'UTF8') LIKE '%early'";
+            copy.query(found, &[])
+                .await
+                .is_ok_and(|rows| rows.len() == 1)
+        })
+        .await;
+        let alone = "ALTER SYSTEM SET primary_conninfo = ''";
+        copy.batch_execute(alone).await.unwrap();
+        copy.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        until("an end of the copying", async || {
+            let copies = "SELECT FROM pg_stat_wal_receiver";
+            copy.query(copies, &[]).await.unwrap().is_empty()
+        })
+        .await;
+        let lost = one.lock("late").wait(wait).acquire().await.unwrap();
+        let token = lost.token();
+        primary.stop();
+        let clock = Clock::system();
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        let promoted = clock.now();
+        let found = "SELECT FROM watchkeeper.lease WHERE convert_from(key, 'UTF8') LIKE '%late'";
+        assert!(
+            copy.query(found, &[]).await.unwrap().is_empty(),
+            "it was lost"
+        );
+        let again = other.lock("late").wait(wait).acquire().await.unwrap();
+        assert!(!lost.is_held() && !first.is_held());
+        let after = clock.now().since(promoted);
+        assert!(after >= longest, "{after:?}");
+        println!("[postgres] granted again {after:.1?} after the promotion");
+        assert!(
+            again.token() > token,
+            "tokens rise: {token} {}",
+            again.token()
+        );
+    });
+}
+
+/// A name that no index takes costs itself alone.
+pub(crate) fn a_name_that_is_too_long_costs_itself_alone(server: &PostgresServer) {
+    run(async {
+        let node = node(&settings(&url(server), &fresh()));
+        let long = "x".repeat(3_000);
+        let reply = ask_all(
+            &node,
+            vec![take("k", "a"), take(&long, "a"), take("l", "a")],
+        )
+        .await;
+        assert!(matches!(reply.answers[0], Answer::Granted { .. }));
+        assert!(matches!(reply.answers[1], Answer::Failed(_)), "{reply:?}");
+        assert!(matches!(reply.answers[2], Answer::Granted { .. }));
+    });
+}
+
+/// A dump that is restored into new tables is another life.
+pub(crate) fn tables_that_were_made_again_do_not_vote(_: &PostgresServer) {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let node = guarded(&url(&server), "n", RestartGuard::Call, "one");
+        admitted(&node, "n", "one").await;
+        granted(&node, take("k", "a")).await;
+        let other = client(&url(&server)).await;
+        other
+            .batch_execute(
+                "BEGIN; CREATE TABLE public.kept AS SELECT * FROM watchkeeper.node; \
+                 CREATE TABLE public.rows AS SELECT * FROM watchkeeper.lease; DROP SCHEMA watchkeeper CASCADE",
+            )
+            .await
+            .unwrap();
+        let made = watchkeeper_lock::node::postgres::ddl("watchkeeper");
+        other.batch_execute(&made).await.unwrap();
+        other
+            .batch_execute(
+                "INSERT INTO watchkeeper.node SELECT * FROM public.kept; \
+                 INSERT INTO watchkeeper.lease SELECT * FROM public.rows; COMMIT",
+            )
+            .await
+            .unwrap();
+        until("an answer", async || send(&node, vec![]).await.is_ok()).await;
+        assert_eq!(eligibility(&node).await, Eligibility::Unadmitted);
+        assert_eq!(ask(&node, take("l", "b")).await, Answer::Unadmitted);
     });
 }

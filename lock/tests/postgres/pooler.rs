@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::server::{PostgresServer, USER, command, pause, servant};
+use crate::postgres::{PostgresServer, USER, command, pause, servant, trial_of_its_own};
 
 const REMEDY: &str = "no PgBouncer found: apt-get install pgbouncer";
 
@@ -34,7 +34,7 @@ fn program() -> Option<PathBuf> {
 /// One case behind a pooler: ignored with the reason where there is none, or a failure where `WATCHKEEPER_REQUIRE` names it.
 pub(crate) fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest_mimic::Trial {
     if program().is_some() {
-        return super::server::trial_of_its_own(name, case);
+        return trial_of_its_own(name, case);
     }
     let required = std::env::var("WATCHKEEPER_REQUIRE")
         .is_ok_and(|list| list.split(',').any(|word| word.trim() == "pgbouncer"));

@@ -52,11 +52,13 @@ impl Scene {
         let locks = match args.store {
             StoreKind::Embedded => embedded(&at("store.db")),
             StoreKind::Redis => masters(&servers.redis(3).await?),
+            #[cfg(feature = "postgres")]
+            StoreKind::Postgres => database(&servers.postgres(true).await?),
         };
         let table = match args.source {
             SourceKind::Sqlite => Table::Sqlite(at("app.db")),
             #[cfg(feature = "postgres")]
-            SourceKind::Postgres => Table::Postgres(servers.postgres().await?),
+            SourceKind::Postgres => Table::Postgres(servers.postgres(false).await?),
         };
         table.make(rows).await?;
         let params = json!({
@@ -119,6 +121,16 @@ fn masters(urls: &[String]) -> String {
     format!(
         "backend = \"redis\"\nmax_ttl = \"{max_ttl}s\"\nredis.nodes = {}",
         json!(urls)
+    )
+}
+
+#[cfg(feature = "postgres")]
+fn database(url: &str) -> String {
+    // A new one does not vote before every lease that it could have forgotten is over.
+    let max_ttl = TTL.as_secs();
+    format!(
+        "backend = \"postgres\"\nmax_ttl = \"{max_ttl}s\"\npostgres.url = {}\npostgres.node_timeout = \"100ms\"",
+        json!(url)
     )
 }
 

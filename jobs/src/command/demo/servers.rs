@@ -46,6 +46,9 @@ pub(crate) struct ServeArgs {
 pub(crate) struct Servers {
     watchers: Vec<Child>,
     folders: Vec<TempDir>,
+    /// The address of the database, when it was started.
+    #[cfg(feature = "postgres")]
+    database: Option<String>,
 }
 
 /// How long a server may take until it answers.
@@ -87,9 +90,13 @@ impl Servers {
         Ok(urls)
     }
 
-    /// Starts a PostgreSQL server with an empty database, and says its address.
+    /// Starts a PostgreSQL server with an empty database, unless there is one, and says its address. What keeps locks waits for its
+    /// disk.
     #[cfg(feature = "postgres")]
-    pub(crate) async fn postgres(&mut self) -> anyhow::Result<String> {
+    pub(crate) async fn postgres(&mut self, waits_for_its_disk: bool) -> anyhow::Result<String> {
+        if let Some(url) = &self.database {
+            return Ok(url.clone());
+        }
         let programs = postgres_programs().context(NO_POSTGRES)?;
         let folder = folder("postgres")?;
         let path = folder.path();
@@ -118,16 +125,20 @@ impl Servers {
             bail!("initdb ended with {}: {}", made.status, said.trim());
         }
         let log = path.join("log");
-        let settings = [
-            "listen_addresses=",
+        let quick = [
             "fsync=off",
             "synchronous_commit=off",
             "full_page_writes=off",
         ];
+        let settings = match waits_for_its_disk {
+            true => &quick[..0],
+            false => &quick[..],
+        };
+        let settings = settings.iter().chain(&["listen_addresses="]);
         let mut args: Vec<String> = ["-D", "data", "-k"].map(str::to_owned).to_vec();
         args.push(shown(path));
         for setting in settings {
-            args.extend(["-c".to_owned(), setting.to_owned()]);
+            args.extend(["-c".to_owned(), (*setting).to_owned()]);
         }
         self.start(&programs.join("postgres"), &args, user, path, &log)?;
         let file = path.join("data/postmaster.pid");
@@ -140,7 +151,9 @@ impl Servers {
         self.wait(answers, &log).await?;
         let socket = shown(path).replace('/', "%2F");
         self.folders.push(folder);
-        Ok(format!("postgres://{OWNER}@{socket}/postgres"))
+        let url = format!("postgres://{OWNER}@{socket}/postgres");
+        self.database = Some(url.clone());
+        Ok(url)
     }
 
     fn start(

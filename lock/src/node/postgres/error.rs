@@ -36,11 +36,10 @@ fn refusal(code: &SqlState, text: &str) -> Option<NodeError> {
     };
     let access = |remedy: &str| Some(NodeError::Auth(format!("{text}; {remedy}")));
     match *code {
-        SqlState::READ_ONLY_SQL_TRANSACTION => refused(Refusal::ReadOnly),
-        // A function that tells where the log ends has none to tell of.
-        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE if text.contains("recovery") => {
-            refused(Refusal::ReadOnly)
-        }
+        // A standby takes no transaction that writes, and its functions have no end of a log to tell of.
+        SqlState::READ_ONLY_SQL_TRANSACTION
+        | SqlState::FEATURE_NOT_SUPPORTED
+        | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => refused(Refusal::ReadOnly),
         SqlState::CANNOT_CONNECT_NOW | SqlState::CRASH_SHUTDOWN | SqlState::ADMIN_SHUTDOWN => {
             refused(Refusal::Loading)
         }

@@ -58,6 +58,8 @@ CREATE TABLE IF NOT EXISTS {s}.document (
     body      bytea NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS queue_until ON {s}.queue (namespace, until);
+CREATE INDEX IF NOT EXISTS document_until ON {s}.document (namespace, until);
 CREATE OR REPLACE VIEW {s}.locks AS
     SELECT namespace,
         encode(key, 'escape') AS lock,

@@ -5,7 +5,7 @@
 //! two flights: the first takes that row (`FOR UPDATE`), then reads all that the call can touch ([`super::sheet`]) and the server's
 //! clock, in a statement of its own that begins after the row was taken. The rules that memory and the embedded file go by
 //! decide what becomes of it. The second flight writes what has changed, and commits. A call that changes nothing does not wait for
-//! its end, and one that only looks at locks is a single statement without a transaction: standbys never queue behind writers.
+//! its end, and one that only looks at locks is a single statement in a single flight: standbys never queue behind writers.
 //! Nothing but the rows of ours is locked, and no function of ours lies in the server.
 //!
 //! # Time
@@ -14,9 +14,9 @@
 //!
 //! # Memory
 //! What was committed is on the server's disk, so that a server which crashes and starts again has forgotten nothing, and votes at
-//! once. Its life is named by the cluster's system identifier and its timeline: a standby that is promoted begins a new timeline,
-//! and may have missed the last commits; it votes when the longest lease is over. A copy of the disk from before shows by less
-//! written log than was seen: then the answer is [`NodeError::Gone`].
+//! once. Its life is named by the cluster's system identifier, its timeline, and the numbers of database and table: a standby that
+//! is promoted begins a new timeline, and may have missed the last commits; a dump lies in new tables. It votes when the longest lease
+//! is over. A copy of the disk from before shows by less written log than was seen: then the answer is [`NodeError::Gone`].
 //!
 //! # When things fail
 //! An error before the end of a transaction is told, and nothing was executed. When the answer to `COMMIT` does not come, it may
@@ -39,6 +39,10 @@
 //! - D5 A standby never grants.                                               (a_standby_is_refused)
 //!
 //! # Not promised
+//! That a copy of the disk from before is noticed by a program which starts afterwards, or which has seen no later state. Two
+//! standbys that are promoted one after the other from one timeline, without an archive in common, have equal names: the second one's
+//! log may end earlier, and programs that have seen the first one answer `Gone` until they are started again.
+//!
 //! Exclusion against a primary that lives on in a partition of its own beside its successor, with *asynchronous* replication: who
 //! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
 //! one. With a synchronous standby the old one commits nothing. Tokens tell them apart in either case.
@@ -84,13 +88,15 @@ pub use self::{
     shared::PostgresNodeSettings,
 };
 use super::{
-    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply,
-    RestartGuard, Servers, rules,
+    Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Op,
+    Reply, RestartGuard, Servers, rules,
 };
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry.
 const MAX_OPS: usize = 250;
+/// Bytes of a name at most: an index of PostgreSQL takes somewhat more than twice as many.
+const LONGEST_NAME: usize = 1_000;
 
 /// A PostgreSQL database as a node.
 #[doc(hidden)] // made from the settings
@@ -107,7 +113,8 @@ impl PostgresNode {
     #[must_use]
     pub fn new(settings: PostgresNodeSettings, clock: Clock, spawn: Spawn) -> Self {
         let shared = Shared {
-            name: settings.address.to_string(),
+            // Addresses change, and rosters name nodes: who it is lies in its data.
+            name: "postgres".to_owned(),
             sql: Sql::new(&settings.schema),
             settings,
             agreed: OnceLock::new(),
@@ -173,6 +180,7 @@ impl Node for PostgresNode {
                 ..call.clone()
             },
         )?;
+        let (call, refused) = without_long_names(call);
         // The place in the order is taken by the first poll, of whoever calls.
         let mut turn = Box::pin(Arc::clone(&self.session).lock_owned());
         let mut taken = None;
@@ -199,7 +207,11 @@ impl Node for PostgresNode {
             _ = answer.send(session::call(&mut session, &shared, &call).await);
         });
         // The task died with the call in hand: it may have been executed.
-        answered.await.unwrap_or(Err(error::unknown(limit)))
+        let mut reply = answered.await.unwrap_or(Err(error::unknown(limit)))?;
+        for (at, why) in refused {
+            reply.answers.insert(at, Answer::Failed(why));
+        }
+        Ok(reply)
     }
 
     fn another(&self) -> Option<Arc<dyn Node>> {
@@ -221,4 +233,32 @@ impl fmt::Debug for PostgresNode {
             .field("name", &self.shared.name)
             .finish_non_exhaustive()
     }
+}
+
+/// The call without operations on names that no index takes, and why each of those is not done. It costs them alone.
+fn without_long_names(mut call: Call) -> (Call, Vec<(usize, NodeError)>) {
+    let mut refused = Vec::new();
+    let mut at = 0;
+    call.ops.retain(|op| {
+        let name = match op {
+            Op::Acquire { key: name, .. }
+            | Op::Leave { key: name, .. }
+            | Op::Confirm { key: name, .. }
+            | Op::Extend { key: name, .. }
+            | Op::Release { key: name, .. }
+            | Op::Break { key: name, .. }
+            | Op::Write { key: name, .. }
+            | Op::Merge { key: name, .. }
+            | Op::Forget { key: name, .. }
+            | Op::PutDoc { name, .. } => name.len(),
+            _ => 0,
+        };
+        if name > LONGEST_NAME {
+            let why = format!("a name of {name} bytes, {LONGEST_NAME} at most");
+            refused.push((at, NodeError::Protocol(why)));
+        }
+        at += 1;
+        name <= LONGEST_NAME
+    });
+    (call, refused)
 }

@@ -14,7 +14,7 @@ use crate::node::{
         Claim, Entry, LAST, LIMIT, LONGEST_TTL_MS, Malformed, Row as NodeRow, State, Waiter,
         ceil_ms,
     },
-    sheet::{Changes, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
+    sheet::{Changes, Part, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
 };
 
 /// No body of ours is longer.
@@ -39,7 +39,7 @@ type Param = Box<dyn ToSql + Send + Sync>;
 pub(super) struct Head {
     /// Its clock.
     pub(super) now: i64,
-    /// Of the cluster of databases: the same for all its copies.
+    /// Of the cluster of databases, the same for all its copies, and of the database in it.
     pub(super) system: String,
     /// Another one after every promotion.
     pub(super) timeline: String,
@@ -54,6 +54,8 @@ pub(super) struct NodeHead {
     pub(super) layout: i32,
     pub(super) forgotten: Token,
     pub(super) gate: String,
+    /// Another number when the table was made again.
+    pub(super) made: i64,
 }
 
 /// The statements of one schema.
@@ -62,6 +64,7 @@ pub(super) struct Sql {
     /// Takes the row that all writers of a namespace take.
     pub(super) lock: String,
     locks: String,
+    only_rows: String,
     rows: String,
     bodies: String,
     docs: String,
@@ -80,18 +83,24 @@ impl Sql {
         let s = quoted(schema);
         // A subquery with OFFSET is planned by itself: one look into an index for each lock, however large the tables and however
         // little the server knows of them. The clock is read when the statement begins, which is after the lock was taken.
-        let locks = format!(
-            "SELECT c.now, c.system, c.timeline, c.flushed, n.layout, n.forgotten, \
-                 CASE WHEN k.place IS NULL OR k.place = 1 THEN n.gate END, k.key, {LEASE}, \
-                 b.token, b.rev, b.until, b.body, q.waiters, coalesce(k.place, 1) \
-             FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
-                     (SELECT system_identifier::text FROM pg_control_system()) AS system, \
-                     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) AS timeline, \
-                     (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
-             LEFT JOIN LATERAL (SELECT layout, forgotten, gate FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true \
-             LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, place) ON true \
-             LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true \
-             LEFT JOIN LATERAL (SELECT token, rev, until, \
+        let locks = |of_body: &str, join: &str| {
+            format!(
+                "SELECT c.now, c.system, c.timeline, c.flushed, n.layout, n.forgotten, \
+                     CASE WHEN k.place IS NULL OR k.place = 1 THEN n.gate END, k.key, {LEASE}, \
+                     {of_body}, coalesce(k.place, 1), n.made \
+                 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
+                         (SELECT system_identifier::text FROM pg_control_system()) \
+                             || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS system, \
+                         left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) AS timeline, \
+                         (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
+                 LEFT JOIN LATERAL (SELECT layout, forgotten, gate, tableoid::int8 AS made FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true \
+                 LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, place) ON true \
+                 LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true \
+                 {join}"
+            )
+        };
+        let beside = format!(
+            "LEFT JOIN LATERAL (SELECT token, rev, until, \
                      CASE WHEN k.texts AND octet_length(body) <= {LARGEST} THEN body END AS body \
                      FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true \
              LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
@@ -108,7 +117,11 @@ impl Sql {
         Self {
             schema: s.clone(),
             lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
-            locks,
+            locks: locks("b.token, b.rev, b.until, b.body, q.waiters", &beside),
+            only_rows: locks(
+                "NULL::int8, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea",
+                "",
+            ),
             rows: format!("SELECT key, {LEASE} FROM {s}.lease AS l WHERE {keys}"),
             bodies: format!(
                 "SELECT key, token, rev, until, \
@@ -131,9 +144,13 @@ impl Sql {
         let ns = || (text(namespace), Type::TEXT);
         let bytes = |name: &str| -> Param { Box::new(name.as_bytes().to_vec()) };
         let keys: Vec<Vec<u8>> = wanted.locks.keys().map(|k| k.as_bytes().to_vec()).collect();
-        let texts: Vec<bool> = wanted.locks.values().copied().collect();
+        let texts = wanted.locks.values().map(|part| *part == Part::Text);
+        let texts: Vec<bool> = texts.collect();
         let mut all = vec![Statement {
-            sql: self.locks.clone(),
+            sql: match wanted.only_rows() {
+                true => self.only_rows.clone(),
+                false => self.locks.clone(),
+            },
             params: vec![
                 ns(),
                 (Box::new(keys), Type::BYTEA_ARRAY),
@@ -206,8 +223,12 @@ impl Sql {
                 Some(_) => Some(lease(row, 8)?),
                 None => None,
             };
+            if wanted.only_rows() {
+                sheet.add_row(&key, lease);
+                continue;
+            }
             let body = match get::<Option<i64>>(row, 19)? {
-                Some(_) => Some(body(row, 19, wanted.locks.get(&key) == Some(&true))?),
+                Some(_) => Some(body(row, 19, wanted.locks.get(&key) == Some(&Part::Text))?),
                 None => None,
             };
             let waiters: Option<&[u8]> = get(row, 23)?;
@@ -223,7 +244,7 @@ impl Sql {
             let (rows, bodies) = (next()?, next()?);
             for row in rows {
                 if let Some(key) = name(row, 0)? {
-                    sheet.add_row(&key, lease(row, 1)?);
+                    sheet.add_row(&key, Some(lease(row, 1)?));
                 }
             }
             for row in bodies {
@@ -267,6 +288,7 @@ impl Sql {
         let Changes {
             forgotten,
             rows,
+            replaced_rows,
             bodies,
             queues,
             docs,
@@ -287,7 +309,8 @@ impl Sql {
         let mut into = |table: &str, columns: Columns| {
             all.extend(columns.write(&self.schema, table, namespace));
         };
-        into("lease", leases(rows));
+        into("lease", leases(rows, true));
+        into("lease", leases(replaced_rows, false));
         let new = |b: &SheetBody| matches!(b.text, Text::New(_));
         let (texts, headers) = parts(bodies, new);
         into("body", self::bodies(&texts, true));
@@ -311,9 +334,10 @@ impl Sql {
         };
         let from = |table: &str, name: &str| {
             let t = format!("{}.{table}", self.schema);
+            // Beside writers: what one has in hand is left.
             let sql = format!(
                 "DELETE FROM {t} WHERE namespace = $1 AND {name} IN \
-                     (SELECT {name} FROM {t} WHERE namespace = $1 AND until <= $2 LIMIT $3)"
+                     (SELECT {name} FROM {t} WHERE namespace = $1 AND until <= $2 LIMIT $3 FOR UPDATE SKIP LOCKED)"
             );
             Statement {
                 sql,
@@ -413,7 +437,7 @@ fn names_of<T>(rows: &[(&str, Option<&T>)]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     )
 }
 
-fn leases(rows: &[(&str, Option<&NodeRow>)]) -> Columns {
+fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> Columns {
     let (gone, names) = names_of(rows);
     let flat: Vec<(&str, Entry)> = rows
         .iter()
@@ -444,7 +468,7 @@ fn leases(rows: &[(&str, Option<&NodeRow>)]) -> Columns {
             numbers("rev", column(&|e| e.version.rev)),
             numbers("waits", column(&|e| e.waits.0)),
         ],
-        makes: true,
+        makes,
     }
 }
 
@@ -475,12 +499,12 @@ fn flat(row: &NodeRow) -> (&'static str, Entry) {
 }
 
 /// What has a new text or goes, and what keeps the text that stands there.
-type Part<'r, T> = Vec<(&'r str, Option<&'r T>)>;
+type Rows<'r, T> = Vec<(&'r str, Option<&'r T>)>;
 
 fn parts<'r, T>(
     rows: &[(&'r str, Option<&'r T>)],
     is_new: impl Fn(&T) -> bool,
-) -> (Part<'r, T>, Part<'r, T>) {
+) -> (Rows<'r, T>, Rows<'r, T>) {
     rows.iter().partition(|(_, row)| row.is_none_or(&is_new))
 }
 
@@ -581,6 +605,7 @@ fn head(row: &Row) -> Result<Head, Unreadable> {
             // One that makes no sense is out of range, and told as such.
             forgotten: Token(u64::try_from(get::<i64>(row, 5)?).unwrap_or(LIMIT)),
             gate: get(row, 6)?,
+            made: get(row, 25)?,
         }),
         None => None,
     };
@@ -601,12 +626,16 @@ fn name(row: &Row, at: usize) -> Result<Option<String>, Unreadable> {
 
 /// The last name of a page, as it is in the order of all.
 fn last(rows: &[Row]) -> Result<Option<String>, Unreadable> {
-    let Some(row) = rows.last() else {
-        return Ok(None);
-    };
-    let bytes: &[u8] = get(row, 0)?;
-    // A name that is none of ours, at the very end of a page: what is before it is what is known.
-    Ok(Some(String::from_utf8_lossy(bytes).into_owned()))
+    // Names that are none of ours have no place in that order.
+    for row in rows.iter().rev() {
+        if let Some(name) = name(row, 0)? {
+            return Ok(Some(name));
+        }
+    }
+    match rows.is_empty() {
+        true => Ok(None),
+        false => Err(Unreadable("a page of names that are no text".to_owned())),
+    }
 }
 
 fn number(row: &Row, at: usize, most: u64) -> Result<Option<u64>, Unreadable> {

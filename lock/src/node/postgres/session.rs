@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all, join3};
 use tokio::sync::oneshot;
 use tokio_postgres::{Client, Row, types::ToSql};
 use tracing::debug;
@@ -28,11 +28,11 @@ const OLDEST: i32 = 130_000;
 /// Reads of one call at most: each brings what the one before has missed.
 const MOST_READS: usize = 1_000;
 /// How often what has ended is removed.
-const CLEAN_EVERY: Duration = Duration::from_secs(10);
+const CLEAN_EVERY: Duration = Duration::from_secs(60);
 /// The longest text that is announced; PostgreSQL takes less than 8,000 bytes.
 const LONGEST_NEWS: usize = 7_500;
 /// Connections may take longer to make than calls to answer.
-const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection with what is known of its server.
 pub(super) struct Session {
@@ -45,6 +45,12 @@ pub(super) struct Session {
     pub(super) identity: String,
     clean_at: Moment,
 }
+
+/// How much of which life's log is on its disk.
+const FLUSHED: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()) \
+         || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) \
+         || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
+     (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8";
 
 /// Executes a call; connects first where need be.
 pub(super) async fn call(
@@ -162,37 +168,44 @@ impl Session {
             identity,
             clean_at: shared.clock.now() + CLEAN_EVERY,
         };
-        session.prepare(shared).await?;
+        // Within limits, or what waits there would go on waiting when we have given up.
+        let opening = opening("READ COMMITTED", LEAST_CONNECT_LIMIT / 4);
+        session.batch(&opening).await?;
+        if let Err(why) = session.prepare(shared).await {
+            session.roll_back().await;
+            return Err(why);
+        }
+        session.batch("COMMIT").await?;
         Ok(session)
     }
 
     /// Sees to it that the tables stand, and makes them where they do not and this user may.
     async fn prepare(&self, shared: &Shared) -> Result<(), NodeError> {
         let schema = &shared.settings.schema;
-        let stands = format!("SELECT layout FROM {}.node LIMIT 1", quoted(schema));
-        let missing = |why: &NodeError| matches!(why, NodeError::Refused { refusal, .. } if *refusal == Refusal::Tables);
-        match self.query(&stands).await {
-            Ok(_) => {}
-            Err(why) if missing(&why) => {
-                // Programs that start together make them one after the other.
-                let making = format!(
-                    "BEGIN; SELECT pg_advisory_xact_lock({}); {} COMMIT",
-                    i64::from_ne_bytes(crate::hash::fnv1a(schema.bytes()).to_ne_bytes()),
-                    layout::ddl(schema)
-                );
-                let made = self.client.batch_execute(&making).await;
-                if let Err(why) = made {
-                    _ = self.client.batch_execute("ROLLBACK").await;
-                    return Err(match error::of(&why) {
-                        NodeError::Auth(why) => NodeError::Refused {
-                            refusal: Refusal::Tables,
-                            said: format!("the schema \"{schema}\" is not there, and: {why}"),
-                        },
-                        other => other,
-                    });
-                }
+        let stands = "SELECT to_regclass($1) IS NOT NULL";
+        let table = format!("{}.node", quoted(schema));
+        let params = [(
+            &table as &(dyn ToSql + Sync),
+            tokio_postgres::types::Type::TEXT,
+        )];
+        let stands = self.client.query_typed(stands, &params).await;
+        let stands: bool = get(&stands.map_err(|why| error::of(&why))?, 0)?;
+        if !stands {
+            // Programs that start together make them one after the other.
+            let making = format!(
+                "SELECT pg_advisory_xact_lock({}); {}",
+                i64::from_ne_bytes(crate::hash::fnv1a(schema.bytes()).to_ne_bytes()),
+                layout::ddl(schema)
+            );
+            if let Err(why) = self.client.batch_execute(&making).await {
+                return Err(match error::of(&why) {
+                    NodeError::Auth(why) => NodeError::Refused {
+                        refusal: Refusal::Tables,
+                        said: format!("the schema \"{schema}\" is not there, and: {why}"),
+                    },
+                    other => other,
+                });
             }
-            Err(why) => return Err(why),
         }
         let namespace = &shared.settings.namespace;
         let params = [(
@@ -206,9 +219,9 @@ impl Session {
         made.map(drop).map_err(|e| error::of(&e))
     }
 
-    async fn query(&self, sql: &str) -> Result<Vec<Row>, NodeError> {
-        let rows = self.client.query_typed(sql, &[]).await;
-        rows.map_err(|e| error::of(&e))
+    async fn batch(&self, sql: &str) -> Result<(), NodeError> {
+        let done = self.client.batch_execute(sql).await;
+        done.map_err(|e| error::of(&e))
     }
 
     async fn execute(&mut self, shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
@@ -226,7 +239,7 @@ impl Session {
         // Three statements: what is read must have been committed before the row was taken.
         let begin = self.client.batch_execute(&opening);
         let lock = self.client.query_typed(&shared.sql.lock, &params);
-        let sent = futures_util::future::join3(begin, lock, self.send(&statements)).await;
+        let sent = join3(begin, lock, self.send(&statements)).await;
         let read = match sent {
             (Ok(()), Ok(locked), read) if locked.len() == 1 => read,
             (Ok(()), Ok(_), _) => {
@@ -254,7 +267,7 @@ impl Session {
         };
         let news = decided.sheet.take_announced();
         let changes = decided.sheet.changes();
-        let mut statements = match changes.is_empty() && decided.gate.is_none() {
+        let statements = match changes.is_empty() && decided.gate.is_none() {
             // Nothing depends on its end.
             true => {
                 self.end_soon();
@@ -262,12 +275,10 @@ impl Session {
             }
             false => shared.sql.write(namespace, &changes, decided.gate),
         };
-        if shared.clock.now() >= self.clean_at {
-            self.clean_at = shared.clock.now() + CLEAN_EVERY;
-            statements.extend(shared.sql.clean(namespace, decided.reply.at));
-        }
         let commit = self.client.batch_execute("COMMIT");
-        let (written, committed) = futures_util::future::join(self.send(&statements), commit).await;
+        // What this commit has put on the disk counts from now on.
+        let after = self.client.query_typed(FLUSHED, &[]);
+        let (written, committed, after) = join3(self.send(&statements), commit, after).await;
         // What was refused has been rolled back, whatever was answered to its end.
         if let Err(why) = written {
             return Err(match why {
@@ -278,7 +289,16 @@ impl Session {
         if committed.is_err() {
             return Err(error::unknown(shared.settings.node_timeout));
         }
+        if let Some(row) = after.ok().and_then(|rows| rows.into_iter().next())
+            && let (Ok(life), Ok(flushed)) = (row.try_get::<_, String>(0), row.try_get::<_, i64>(1))
+        {
+            shared.has_seen(&life, u64::try_from(flushed).unwrap_or(0));
+        }
         self.announce(&shared.channel(), &news);
+        if shared.clock.now() >= self.clean_at {
+            self.clean_at = shared.clock.now() + CLEAN_EVERY;
+            self.clean(shared, decided.reply.at);
+        }
         Ok(decided.reply)
     }
 
@@ -291,17 +311,20 @@ impl Session {
     ) -> Result<Reply, NodeError> {
         let namespace = &shared.settings.namespace;
         let statements = shared.sql.read(namespace, &wanted);
+        let limit = shared.settings.node_timeout;
         if wanted.only_locks() {
-            let answers = self.send(&statements).await?;
-            let decided = self.decide(shared, call, wanted, answers).await?;
+            // One statement sees one moment. In a transaction it has limits, also where the client has given up.
+            let opening = opening("READ COMMITTED, READ ONLY", limit);
+            let begin = self.client.batch_execute(&opening);
+            let end = self.client.batch_execute("COMMIT");
+            let (begun, read, _) = join3(begin, self.send(&statements), end).await;
+            begun.map_err(|why| error::of(&why))?;
+            let decided = self.decide(shared, call, wanted, read?).await?;
             return Ok(decided.reply);
         }
-        let opening = opening(
-            "REPEATABLE READ, READ ONLY",
-            shared.settings.node_timeout * 2,
-        );
+        let opening = opening("REPEATABLE READ, READ ONLY", limit * 2);
         let begin = self.client.batch_execute(&opening);
-        let (begun, read) = futures_util::future::join(begin, self.send(&statements)).await;
+        let (begun, read) = join(begin, self.send(&statements)).await;
         let decided = match (begun, read) {
             (Ok(()), Ok(answers)) => self.decide(shared, call, wanted, answers).await,
             (Err(why), _) => Err(error::of(&why)),
@@ -327,7 +350,6 @@ impl Session {
             // A call is executed at one instant: that of its first look.
             let head = first.get_or_insert(head);
             let life = format!("{}:{}", head.system, head.timeline);
-            let incarnation = shared.incarnation(&head.system, &head.timeline);
             let Some(node) = &head.node else {
                 return Err(NodeError::Refused {
                     refusal: Refusal::Tables,
@@ -344,6 +366,8 @@ impl Session {
                     ),
                 });
             }
+            // Another database, other tables, another history: what was granted before is not known here.
+            let incarnation = format!("{life}:{}", node.made);
             let floor = shared.floor(&life);
             if head.flushed < floor {
                 return Err(NodeError::Gone(format!(
@@ -407,6 +431,17 @@ impl Session {
         post(self.client.batch_execute("ROLLBACK"));
     }
 
+    /// Removes some of what has ended, in a transaction of its own.
+    fn clean(&self, shared: &Shared, now: NodeMs) {
+        let opening = opening("READ COMMITTED", shared.settings.node_timeout);
+        post(self.client.batch_execute(&opening));
+        for statement in shared.sql.clean(&shared.settings.namespace, now) {
+            let params: Vec<_> = statement.params.iter().map(typed).collect();
+            post(self.client.query_typed(&statement.sql, &params));
+        }
+        post(self.client.batch_execute("COMMIT"));
+    }
+
     /// Tells of releases, which are committed. Nothing depends on it.
     fn announce(&self, channel: &str, news: &[Announcement]) {
         if news.is_empty() {
@@ -419,7 +454,8 @@ impl Session {
             false => String::new(),
         };
         let sql = format!(
-            "SELECT pg_notify('{channel}', '{}')",
+            // Nobody waits for a disk to be told.
+            "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '{}')",
             text.replace('\'', "''")
         );
         post(self.client.batch_execute(&sql));

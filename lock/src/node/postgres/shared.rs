@@ -28,8 +28,6 @@ pub struct PostgresNodeSettings {
     pub namespace: String,
     /// Which lives of the server may vote; the default guards nothing, and compares what [`crate::Locks`] says of its times.
     pub guard: GuardSettings,
-    /// A promoted standby votes at once: no commit is ever lost.
-    pub trust_promotion: bool,
 }
 
 /// What all connections of a node have in common.
@@ -54,14 +52,6 @@ impl Shared {
         let config = self.agreed.get().unwrap_or(config);
         let guarded = *mode != RestartGuard::Off;
         (guarded || !config.is_empty()).then_some((config, guarded))
-    }
-
-    /// What tells this life of the server from every other.
-    pub(super) fn incarnation(&self, system: &str, timeline: &str) -> String {
-        match self.settings.trust_promotion {
-            true => system.to_owned(),
-            false => format!("{system}:{timeline}"),
-        }
     }
 
     /// How much of that life's log was on its disk when it was last asked.

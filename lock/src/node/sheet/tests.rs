@@ -40,16 +40,21 @@ impl Store {
             text: read(&doc.text, texts),
             ..doc.clone()
         };
-        for (key, texts) in &wanted.locks {
+        for (key, part) in &wanted.locks {
+            let row = self.rows.get(key).cloned();
+            if *part == Part::Row {
+                sheet.add_row(key, row);
+                continue;
+            }
             let queue = self.queues.get(key).cloned().unwrap_or_default();
-            let body = self.bodies.get(key).map(|b| body(b, *texts));
-            sheet.add_lock(key, self.rows.get(key).cloned(), body, queue);
+            let body = self.bodies.get(key).map(|b| body(b, *part == Part::Text));
+            sheet.add_lock(key, row, body, queue);
         }
         for range in &wanted.names {
             let range = &small(range);
             let rows = inside(&self.rows, range);
             rows.iter()
-                .for_each(|(key, row)| sheet.add_row(key, (*row).clone()));
+                .for_each(|(key, row)| sheet.add_row(key, Some((*row).clone())));
             sheet.knows_rows(range, rows.len(), rows.last().map(|(key, _)| *key));
             let bodies = inside(&self.bodies, range);
             for (key, found) in &bodies {
@@ -78,7 +83,7 @@ impl Store {
             }
         }
         self.forgotten = changes.forgotten.unwrap_or(self.forgotten);
-        for (key, row) in &changes.rows {
+        for (key, row) in changes.rows.iter().chain(&changes.replaced_rows) {
             put(&mut self.rows, key, row.cloned());
         }
         for (key, queue) in &changes.queues {
@@ -195,7 +200,7 @@ fn what_was_not_read_is_asked_for_and_never_absent() {
     // A page that is full says nothing of what comes after its last name.
     let lease = Row::Malformed(crate::node::rules::Malformed::default());
     for key in ["a", "b"] {
-        sheet.add_row(key, lease.clone());
+        sheet.add_row(key, Some(lease.clone()));
     }
     sheet.knows_rows(&range("a", None, 2), 2, Some("b"));
     sheet.knows_bodies(&range("a", None, 2), 0, None);

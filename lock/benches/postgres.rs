@@ -1,0 +1,220 @@
+//! What a lock costs in PostgreSQL, beside the same work written by hand, in one run on one server.
+//!
+//! `cargo bench -p watchkeeper-lock --bench postgres`. The server lies in a temporary folder and waits for its disk; `TMPDIR=/dev/shm`
+//! takes the disk out of it. What is compared is interleaved. See `benches/README.md` for what the figures mean.
+//!
+//! Without the programs of PostgreSQL it says so and ends well.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench fails by panicking"
+)]
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, NoTls};
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer, Call, GuardSettings, Kind, Node, Op, Take, Token,
+        postgres::{PostgresNode, PostgresNodeSettings, address::PgAddress},
+    },
+    spawn::Spawn,
+};
+
+#[path = "../tests/postgres/server.rs"]
+mod server;
+
+use server::{PostgresServer, USER};
+
+const TTL: Duration = Duration::from_secs(60);
+/// Leases that are extended together, in calls of [`CALL`].
+const LEASES: usize = 1_000;
+const CALL: usize = 250;
+
+fn main() {
+    if server::programs().is_none() {
+        println!("ignored: {}", server::REMEDY);
+        return;
+    }
+    // Run by anything else than `cargo bench` this is a check.
+    let rounds = match std::env::args().any(|word| word == "--bench") {
+        true => 200,
+        false => 2,
+    };
+    let server = PostgresServer::start_with(
+        &["fsync=on", "synchronous_commit=on", "full_page_writes=on"],
+        |_| {},
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(measure(&server, rounds));
+}
+
+async fn measure(server: &PostgresServer, rounds: usize) {
+    let url = server.url(USER, "postgres");
+    let node = node(&url);
+    let (hand, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    Spawn::system().spawn(async move { _ = connection.await });
+    hand.batch_execute(
+        "CREATE TABLE by_hand (name text PRIMARY KEY, owner text, until timestamptz) WITH (fillfactor = 70)",
+    )
+    .await
+    .unwrap();
+    let mut times = Times::default();
+    for round in 0..rounds {
+        let (key, owner) = (format!("k{}", round % 16), format!("o{round}"));
+        let token = times.of("acquire", acquire(&node, &key, &owner)).await;
+        times
+            .of(
+                "extend",
+                extend(&node, vec![(key.clone(), token)], &owner, 1),
+            )
+            .await;
+        times.of("release", release(&node, &key, &owner)).await;
+        times.of("look", look(&node, &key)).await;
+        times.of("by hand: take", take(&hand, &key, &owner)).await;
+        times.of("by hand: select 1", one(&hand)).await;
+    }
+    // Many at once.
+    let mut leases = Vec::new();
+    for n in 0..LEASES {
+        let key = format!("many/{n}");
+        let token = acquire(&node, &key, "holder").await;
+        leases.push((key, token));
+    }
+    let names: Vec<String> = leases.iter().map(|(key, _)| key.clone()).collect();
+    let fill = "INSERT INTO by_hand SELECT u, 'holder', now() FROM unnest($1::text[]) AS u";
+    hand.execute(fill, &[&names]).await.unwrap();
+    for round in 0..rounds.div_ceil(10) {
+        let extending = async {
+            for part in leases.chunks(CALL) {
+                extend(&node, part.to_vec(), "holder", round as u64 + 1).await;
+            }
+        };
+        times.of("1,000 extensions", extending).await;
+        times
+            .of("by hand: 1,000 extensions", bulk(&hand, &names))
+            .await;
+    }
+    times.show();
+}
+
+#[derive(Default)]
+struct Times(std::collections::BTreeMap<&'static str, Vec<Duration>>);
+
+impl Times {
+    async fn of<T>(&mut self, what: &'static str, work: impl Future<Output = T>) -> T {
+        let clock = Clock::system();
+        let began = clock.now();
+        let done = work.await;
+        self.0
+            .entry(what)
+            .or_default()
+            .push(clock.now().since(began));
+        done
+    }
+
+    fn show(mut self) {
+        for (what, times) in &mut self.0 {
+            times.sort();
+            let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e3;
+            println!("{what:<28} p50 {:8.3} ms   p99 {:8.3} ms", at(50), at(99));
+        }
+    }
+}
+
+fn node(url: &str) -> PostgresNode {
+    let settings = PostgresNodeSettings {
+        address: PgAddress::parse(url).unwrap(),
+        listen: None,
+        schema: "watchkeeper".to_owned(),
+        node_timeout: Duration::from_secs(2),
+        namespace: "bench".to_owned(),
+        guard: GuardSettings::default(),
+    };
+    PostgresNode::new(settings, Clock::system(), Spawn::system())
+}
+
+async fn ask(node: &PostgresNode, ops: Vec<Op>) -> Vec<Answer> {
+    let not_after = None;
+    node.call(Call { not_after, ops }).await.unwrap().answers
+}
+
+async fn acquire(node: &PostgresNode, key: &str, owner: &str) -> Token {
+    let op = Op::Acquire {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        kind: Kind::Lock,
+        ttl: TTL,
+        floor: Token(0),
+        take: Take::Observed(None),
+        clamp: TTL,
+        ticket: None,
+        waits: Duration::ZERO,
+    };
+    match &ask(node, vec![op]).await[..] {
+        [Answer::Granted { grant, .. }] => *grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+async fn extend(node: &PostgresNode, leases: Vec<(String, Token)>, owner: &str, seq: u64) {
+    let op = |(key, token): (String, Token)| Op::Extend {
+        key,
+        owner: owner.to_owned(),
+        kind: Kind::Lock,
+        seq,
+        ttl: TTL,
+        token,
+        take: Take::Observed(None),
+    };
+    let answers = ask(node, leases.into_iter().map(op).collect()).await;
+    let kept = |answer: &Answer| matches!(answer, Answer::Kept { .. });
+    assert!(answers.iter().all(kept), "{answers:?}");
+}
+
+async fn release(node: &PostgresNode, key: &str, owner: &str) {
+    let op = Op::Release {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        kind: Kind::Lock,
+        marked: TTL,
+        retention: TTL,
+    };
+    ask(node, vec![op]).await;
+}
+
+async fn look(node: &PostgresNode, key: &str) {
+    ask(
+        node,
+        vec![Op::Read {
+            key: key.to_owned(),
+        }],
+    )
+    .await;
+}
+
+/// One row under its lock, in one statement: the least that a lock in a table can cost.
+async fn take(hand: &Client, key: &str, owner: &str) {
+    let take = "INSERT INTO by_hand VALUES ($1, $2, now() + interval '1 minute') \
+        ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until";
+    hand.execute(take, &[&key, &owner]).await.unwrap();
+}
+
+async fn one(hand: &Client) {
+    hand.query_one("SELECT 1", &[]).await.unwrap();
+}
+
+/// All rows locked, then updated, in one transaction.
+async fn bulk(hand: &Client, names: &[String]) {
+    hand.batch_execute("BEGIN").await.unwrap();
+    let lock = "SELECT FROM by_hand WHERE name = ANY ($1) FOR UPDATE";
+    hand.query(lock, &[&names]).await.unwrap();
+    let update = "UPDATE by_hand SET until = now() + interval '1 minute' WHERE name = ANY ($1)";
+    hand.execute(update, &[&names]).await.unwrap();
+    hand.batch_execute("COMMIT").await.unwrap();
+}
