@@ -119,6 +119,7 @@ fn main() {
         a_standby_is_refused,
         a_database_that_takes_no_writes_is_refused_until_it_does,
         a_copy_from_before_is_noticed,
+        connections_beside_each_other_see_no_copy_from_before,
         a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,
         an_extension_takes_two_ways_there_and_back_and_a_cycle_four,
         other_clients_hear_of_a_release,

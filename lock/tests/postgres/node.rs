@@ -686,3 +686,35 @@ pub(crate) fn tables_that_were_made_again_do_not_vote(_: &PostgresServer) {
         assert_eq!(ask(&node, take("l", "b")).await, Answer::Unadmitted);
     });
 }
+
+/// What one connection has seen says nothing of what another was told before.
+pub(crate) fn connections_beside_each_other_see_no_copy_from_before(server: &PostgresServer) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let node = Arc::new(node(&settings(&url(server), &fresh())));
+        let mut tasks = Vec::new();
+        for n in 0..6 {
+            let other = node.another().unwrap();
+            tasks.push(Spawn::system().spawn(async move {
+                for round in 0..150_u64 {
+                    let op = match n {
+                        0..4 => Op::Read { key: "k".into() },
+                        _ => Op::PutDoc {
+                            name: format!("d{n}"),
+                            rev: round + 1,
+                            ttl: LONG,
+                            body: "x".repeat(2_000),
+                        },
+                    };
+                    ask(&*other, op).await;
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}

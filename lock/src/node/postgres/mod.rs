@@ -121,6 +121,7 @@ impl PostgresNode {
             clock,
             spawn,
             seen: Mutex::default(),
+            gone: OnceLock::new(),
             joined: OnceLock::new(),
         };
         Self::over(Arc::new(shared))

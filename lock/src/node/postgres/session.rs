@@ -58,6 +58,9 @@ pub(super) async fn call(
     shared: &Shared,
     call: &Call,
 ) -> Result<Reply, NodeError> {
+    if let Some(why) = shared.gone.get() {
+        return Err(NodeError::Gone(why.clone()));
+    }
     let session = ready(slot, shared).await?;
     session.busy = true;
     let limit = shared.settings.node_timeout;
@@ -226,8 +229,14 @@ impl Session {
 
     async fn execute(&mut self, shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
         let wanted = Wanted::by(call);
+        // Before anything is asked: what another connection sees meanwhile says nothing of what this one is told.
+        let asked = Asked {
+            shared,
+            call,
+            seen: shared.seen_so_far(),
+        };
         if call.ops.iter().all(rules::only_looks) {
-            return self.look(shared, call, wanted).await;
+            return self.look(&asked, wanted).await;
         }
         let opening = opening("READ COMMITTED, READ WRITE", shared.settings.node_timeout);
         let namespace = &shared.settings.namespace;
@@ -255,7 +264,7 @@ impl Session {
             }
         };
         let decided = match read {
-            Ok(answers) => self.decide(shared, call, wanted, answers).await,
+            Ok(answers) => self.decide(&asked, wanted, answers).await,
             Err(why) => Err(why),
         };
         let mut decided = match decided {
@@ -303,12 +312,8 @@ impl Session {
     }
 
     /// Looks without holding up any writer: at locks by one statement, at all else within one view of the whole.
-    async fn look(
-        &mut self,
-        shared: &Shared,
-        call: &Call,
-        wanted: Wanted,
-    ) -> Result<Reply, NodeError> {
+    async fn look(&mut self, asked: &Asked<'_>, wanted: Wanted) -> Result<Reply, NodeError> {
+        let shared = asked.shared;
         let namespace = &shared.settings.namespace;
         let statements = shared.sql.read(namespace, &wanted);
         let limit = shared.settings.node_timeout;
@@ -319,14 +324,14 @@ impl Session {
             let end = self.client.batch_execute("COMMIT");
             let (begun, read, _) = join3(begin, self.send(&statements), end).await;
             begun.map_err(|why| error::of(&why))?;
-            let decided = self.decide(shared, call, wanted, read?).await?;
+            let decided = self.decide(asked, wanted, read?).await?;
             return Ok(decided.reply);
         }
         let opening = opening("REPEATABLE READ, READ ONLY", limit * 2);
         let begin = self.client.batch_execute(&opening);
         let (begun, read) = join(begin, self.send(&statements)).await;
         let decided = match (begun, read) {
-            (Ok(()), Ok(answers)) => self.decide(shared, call, wanted, answers).await,
+            (Ok(()), Ok(answers)) => self.decide(asked, wanted, answers).await,
             (Err(why), _) => Err(error::of(&why)),
             (_, Err(why)) => Err(why),
         };
@@ -337,11 +342,11 @@ impl Session {
     /// What becomes of the call, by the rules. Reads what they miss.
     async fn decide(
         &self,
-        shared: &Shared,
-        call: &Call,
+        asked: &Asked<'_>,
         mut wanted: Wanted,
         mut answers: Vec<Vec<Row>>,
     ) -> Result<Decided, NodeError> {
+        let Asked { shared, call, seen } = asked;
         let unreadable = |Unreadable(why)| NodeError::Protocol(why);
         let mut sheet = Sheet::default();
         let mut first: Option<Head> = None;
@@ -368,12 +373,16 @@ impl Session {
             }
             // Another database, other tables, another history: what was granted before is not known here.
             let incarnation = format!("{life}:{}", node.made);
-            let floor = shared.floor(&life);
-            if head.flushed < floor {
-                return Err(NodeError::Gone(format!(
+            if let Some((of, floor)) = seen
+                && *of == life
+                && head.flushed < *floor
+            {
+                let why = format!(
                     "the database is a copy from before (its log ends at {:x}, {floor:x} was seen)",
                     head.flushed
-                )));
+                );
+                // Also when its log has grown again: what it knows is old.
+                return Err(NodeError::Gone(shared.gone.get_or_init(|| why).clone()));
             }
             shared.has_seen(&life, head.flushed);
             let now = NodeMs(u64::try_from(head.now).unwrap_or(0));
@@ -460,6 +469,14 @@ impl Session {
         );
         post(self.client.batch_execute(&sql));
     }
+}
+
+/// A call, and what was known when it was asked.
+struct Asked<'c> {
+    shared: &'c Shared,
+    call: &'c Call,
+    /// How much of which life's log had been seen.
+    seen: Option<(String, u64)>,
 }
 
 /// What became of a call, before it is written.

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) spawn: Spawn,
     /// How much of which life's log was seen on its disk.
     pub(super) seen: Mutex<Option<(String, u64)>>,
+    /// Why its memory is out of reach for good.
+    pub(super) gone: OnceLock<String>,
     pub(super) joined: OnceLock<(Servers, usize)>,
 }
 
@@ -54,11 +56,10 @@ impl Shared {
         (guarded || !config.is_empty()).then_some((config, guarded))
     }
 
-    /// How much of that life's log was on its disk when it was last asked.
-    pub(super) fn floor(&self, life: &str) -> u64 {
+    /// How much of which life's log was seen on its disk: what is asked from now on shows no less.
+    pub(super) fn seen_so_far(&self) -> Option<(String, u64)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = seen.as_ref().filter(|(of, _)| of == life);
-        known.map_or(0, |(_, flushed)| *flushed)
+        seen.clone()
     }
 
     pub(super) fn has_seen(&self, life: &str, flushed: u64) {
