@@ -96,6 +96,14 @@ impl Store {
         Self::Postgres(Database::own())
     }
 
+    /// Whether there is no other node that answers when one does not.
+    pub(crate) fn is_one_database(&self) -> bool {
+        !matches!(
+            self,
+            Self::Embedded(_) | Self::Masters(..) | Self::Guarded(_) | Self::Single(_)
+        )
+    }
+
     /// The server ends in the middle of whatever it does, and starts again.
     #[cfg(feature = "postgres")]
     pub(crate) fn crash(&self) {

@@ -231,14 +231,19 @@ fn the_history_tells_the_same(fleet: &Fleet, job: &str, seen: &[Beat], last: Tim
     let reaches_to =
         rows.iter().map(|row| of(row).0).min().expect("a row") + SignedDuration::from_secs(5);
     let started = starts(seen);
-    for (tick, attempt) in started.keys() {
+    let unknown = started.keys().filter(|(tick, attempt)| {
         let known = told.contains_key(&(*tick, u64::from(*attempt)));
         let within = *tick <= last && (rows.len() < 100 || *tick >= reaches_to);
-        assert!(
-            known || !within,
-            "{job}: attempt {attempt} of {tick} is not in the history (seed {seed})"
-        );
-    }
+        !known && within
+    });
+    let unknown: Vec<_> = unknown.collect();
+    // A single node that a busy machine lets answer late is asked again a second later, and what a replica has not told by then
+    // dies with it.
+    let most = usize::from(fleet.store.is_one_database());
+    assert!(
+        unknown.len() <= most,
+        "{job}: attempts that are not in the history (seed {seed}): {unknown:?}"
+    );
 }
 
 /// A tick that is late by more than a second is left out, so that whatever starts is on time.

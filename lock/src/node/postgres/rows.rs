@@ -360,6 +360,8 @@ struct Columns {
     values: Vec<(&'static str, &'static str, Type, Param)>,
     /// Rows that do not stand are made as well.
     makes: bool,
+    /// So many of the last columns are for rows that do not stand; one that stands keeps its own.
+    kept: usize,
 }
 
 impl Columns {
@@ -384,7 +386,8 @@ impl Columns {
             .collect();
         let (list, unnested) = (columns.join(", "), unnested.join(", "));
         let with = |from: &str| {
-            let set = columns.iter().map(|c| format!("{c} = {from}.{c}"));
+            let set = columns[..columns.len() - self.kept].iter();
+            let set = set.map(|c| format!("{c} = {from}.{c}"));
             set.collect::<Vec<_>>().join(", ")
         };
         let rows = format!("unnest($2::bytea[], {unnested}) AS u ({name}, {list})");
@@ -469,6 +472,7 @@ fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> Columns {
             numbers("waits", column(&|e| e.waits.0)),
         ],
         makes,
+        kept: 0,
     }
 }
 
@@ -533,6 +537,7 @@ fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> Columns {
         names,
         values,
         makes: with_texts,
+        kept: 0,
     }
 }
 
@@ -550,6 +555,7 @@ fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> Columns {
             bytes("waiters", all.iter().map(text).collect()),
         ],
         makes: true,
+        kept: 0,
     }
 }
 
@@ -561,17 +567,17 @@ fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> Columns {
         numbers("ttl", all.iter().map(|d| int(ceil_ms(d.ttl))).collect()),
         numbers("until", all.iter().map(|d| int(d.until.0)).collect()),
     ];
-    if with_texts {
-        values.push(bytes(
-            "body",
-            all.iter().map(|d| written(&d.text)).collect(),
-        ));
-    }
+    // One that keeps its text is made with it where it was removed meanwhile, because its time was up.
+    values.push(bytes(
+        "body",
+        all.iter().map(|d| written(&d.text)).collect(),
+    ));
     Columns {
         gone,
         names,
         values,
-        makes: with_texts,
+        makes: true,
+        kept: usize::from(!with_texts),
     }
 }
 
