@@ -1,6 +1,8 @@
 //! Reads the store that the replicas share: who holds the leader's lock, and what they tell of themselves.
 
-use anyhow::Context;
+use std::time::Duration;
+
+use anyhow::bail;
 use watchkeeper::{
     Ledger, Locks,
     clock::Clock,
@@ -29,6 +31,10 @@ pub(crate) struct Look {
     pub(crate) ledger: String,
 }
 
+/// A store that does not answer is asked again for so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Under which token it holds the lock. A minority of the nodes may show a larger one, of a bid that was lost.
 fn token_of(holder: &str, seen: &LockState) -> Option<u64> {
     let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
@@ -39,7 +45,7 @@ fn token_of(holder: &str, seen: &LockState) -> Option<u64> {
 impl Scout {
     pub(crate) fn new(config: &Config, clock: &Clock) -> anyhow::Result<Self> {
         let namespace = &config.worker.namespace;
-        let locks = store::open(&config.locks, namespace, clock, std::time::Duration::ZERO)?;
+        let locks = store::open(&config.locks, namespace, clock, Duration::ZERO)?;
         Ok(Self {
             locks: locks.start()?,
             key: format!("job/{BEAT}"),
@@ -64,8 +70,16 @@ impl Scout {
 
     /// What was decided of the ticks.
     pub(crate) async fn ledger(&self) -> anyhow::Result<Ledger> {
-        let look = self.look().await?;
-        let look = look.context("the store does not answer")?;
+        let clock = Clock::system();
+        let until = clock.now() + PATIENCE;
+        let look = loop {
+            match self.look().await? {
+                Some(look) => break look,
+                // A single node may be late just now.
+                None if clock.now() < until => clock.sleep(AGAIN).await,
+                None => bail!("the store does not answer"),
+            }
+        };
         Ok(Ledger::from_body(&look.ledger)?)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # How
 //! Tables of their own keep what every node keeps; one row for each namespace orders its writers. A call is one transaction of
-//! two flights: the first takes that row (`FOR UPDATE`), then reads all that the call can touch ([`super::sheet`]) and the server's
+//! two flights: the first takes that row (`FOR UPDATE`), then reads all that the call can touch (`sheet.rs`) and the server's
 //! clock, in a statement of its own that begins after the row was taken. The rules that memory and the embedded file go by
 //! decide what becomes of it. The second flight writes what has changed, and commits. A call that changes nothing does not wait for
 //! its end, and one that only looks at locks is a single statement in a single flight: standbys never queue behind writers.
