@@ -241,7 +241,7 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "postgres")]
     long.extend(on![postgres_own: ticks::{ sixty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
-    long.extend(on![postgres:
+    long.extend(on![postgres, postgres_pooled:
         commands::{
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
@@ -278,34 +278,6 @@ fn main() -> std::process::ExitCode {
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ without_a_majority_nobody_leads },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
-    ]);
-    #[cfg(feature = "postgres")]
-    long.extend(on![postgres_pooled:
-        commands::{
-            a_spare_replica_starts_no_command_beside_the_active_ones,
-            a_drained_worker_ends_its_command_first,
-        },
-        stall::{ a_run_without_progress_is_taken_over_in_time },
-        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
-        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
-        leaders::{
-            an_idle_leader_hands_over_at_once,
-            a_leader_ends_its_run_before_it_hands_over,
-        },
-        nodes::{ a_standby_waits_quietly },
-        modes::{
-            a_spare_replica_does_nothing_until_the_active_one_goes,
-            a_service_runs_once_and_moves_to_its_hot_standby,
-        },
-        spread::{
-            one_standby_of_two_takes_over_and_then_the_last_one,
-            jobs_spread_over_replicas_that_join_later,
-        },
-        intents::{
-            a_trigger_runs_once_although_its_leader_is_killed_at_once,
-            a_job_is_handed_over_on_request,
-        },
-        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     let conclusion = libtest_mimic::run(&arguments, cases);

@@ -2,8 +2,13 @@
 
 use libtest_mimic::Trial;
 
-/// `on![masters: module::{ case }]`: these cases on `Store::masters()`.
+/// `on![masters: module::{ case }]`: these cases on `Store::masters()`. `on![postgres, postgres_pooled: …]`: on both.
 macro_rules! on {
+    ($one:ident, $other:ident: $($cases:tt)*) => {{
+        let mut all = on![$one: $($cases)*];
+        all.extend(on![$other: $($cases)*]);
+        all
+    }};
     ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
         vec![$($($crate::cases::trial(
             concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),

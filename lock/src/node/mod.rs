@@ -93,6 +93,8 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod calls;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod columns;
 #[doc(hidden)] // for the command `doctor`
 pub mod damage;
 mod error;

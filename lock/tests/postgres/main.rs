@@ -1,4 +1,4 @@
-//! Locks and fences on a real PostgreSQL server. Costs about a minute.
+//! Locks and fences on a real PostgreSQL server. Costs about half a minute.
 //!
 //! `cargo test --test postgres [FILTER]`. Without the server's programs every case is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=postgres` makes that a failure. As root the server runs as the user postgres, or nobody.

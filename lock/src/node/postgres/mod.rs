@@ -37,6 +37,11 @@
 //! - D4 A client that freezes between its flights delays others by less than twice the idle limit.
 //!   (a_client_that_freezes_between_its_flights_delays_others_for_a_while_only)
 //! - D5 A standby never grants.                                               (a_standby_is_refused)
+//! - D6 Tables that were made again are another life, whatever stands in them. (tables_that_were_made_again_do_not_vote)
+//! - D7 A program that has seen a later state takes no copy from before for its memory, and no living database for a copy.
+//!   (a_copy_from_before_is_noticed, connections_beside_each_other_see_no_copy_from_before)
+//! - D8 What has been lost with a promotion is granted again when the longest lease is over, under a larger token.
+//!   (a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over)
 //!
 //! # Not promised
 //! That a copy of the disk from before is noticed by a program which starts afterwards, or which has seen no later state. Two
@@ -45,7 +50,7 @@
 //!
 //! Exclusion against a primary that lives on in a partition of its own beside its successor, with *asynchronous* replication: who
 //! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
-//! one. With a synchronous standby the old one commits nothing. Tokens tell them apart in either case.
+//! one. With a synchronous standby the old one commits nothing, unless a person cancels a commit that waits for it.
 //!
 //! # Example
 //! ```no_run
@@ -88,8 +93,8 @@ pub use self::{
     shared::PostgresNodeSettings,
 };
 use super::{
-    Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Op,
-    Reply, RestartGuard, Servers, rules,
+    Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, Op, Reply,
+    RestartGuard, Servers,
 };
 use crate::{clock::Clock, spawn::Spawn};
 
@@ -173,14 +178,6 @@ impl Node for PostgresNode {
                 call.ops.len()
             )));
         }
-        // Numbers out of range are refused here; whether the call is late only the server knows.
-        rules::admit(
-            NodeMs::default(),
-            &Call {
-                not_after: None,
-                ..call.clone()
-            },
-        )?;
         let (call, refused) = without_long_names(call);
         // The place in the order is taken by the first poll, of whoever calls.
         let mut turn = Box::pin(Arc::clone(&self.session).lock_owned());

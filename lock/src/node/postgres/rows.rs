@@ -10,10 +10,8 @@ use tokio_postgres::{
 use super::layout::quoted;
 use crate::node::{
     NodeMs, Token, Version,
-    rules::{
-        Claim, Entry, LAST, LIMIT, LONGEST_TTL_MS, Malformed, Row as NodeRow, State, Waiter,
-        ceil_ms,
-    },
+    columns::{Columns, columns_of, int, queue_of, queue_text, ttl_ms},
+    rules::{Entry, LIMIT, Row as NodeRow, Waiter, ceil_ms},
     sheet::{Changes, Part, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
 };
 
@@ -233,11 +231,7 @@ impl Sql {
             };
             let waiters: Option<&[u8]> = get(row, 23)?;
             let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
-            let queue = waiters
-                .unwrap_or_default()
-                .lines()
-                .filter_map(waiter)
-                .collect();
+            let queue = queue_of(&waiters.unwrap_or_default());
             sheet.add_lock(&key, lease, body, queue);
         }
         for range in &wanted.names {
@@ -306,7 +300,7 @@ impl Sql {
             ];
             all.push(Statement { sql, params });
         }
-        let mut into = |table: &str, columns: Columns| {
+        let mut into = |table: &str, columns: RowsToWrite| {
             all.extend(columns.write(&self.schema, table, namespace));
         };
         into("lease", leases(rows, true));
@@ -353,7 +347,7 @@ const LEASE: &str = "l.state, CASE WHEN octet_length(l.owner) <= 4096 THEN l.own
     CASE WHEN octet_length(l.inc) <= 4096 THEN l.inc END AS inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
 
 /// Rows to be written, column by column, and names that go.
-struct Columns {
+struct RowsToWrite {
     gone: Vec<Vec<u8>>,
     names: Vec<Vec<u8>>,
     /// Name, type, values.
@@ -364,7 +358,7 @@ struct Columns {
     kept: usize,
 }
 
-impl Columns {
+impl RowsToWrite {
     fn write(self, schema: &str, table: &str, namespace: &str) -> Vec<Statement> {
         let name = if table == "document" { "name" } else { "key" };
         let ns = || (text(namespace), Type::TEXT);
@@ -440,14 +434,14 @@ fn names_of<T>(rows: &[(&str, Option<&T>)]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     )
 }
 
-fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> Columns {
+fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> RowsToWrite {
     let (gone, names) = names_of(rows);
     let flat: Vec<(&str, Entry)> = rows
         .iter()
-        .filter_map(|(_, row)| Some(flat((*row)?)))
+        .filter_map(|(_, row)| columns_of((*row)?))
         .collect();
     let column = |of: &dyn Fn(&Entry) -> u64| flat.iter().map(|(_, e)| int(of(e))).collect();
-    Columns {
+    RowsToWrite {
         gone,
         names,
         values: vec![
@@ -465,7 +459,7 @@ fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> Columns {
             texts("inc", flat.iter().map(|(_, e)| e.inc.clone()).collect()),
             numbers("until", column(&|e| e.until.0)),
             numbers("seq", column(&|e| e.seq)),
-            numbers("ttl", column(&|e| ceil_ms(e.ttl).min(LONGEST_TTL_MS))),
+            numbers("ttl", column(&|e| ttl_ms(e.ttl))),
             numbers("counter", column(&|e| e.counter.0)),
             numbers("token", column(&|e| e.version.token.0)),
             numbers("rev", column(&|e| e.version.rev)),
@@ -473,32 +467,6 @@ fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> Columns {
         ],
         makes,
         kept: 0,
-    }
-}
-
-/// A row as columns: its letter, and a record's fields, of which a claim has some.
-fn flat(row: &NodeRow) -> (&'static str, Entry) {
-    match row {
-        NodeRow::Record(entry) => {
-            let letter = match entry.state {
-                State::Held => "H",
-                State::Released => "R",
-                State::Broken => "B",
-            };
-            (letter, entry.clone())
-        }
-        NodeRow::Claim(claim) => {
-            let entry = Entry {
-                owner: claim.owner.clone(),
-                grant: claim.grant,
-                inc: claim.inc.clone(),
-                until: claim.until,
-                ..Entry::default()
-            };
-            ("C", entry)
-        }
-        // The sheet never has it written.
-        NodeRow::Malformed(_) => ("?", Entry::default()),
     }
 }
 
@@ -512,7 +480,7 @@ fn parts<'r, T>(
     rows.iter().partition(|(_, row)| row.is_none_or(&is_new))
 }
 
-fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> Columns {
+fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> RowsToWrite {
     let (gone, names) = names_of(rows);
     let all: Vec<&SheetBody> = rows.iter().filter_map(|(_, body)| *body).collect();
     let until: Vec<Option<i64>> = all.iter().map(|b| b.until.map(|u| int(u.0))).collect();
@@ -532,7 +500,7 @@ fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> Columns {
         // What stands there may be damaged, and stays as it is.
         false => drop(values.drain(..2)),
     }
-    Columns {
+    RowsToWrite {
         gone,
         names,
         values,
@@ -541,13 +509,12 @@ fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> Columns {
     }
 }
 
-fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> Columns {
+fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> RowsToWrite {
     let (gone, names) = names_of(rows);
     let all: Vec<&Vec<Waiter>> = rows.iter().filter_map(|(_, queue)| *queue).collect();
     let end = |queue: &&Vec<Waiter>| queue.iter().map(|w| int(w.until.0)).max().unwrap_or(0);
-    let line = |waiter: &Waiter| format!("{} {}\n", waiter.until.0, waiter.ticket);
-    let text = |queue: &&Vec<Waiter>| queue.iter().map(line).collect::<String>().into_bytes();
-    Columns {
+    let text = |queue: &&Vec<Waiter>| queue_text(queue).into_bytes();
+    RowsToWrite {
         gone,
         names,
         values: vec![
@@ -559,7 +526,7 @@ fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> Columns {
     }
 }
 
-fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> Columns {
+fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> RowsToWrite {
     let (gone, names) = names_of(rows);
     let all: Vec<&SheetDoc> = rows.iter().filter_map(|(_, doc)| *doc).collect();
     let mut values = vec![
@@ -572,7 +539,7 @@ fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> Columns {
         "body",
         all.iter().map(|d| written(&d.text)).collect(),
     ));
-    Columns {
+    RowsToWrite {
         gone,
         names,
         values,
@@ -590,10 +557,6 @@ fn written(text: &Text) -> Vec<u8> {
 
 fn text(text: &str) -> Param {
     Box::new(text.to_owned())
-}
-
-fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 // === what was read ===
@@ -651,66 +614,21 @@ fn number(row: &Row, at: usize, most: u64) -> Result<Option<u64>, Unreadable> {
 }
 
 fn lease(row: &Row, at: usize) -> Result<NodeRow, Unreadable> {
-    let number = |column, most| number(row, at + column, most);
-    let (counter, ttl) = (number(7, LAST.0)?, number(6, LONGEST_TTL_MS)?);
-    let granted = number(2, LAST.0)?;
-    let malformed = || {
-        NodeRow::Malformed(Malformed {
-            // No grant passes it, where both make sense.
-            counter: counter
-                .filter(|c| granted.is_some_and(|g| g <= *c))
-                .map(Token),
-            ttl: ttl.map(Duration::from_millis).unwrap_or_default(),
-        })
+    let number = |column| number(row, at + column, u64::MAX);
+    let columns = Columns {
+        state: get(row, at)?,
+        owner: name(row, at + 1)?,
+        granted: number(2)?,
+        inc: get(row, at + 3)?,
+        until: number(4)?,
+        seq: number(5)?,
+        ttl: number(6)?,
+        counter: number(7)?,
+        token: number(8)?,
+        rev: number(9)?,
+        waits: number(10)?,
     };
-    let state: String = get(row, at)?;
-    let owner = name(row, at + 1)?;
-    let inc: Option<String> = get(row, at + 3)?;
-    let (Some(owner), Some(inc), Some(grant), Some(until)) =
-        (owner, inc, granted, number(4, u64::MAX)?)
-    else {
-        return Ok(malformed());
-    };
-    let (grant, until) = (Token(grant), NodeMs(until));
-    let state = match state.as_str() {
-        "C" => {
-            return Ok(NodeRow::Claim(Claim {
-                owner,
-                grant,
-                inc,
-                until,
-            }));
-        }
-        "H" => State::Held,
-        "R" => State::Released,
-        "B" => State::Broken,
-        _ => return Ok(malformed()),
-    };
-    let (Some(seq), Some(ttl), Some(counter), Some(token), Some(rev), Some(waits)) = (
-        number(5, LIMIT - 1)?,
-        ttl,
-        counter,
-        number(8, LIMIT - 1)?,
-        number(9, LIMIT - 1)?,
-        number(10, u64::MAX)?,
-    ) else {
-        return Ok(malformed());
-    };
-    Ok(NodeRow::Record(Entry {
-        state,
-        owner,
-        seq,
-        ttl: Duration::from_millis(ttl),
-        grant,
-        counter: Token(counter),
-        inc,
-        version: Version {
-            token: Token(token),
-            rev,
-        },
-        until,
-        waits: NodeMs(waits),
-    }))
+    Ok(columns.row())
 }
 
 fn body(row: &Row, at: usize, with_text: bool) -> Result<SheetBody, Unreadable> {
@@ -760,13 +678,4 @@ fn doc(row: &Row, all: bool) -> Result<Option<SheetDoc>, Unreadable> {
         until: NodeMs(until),
         text,
     }))
-}
-
-/// The text of a queue is ours: whatever does not read so is left out.
-fn waiter(line: &str) -> Option<Waiter> {
-    let (until, ticket) = line.split_once(' ')?;
-    Some(Waiter {
-        ticket: ticket.to_owned(),
-        until: NodeMs(until.parse().ok()?),
-    })
 }

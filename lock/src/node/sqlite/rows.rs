@@ -6,10 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params, types::V
 
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
-    rules::{
-        Body, Claim, DocName, Entry, LAST, LIMIT, LONGEST_TTL_MS, Malformed, Row as NodeRow, Rows,
-        State, Stored, Waiter, ceil_ms,
-    },
+    columns::{Columns, columns_of, int, queue_of, queue_text, ttl_ms},
+    rules::{Body, DocName, LIMIT, Row as NodeRow, Rows, Stored, Waiter, ceil_ms},
 };
 
 /// Documents, and releases, that are removed at a time.
@@ -111,38 +109,27 @@ impl Rows for SqlRows<'_> {
             CASE WHEN octet_length(inc) <= 4096 THEN inc END, until, seq, ttl, counter, token, rev, waits
             FROM wk_lease WHERE key = ?1";
         self.one(select, [key], |row| {
-            let ttl = readable(row, 6, LONGEST_TTL_MS)?.map(Duration::from_millis);
-            let (granted, counter) = (readable(row, 2, LAST.0)?, readable(row, 7, LAST.0)?);
-            let found = whole(row)?;
-            Ok(found.unwrap_or(NodeRow::Malformed(Malformed {
-                // No grant passes it, where both make sense.
-                counter: counter
-                    .filter(|c| granted.is_some_and(|g| g <= *c))
-                    .map(Token),
-                ttl: ttl.unwrap_or_default(),
-            })))
+            let number = |column| readable(row, column, u64::MAX);
+            let columns = Columns {
+                state: text(row, 0)?,
+                owner: text(row, 1)?,
+                granted: number(2)?,
+                inc: text(row, 3)?,
+                until: number(4)?,
+                seq: number(5)?,
+                ttl: number(6)?,
+                counter: number(7)?,
+                token: number(8)?,
+                rev: number(9)?,
+                waits: number(10)?,
+            };
+            Ok(columns.row())
         })
     }
 
     fn put_row(&mut self, key: &str, row: &NodeRow) -> rusqlite::Result<()> {
-        let (letter, entry) = match row {
-            NodeRow::Record(entry) => match entry.state {
-                State::Held => ("H", entry.clone()),
-                State::Released => ("R", entry.clone()),
-                State::Broken => ("B", entry.clone()),
-            },
-            NodeRow::Claim(claim) => {
-                let entry = Entry {
-                    owner: claim.owner.clone(),
-                    grant: claim.grant,
-                    inc: claim.inc.clone(),
-                    until: claim.until,
-                    ..Entry::default()
-                };
-                ("C", entry)
-            }
-            // It stays as it is.
-            NodeRow::Malformed(_) => return Ok(()),
+        let Some((letter, entry)) = columns_of(row) else {
+            return Ok(());
         };
         self.run(
             "INSERT OR REPLACE INTO wk_lease
@@ -155,7 +142,7 @@ impl Rows for SqlRows<'_> {
                 entry.inc,
                 int(entry.until.0),
                 int(entry.seq),
-                int(ceil_ms(entry.ttl).min(LONGEST_TTL_MS)),
+                int(ttl_ms(entry.ttl)),
                 int(entry.counter.0),
                 int(entry.version.token.0),
                 int(entry.version.rev),
@@ -301,15 +288,14 @@ impl Rows for SqlRows<'_> {
             FROM wk_line WHERE key = ?1";
         let queue = self.one(select, [key], |row| text(row, 0))?;
         let queue = queue.flatten().unwrap_or_default();
-        Ok(queue.lines().filter_map(waiter).collect())
+        Ok(queue_of(&queue))
     }
 
     fn put_waiters(&mut self, key: &str, queue: &[Waiter]) -> rusqlite::Result<()> {
         let Some(until) = queue.iter().map(|waiter| waiter.until).max() else {
             return self.run("DELETE FROM wk_line WHERE key = ?1", [key]);
         };
-        let text = |waiter: &Waiter| format!("{} {}\n", waiter.until.0, waiter.ticket);
-        let waiters: String = queue.iter().map(text).collect();
+        let waiters = queue_text(queue);
         self.run(
             "INSERT OR REPLACE INTO wk_line VALUES (?1, ?2, ?3)",
             params![key, waiters, int(until.0)],
@@ -324,70 +310,6 @@ impl Rows for SqlRows<'_> {
             params![news.key, news.owner, int(self.now.0), news.next],
         )
     }
-}
-
-/// The text of a queue is ours: whatever does not read so is left out.
-fn waiter(line: &str) -> Option<Waiter> {
-    let (until, ticket) = line.split_once(' ')?;
-    Some(Waiter {
-        ticket: ticket.to_owned(),
-        until: NodeMs(until.parse().ok()?),
-    })
-}
-
-/// A row as it was written; `None` where something else has changed it.
-fn whole(row: &Row<'_>) -> rusqlite::Result<Option<NodeRow>> {
-    let number = |column, most| readable(row, column, most);
-    let (Some(state), Some(owner), Some(inc)) = (text(row, 0)?, text(row, 1)?, text(row, 3)?)
-    else {
-        return Ok(None);
-    };
-    let (Some(grant), Some(until)) = (number(2, LAST.0)?, number(4, u64::MAX)?) else {
-        return Ok(None);
-    };
-    let (grant, until) = (Token(grant), NodeMs(until));
-    let state = match state.as_str() {
-        "C" => {
-            let claim = Claim {
-                owner,
-                grant,
-                inc,
-                until,
-            };
-            return Ok(Some(NodeRow::Claim(claim)));
-        }
-        "H" => State::Held,
-        "R" => State::Released,
-        "B" => State::Broken,
-        _ => return Ok(None),
-    };
-    let (Some(seq), Some(ttl), Some(counter)) = (
-        number(5, LIMIT - 1)?,
-        number(6, LONGEST_TTL_MS)?,
-        number(7, LAST.0)?,
-    ) else {
-        return Ok(None);
-    };
-    let (Some(token), Some(rev), Some(waits)) = (
-        number(8, LIMIT - 1)?,
-        number(9, LIMIT - 1)?,
-        number(10, u64::MAX)?,
-    ) else {
-        return Ok(None);
-    };
-    let token = Token(token);
-    Ok(Some(NodeRow::Record(Entry {
-        state,
-        owner,
-        seq,
-        ttl: Duration::from_millis(ttl),
-        grant,
-        counter: Token(counter),
-        inc,
-        version: Version { token, rev },
-        until,
-        waits: NodeMs(waits),
-    })))
 }
 
 /// A release as it was announced.
@@ -416,11 +338,6 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
         until: NodeMs(until),
         body,
     }))
-}
-
-/// The rules keep every number below 2^63.
-fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A number of ours up to `most`. The tables keep their types, but something else may have changed them.
