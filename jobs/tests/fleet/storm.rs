@@ -237,8 +237,8 @@ fn the_history_tells_the_same(fleet: &Fleet, job: &str, seen: &[Beat], last: Tim
         !known && within
     });
     let unknown: Vec<_> = unknown.collect();
-    // A single node that a busy machine lets answer late is asked again a second later, and what a replica has not told by then
-    // dies with it.
+    // A single node that a busy machine lets answer late is asked again, and what a replica has not told by then dies with it: of
+    // a job of every second hardly more than one attempt, as each begins with an answer.
     let most = usize::from(fleet.store.is_one_database());
     assert!(
         unknown.len() <= most,

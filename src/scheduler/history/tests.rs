@@ -75,6 +75,20 @@ async fn a_store_that_does_not_answer_costs_a_bounded_queue_and_the_newest_wins(
     assert!(last.body.contains("\"done\""), "{}", last.body);
 }
 
+/// Otherwise a replica that dies a moment later takes with it what it has done in a whole second.
+#[tokio::test(start_paused = true)]
+async fn what_a_late_store_did_not_take_is_told_soon_after() {
+    let (history, node, time) = history();
+    node.faults().partition(Cut::Hang);
+    let run = run(&time.clock());
+    history.started(&run, 1, (time.clock().now(), time.clock().wall()));
+    time.clock().sleep(Duration::from_millis(100)).await;
+    node.faults().heal();
+    history.flush(Duration::from_millis(400)).await;
+    let docs = history.0.locks.docs("history/job/").await.unwrap();
+    assert_eq!(docs.len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn records_of_batches_go_on_behind_those_of_an_earlier_process() {
     let (history, node, time) = history();

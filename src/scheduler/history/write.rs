@@ -21,11 +21,13 @@ pub(super) const TOGETHER: usize = 64;
 /// The pause between those of one moment and the next. What comes after a calm is written at once: a replica that dies a moment
 /// later is shown as interrupted, with his name.
 const GATHER: Duration = Duration::from_millis(50);
-/// A store that does not answer is asked so often, with pauses between: without its end a run would be shown as running.
-const TRIES: u32 = 5;
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A store that does not answer is asked so often, with pauses between that double from the first to the longest: without its end
+/// a run would be shown as running. Begins soon: what has not been told dies with the replica.
+const TRIES: u32 = 8;
+const BETWEEN_TRIES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// A record of batches takes another number so often, where another process has taken the one it had.
 const RENUMBERED: usize = 20;
+
 impl History {
     pub(super) async fn write_all(self) {
         loop {
@@ -44,12 +46,16 @@ impl History {
     }
 
     async fn write_patiently(&self, writing: &Writing) {
-        for _ in 0..TRIES {
+        let (mut pause, longest) = BETWEEN_TRIES;
+        for tries in 1..=TRIES {
             let Err(error) = self.write(writing).await else {
                 return;
             };
-            tracing::debug!(%error, "history could not be written");
-            self.0.clock.sleep(BETWEEN_TRIES).await;
+            tracing::debug!(%error, tries, "history could not be written");
+            if tries < TRIES {
+                self.0.clock.sleep(pause).await;
+            }
+            pause = (pause * 2).min(longest);
         }
     }
 
