@@ -90,6 +90,35 @@ async fn what_a_late_store_did_not_take_is_told_soon_after() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_to_be_tried_again_keeps_no_other_writing_waiting() {
+    let (history, node, time) = history();
+    let clock = time.clock();
+    let run = run(&clock);
+    let start = |seq| history.started(&run, seq, (clock.now(), clock.wall()));
+    node.faults().partition(Cut::Hang);
+    start(1);
+    // Long enough for it to pause for a whole second.
+    clock.sleep(Duration::from_millis(1_800)).await;
+    node.faults().heal();
+    while history.0.locks.docs("history/job/").await.is_err() {
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+    for seq in 2..=10 {
+        start(seq);
+        clock.sleep(Duration::from_millis(70)).await;
+        let docs = history.0.locks.docs("history/job/").await.unwrap();
+        let told = |seq| docs.iter().any(|d| RunRecord::attempt_of(d.rev) == seq);
+        assert!(told(seq), "{seq}");
+        if seq == 2 {
+            assert!(!told(1), "it pauses");
+        }
+    }
+    history.flush(Duration::from_secs(2)).await;
+    let docs = history.0.locks.docs("history/job/").await.unwrap();
+    assert_eq!(docs.len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn records_of_batches_go_on_behind_those_of_an_earlier_process() {
     let (history, node, time) = history();
     let batches = |done| RunRecord {

@@ -1,11 +1,17 @@
-//! Carries writings out: those of one moment together, each until the store has taken it.
+//! Carries writings out: those of one moment together, each until the store has taken it. One that has to be tried again keeps no
+//! other one waiting.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    collections::BTreeMap,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{History, Waiting, Writing};
 use crate::{
@@ -28,20 +34,39 @@ const BETWEEN_TRIES: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// A record of batches takes another number so often, where another process has taken the one it had.
 const RENUMBERED: usize = 20;
 
+/// Writings under way, by their places.
+type Busy = BTreeMap<u64, Arc<Writing>>;
+
 impl History {
     pub(super) async fn write_all(self) {
+        let mut under_way = FuturesUnordered::new();
+        let mut busy = BTreeMap::new();
         loop {
-            let together = self.waiting().take_together();
-            if together.is_empty() {
+            let together = self.waiting().take_together(&busy);
+            for (place, writing) in together {
+                busy.insert(place, Arc::clone(&writing));
+                let history = &self;
+                under_way.push(async move {
+                    history.write_patiently(&writing).await;
+                    place
+                });
+            }
+            if under_way.is_empty() {
                 return;
             }
-            join_all(together.iter().map(|writing| self.write_patiently(writing))).await;
-            {
-                let waiting = self.waiting();
-                let left = waiting.writings.len();
-                self.0.left.send_modify(|now| *now = left);
+            let mut gathered = pin!(self.0.clock.sleep(GATHER));
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(place) = under_way.next() => {
+                        busy.remove(&place);
+                        let waiting = self.waiting();
+                        let left = waiting.writings.len() + busy.len();
+                        self.0.left.send_modify(|now| *now = left);
+                    }
+                    () = &mut gathered => break,
+                }
             }
-            self.0.clock.sleep(GATHER).await;
         }
     }
 
@@ -162,21 +187,19 @@ impl History {
 // === impl Waiting, Writing ===
 
 impl Waiting {
-    /// The oldest writings, up to the first that depends on another one of them. Without any the task may end.
-    fn take_together(&mut self) -> Vec<Writing> {
-        let mut together: Vec<Writing> = Vec::new();
-        while together.len() < TOGETHER
+    /// The oldest writings beside those under way, up to the first that depends on another one. Without any the task may end.
+    fn take_together(&mut self, busy: &Busy) -> Vec<(u64, Arc<Writing>)> {
+        let mut together: Vec<(u64, Arc<Writing>)> = Vec::new();
+        while busy.len() + together.len() < TOGETHER
             && let Some(next) = self.writings.first_entry()
         {
-            if together
-                .iter()
-                .any(|earlier| next.get().depends_on(earlier))
-            {
+            let mut earlier = busy.values().chain(together.iter().map(|(_, one)| one));
+            if earlier.any(|earlier| next.get().depends_on(earlier)) {
                 break;
             }
-            together.push(next.remove());
+            together.push((*next.key(), Arc::new(next.remove())));
         }
-        self.attended = !together.is_empty();
+        self.attended = !busy.is_empty() || !together.is_empty();
         together
     }
 }
