@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::metadata::run;
+use crate::metadata::{of_no_package, run};
 use signature::{bounds, framed, generics, list, of_a_kind, resolved, signature, ty};
 
 mod signature;
@@ -68,6 +68,7 @@ impl Api {
     pub fn of_crates(root: &Path, target: &Path, names: &[&str]) -> Result<Vec<Self>, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
+        of_no_package(&mut command);
         // As the tests are built, or half of the crates would be built again.
         command.args(["doc", "--workspace", "--features", "watchkeeper/testing"]);
         run(command

@@ -143,3 +143,15 @@ pub(crate) fn run(command: &mut Command) -> Result<String, String> {
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
 }
+
+/// Takes away what `cargo run` says of this package: to crates that look at it, it would be a change, and they and all that is built on
+/// them would be built again, now and at the next build from outside.
+pub(crate) fn of_no_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let shown = name.to_string_lossy();
+        let of_a_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+        if of_a_package.iter().any(|start| shown.starts_with(start)) {
+            command.env_remove(&name);
+        }
+    }
+}
