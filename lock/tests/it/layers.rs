@@ -155,6 +155,7 @@ const CIRCLES: check::Circles = &[
     ),
     (
         &[
+            "settings/etcd.rs",
             "settings/fleet.rs",
             "settings/mod.rs",
             "settings/redis_nodes.rs",

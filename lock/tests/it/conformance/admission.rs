@@ -20,6 +20,12 @@ fn told(answer: Answer) -> Admission {
     }
 }
 
+/// Of some stores it grows with whatever is written.
+pub(crate) fn but_the_counter(mut shown: Admission) -> Admission {
+    shown.counter = Token(0);
+    shown
+}
+
 /// Whether the node may vote.
 pub(crate) async fn eligibility(node: &dyn Node) -> Eligibility {
     ask_all(node, vec![]).await.eligibility
@@ -125,15 +131,21 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
     assert!(!first.incarnation.is_empty());
     // One that stands is not replaced.
     let second = told(ask(&*node, nominate("m")).await);
-    assert_eq!(second, first);
+    assert_eq!(but_the_counter(second), but_the_counter(first.clone()));
     assert_eq!(
         ask(&*node, admit_as("m", "one", 1)).await,
         Answer::Unadmitted
     );
     assert_eq!(eligibility(&*node).await, Eligibility::Unadmitted);
-    assert_eq!(ask(&*node, admit_as("n", "one", 70)).await, Answer::Done);
+    assert_eq!(
+        ask(&*node, admit_as("n", "one", FAR + 70)).await,
+        Answer::Done
+    );
     // By two who watched it, or sent again.
-    assert_eq!(ask(&*node, admit_as("n", "one", 80)).await, Answer::Done);
+    assert_eq!(
+        ask(&*node, admit_as("n", "one", FAR + 80)).await,
+        Answer::Done
+    );
     let after = admission(&*node).await;
     let wanted = Admission {
         nonce: None,
@@ -142,13 +154,13 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
         inc: "n".into(),
         marker: format!("{:-<16}{}", "n", "0".repeat(16)),
         config: Some("one".into()),
-        counter: Token(80),
         memory_loss: Some(12),
         ..first
     };
-    assert_eq!(after, wanted);
+    assert!(after.counter >= Token(FAR + 80));
+    assert_eq!(but_the_counter(after), but_the_counter(wanted));
     assert!(eligibility(&*node).await.is_admitted());
-    assert!(granted(&*node, take("k", "a")).await.0 > Token(80));
+    assert!(granted(&*node, take("k", "a")).await.0 > Token(FAR + 80));
     let seen = view(&*node, "k").await;
     assert_eq!((seen.inc.as_str(), seen.named), ("n", true));
     // What is admitted needs no other.
@@ -184,13 +196,14 @@ async fn what_is_merged_is_the_body_alone(guarded: Guarded<'_>) {
     assert_eq!((seen.owner, seen.named, seen.holder), (None, false, None));
     let listed = walk(&*node, |from, count| Op::Records { from, count }).await;
     assert_eq!(listed.bodies[0].0, "k", "also for the next that is merged");
-    ask(&*node, admit_as("n", "one", 40)).await;
+    ask(&*node, admit_as("n", "one", FAR)).await;
     assert_eq!(
         ask(&*node, merge("n", "k", (99, 9), "late", LONG)).await,
         Answer::Unadmitted
     );
     let (grant, record) = granted(&*node, take("k", "a")).await;
-    assert_eq!((grant, record.body.as_str()), (Token(41), "new"));
+    assert!(grant > Token(FAR), "{grant}");
+    assert_eq!(record.body, "new");
     pass(&*node, SHORT).await;
     assert_eq!(view(&*node, "short").await.record, Record::default());
 }
@@ -311,10 +324,10 @@ async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
 async fn c1_a_grant_is_above_what_the_node_was_admitted_with(guarded: Guarded<'_>) {
     let (one, two) = (guarded("one"), guarded("two"));
     admitted(&*one, "n", "one").await;
-    assert!(granted(&*one, take("k", "a")).await.0 < Token(70));
+    assert!(granted(&*one, take("k", "a")).await.0 < Token(FAR));
     ask(&*one, release(Lock, "k", "a")).await;
-    ask_all(&*two, vec![nominate("m"), admit_as("m", "two", 70)]).await;
-    assert_eq!(granted(&*two, take("k", "b")).await.0, Token(71));
+    ask_all(&*two, vec![nominate("m"), admit_as("m", "two", FAR)]).await;
+    assert!(granted(&*two, take("k", "b")).await.0 > Token(FAR));
 }
 
 async fn e1_a_round_keeps_only_what_is_of_this_admission(guarded: Guarded<'_>) {
@@ -357,12 +370,12 @@ async fn what_is_of_an_earlier_admission_is_swept_when_its_time_is_up(guarded: G
     let (one, two) = (guarded("one"), guarded("two"));
     admitted(&*one, "n", "one").await;
     let (grant, _) = granted(&*one, take_for("short", "a", SHORT)).await;
-    ask(&*one, confirm(Lock, "short", "a", grant.0 + 50)).await;
+    ask(&*one, confirm(Lock, "short", "a", grant.0 + FAR)).await;
     granted(&*one, take("long", "a")).await;
     admitted(&*two, "m", "two").await;
     pass(&*two, SHORT).await;
     assert_eq!(swept(&*two).await, (vec![], 1));
     assert_eq!(view(&*two, "short").await.owner, None);
     assert_eq!(view(&*two, "long").await.owner.as_deref(), Some("a"));
-    assert_eq!(admission(&*two).await.counter.0, grant.0 + 50);
+    assert!(admission(&*two).await.counter.0 >= grant.0 + FAR);
 }

@@ -89,21 +89,21 @@ pub(crate) async fn b1_what_is_broken_is_watched_like_what_is_held(lab: Lab) {
 
 pub(crate) async fn b2_a_break_is_written_where_nothing_of_its_target_stands(lab: Lab) {
     let node = lab.client().await;
-    let before = broken(&*node, force("k", "a", 50, false)).await;
+    let before = broken(&*node, force("k", "a", FAR + 50, false)).await;
     assert_eq!((before.owner, before.token), (None, Token(0)));
     let mark = view(&*node, "k").await;
     assert_eq!(
         (mark.owner.as_deref(), mark.seq, mark.broken, mark.token),
-        (Some("a"), 0, true, Token(50))
+        (Some("a"), 0, true, Token(FAR + 50))
     );
     assert!(mark.named && mark.ttl_ms == 150, "{mark:?}");
     refused(&*node, extend(Lock, "k", "a", 1, 7)).await;
-    refused(&*node, round("k", "a", 1, 60, None)).await;
+    refused(&*node, round("k", "a", 1, FAR + 60, None)).await;
     refused(&*node, take("k", "a")).await;
     refused(&*node, observe("k", "b", None)).await;
     // It is watched like a lease.
     wait_until_free(&*node, "k").await;
-    assert_eq!(granted(&*node, take("k", "b")).await.0, Token(51));
+    assert_eq!(granted(&*node, take("k", "b")).await.0, Token(FAR + 51));
 }
 
 pub(crate) async fn b2_a_break_is_written_over_the_release_of_another(lab: Lab) {
@@ -111,16 +111,16 @@ pub(crate) async fn b2_a_break_is_written_over_the_release_of_another(lab: Lab) 
     let (grant, _) = granted(&*node, take("k", "contender")).await;
     ask(&*node, write("k", "contender", (grant.0, 1), "ledger")).await;
     ask(&*node, release(Lock, "k", "contender")).await;
-    broken(&*node, force("k", "a", 50, false)).await;
+    broken(&*node, force("k", "a", FAR + 50, false)).await;
     let mark = view(&*node, "k").await;
     assert_eq!(
         (mark.owner.as_deref(), mark.broken, mark.token),
-        (Some("a"), true, Token(50))
+        (Some("a"), true, Token(FAR + 50))
     );
     assert_eq!(mark.record.body, "ledger");
     // A smaller token lowers nothing.
     broken(&*node, force("k", "a", 3, false)).await;
-    assert_eq!(view(&*node, "k").await.token, Token(50));
+    assert_eq!(view(&*node, "k").await.token, Token(FAR + 50));
 }
 
 pub(crate) async fn b4_a_break_now_is_written_where_nothing_of_its_target_stands(lab: Lab) {
@@ -128,25 +128,25 @@ pub(crate) async fn b4_a_break_now_is_written_where_nothing_of_its_target_stands
     let (grant, _) = granted(&*node, take("left", "contender")).await;
     ask(&*node, release(Lock, "left", "contender")).await;
     for key in ["never", "left"] {
-        broken(&*node, force(key, "a", 50, true)).await;
+        broken(&*node, force(key, "a", FAR + 50, true)).await;
         let mark = view(&*node, key).await;
         assert_eq!(
             (mark.owner.as_deref(), mark.released, mark.token),
-            (Some("a"), true, Token(50))
+            (Some("a"), true, Token(FAR + 50))
         );
         refused(&*node, round(key, "a", 1, grant.0, None)).await;
         refused(&*node, observe(key, "a", None)).await;
         // It is free for all others.
-        assert_eq!(granted(&*node, take(key, "b")).await.0, Token(51));
+        assert_eq!(granted(&*node, take(key, "b")).await.0, Token(FAR + 51));
     }
 }
 
 pub(crate) async fn b5_what_is_broken_is_taken_when_its_time_is_up(lab: Lab) {
     let node = lab.client().await;
     granted(&*node, take_for("k", "a", SHORT)).await;
-    broken(&*node, force("k", "a", 9, false)).await;
+    broken(&*node, force("k", "a", FAR + 9, false)).await;
     wait_until_free(&*node, "k").await;
-    assert_eq!(granted(&*node, take("k", "b")).await.0, Token(10));
+    assert_eq!(granted(&*node, take("k", "b")).await.0, Token(FAR + 10));
 }
 
 pub(crate) async fn a_break_leaves_what_was_let_go(lab: Lab) {

@@ -127,21 +127,21 @@ pub(crate) async fn c2_what_is_healed_keeps_the_larger_counter(lab: Lab) {
     let node = lab.client().await;
     // The node has forgotten a lease of a larger token than the round's.
     let (grant, _) = granted(&*node, take("k", "before")).await;
-    ask(&*node, confirm(Lock, "k", "before", grant.0 + 40)).await;
+    ask(&*node, confirm(Lock, "k", "before", grant.0 + FAR)).await;
     let seen = seen_in(&view(&*node, "k").await);
     ask(&*node, forget("k", seen)).await;
     let answer = ask(&*node, extend(Lock, "k", "a", 1, grant.0)).await;
     assert!(is_healed(&answer), "{answer:?}");
-    assert_eq!(view(&*node, "k").await.token, Token(grant.0 + 40));
+    assert!(view(&*node, "k").await.token >= Token(grant.0 + FAR));
     ask(&*node, release(Lock, "k", "a")).await;
-    assert!(granted(&*node, take("k", "b")).await.0.0 > grant.0 + 40);
+    assert!(granted(&*node, take("k", "b")).await.0.0 > grant.0 + FAR);
 }
 
 pub(crate) async fn c4_a_new_lock_begins_above_what_was_forgotten(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take("k", "a")).await;
-    ask(&*node, confirm(Lock, "k", "a", grant.0 + 40)).await;
+    ask(&*node, confirm(Lock, "k", "a", grant.0 + FAR)).await;
     let seen = seen_in(&view(&*node, "k").await);
     ask(&*node, forget("k", seen)).await;
-    assert_eq!(granted(&*node, take("new", "b")).await.0.0, grant.0 + 41);
+    assert!(granted(&*node, take("new", "b")).await.0.0 > grant.0 + FAR);
 }

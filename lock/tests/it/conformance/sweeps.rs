@@ -27,7 +27,7 @@ pub(crate) async fn s1_a_sweep_judges_what_stands_and_deletes_no_lease(lab: Lab)
     granted(&*node, take("k", "b")).await;
     granted(&*node, take_for("held", "c", SHORT)).await;
     granted(&*node, take_for("broken", "d", SHORT)).await;
-    broken(&*node, force("broken", "d", 9, false)).await;
+    broken(&*node, force("broken", "d", FAR, false)).await;
     pass(&*node, SHORT).await;
     // Leases whose time is up by the node's clock are told, and stay.
     for _ in 0..2 {
@@ -61,13 +61,13 @@ pub(crate) async fn s2_a_lease_is_forgotten_where_exactly_what_was_watched_stand
         assert_eq!(view(&*node, "k").await.holder.as_deref(), Some("a"));
     }
     // A break does not change what was watched.
-    broken(&*node, force("k", "a", 50, false)).await;
+    broken(&*node, force("k", "a", FAR, false)).await;
     for _ in 0..2 {
         assert_eq!(ask(&*node, forget("k", now.clone())).await, Answer::Done);
         let seen = view(&*node, "k").await;
         assert_eq!((seen.owner, seen.holder), (None, None));
     }
-    assert_eq!(granted(&*node, take("k", "b")).await.0, Token(51));
+    assert!(granted(&*node, take("k", "b")).await.0 > Token(FAR));
 }
 
 pub(crate) async fn s2_what_was_let_go_is_no_lease_to_forget(lab: Lab) {
@@ -82,12 +82,12 @@ pub(crate) async fn s2_what_was_let_go_is_no_lease_to_forget(lab: Lab) {
 pub(crate) async fn c3_what_is_forgotten_is_remembered_as_a_number(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take("k", "a")).await;
-    ask(&*node, confirm(Lock, "k", "a", grant.0 + 70)).await;
+    ask(&*node, confirm(Lock, "k", "a", grant.0 + FAR)).await;
     ask(&*node, release_for(Lock, "k", "a", SHORT, SHORT)).await;
     pass(&*node, SHORT).await;
     assert_eq!(swept(&*node).await.1, 1);
     for key in ["k", "new"] {
-        assert_eq!(granted(&*node, take(key, "b")).await.0.0, grant.0 + 71);
+        assert!(granted(&*node, take(key, "b")).await.0.0 > grant.0 + FAR);
     }
 }
 
