@@ -1,7 +1,8 @@
 //! Watchkeeper runs background jobs on several replicas of a program: each job on one of them at a time, or spread over
-//! all of them in batches. Replicas agree through locks on independent Redis masters (Redlock), on a single one, or on
-//! an SQLite file; every lock comes with a lease that ends by itself and a fencing token that only grows. A replica that
-//! dies is replaced within about one ttl, one that is told to stop hands over at once.
+//! all of them in batches. Replicas agree through locks on independent Redis masters (Redlock), on a single one, in a
+//! PostgreSQL database, in an etcd cluster, or in an SQLite file; every lock comes with a lease that ends by itself and a
+//! fencing token that only grows. A replica that dies is replaced within about one ttl, one that is told to stop hands over
+//! at once.
 //!
 //! **Work that cannot be stopped ends the process.** A run that goes on when its lease is about to end is told to stop,
 //! then dropped at its next `.await`. Code that blocks a thread can be neither told nor dropped: the process logs it and
@@ -74,8 +75,9 @@
 //! subscriber of `tracing`; without it lines go to the program's subscriber alone, and a program without one is told so on
 //! standard error, once. `sqlite` cannot stand beside another crate that links SQLite (sqlx-sqlite, diesel, another version of
 //! rusqlite): leave it out, and name Redis masters. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
-//! installed a provider of cryptography for rustls, ring becomes it. `testing` is for dev-dependencies: it adds the module
-//! `testing`, and the virtual clock of tokio.
+//! installed a provider of cryptography for rustls, ring becomes it. `postgres` and `etcd` keep the locks in a PostgreSQL database and
+//! in an etcd cluster, each with TLS. `testing` is for dev-dependencies: it adds the module `testing`, and the virtual clock of
+//! tokio.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

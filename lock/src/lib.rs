@@ -1,5 +1,5 @@
-//! Locks of several processes, over independent Redis masters (Redlock), a single one, a PostgreSQL database, or an SQLite file.
-//! Every lock comes with a lease that ends by itself and a fencing token that only grows.
+//! Locks of several processes, over independent Redis masters (Redlock), a single one, a PostgreSQL database, an etcd cluster, or an
+//! SQLite file. Every lock comes with a lease that ends by itself and a fencing token that only grows.
 //!
 //! What is promised, and what is not, stands in [`lock`].
 //!
@@ -24,7 +24,7 @@
 //! - [`election`]: one leader per name, and its [`term`].
 //! - [`once`]: each message handled once, by many consumers that all read it.
 //! - [`fence`]: what refuses a stale holder where the effect happens.
-//! - [`node`]: one lock server; in Redis, PostgreSQL, SQLite or memory.
+//! - [`node`]: one lock server; in Redis, PostgreSQL, etcd, SQLite or memory.
 //! - [`keeper`]: the one thread that owns and renews every lease.
 //! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
 //! - [`clock`], [`spawn`]: time and tasks, handed in and never fetched.

@@ -1,8 +1,8 @@
 //! From settings to nodes: the one way in which programs of the library, the commands and workers open a store.
 //!
 //! Two programs share their locks when both the store and the namespace are the same. In an SQLite file a namespace is a prefix of
-//! every name, on Redis servers that of every key; a node that was made by hand has neither the prefix nor what a fleet must have in
-//! common.
+//! every name, on Redis servers and in etcd that of every key; a node that was made by hand has neither the prefix nor what a fleet
+//! must have in common.
 
 use std::sync::Arc;
 
@@ -85,6 +85,7 @@ pub fn nodes(
         Backend::Embedded => embedded(settings, namespace, clock),
         Backend::Redis => redis(settings, namespace, clock),
         Backend::Postgres => postgres(settings, namespace, clock),
+        Backend::Etcd => etcd(settings, namespace, clock),
     }
 }
 
@@ -220,7 +221,46 @@ fn postgres(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>, 
     Err(missing("postgres", "postgres"))
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "postgres")))]
+#[cfg(feature = "etcd")]
+fn etcd(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+) -> Result<Vec<Arc<dyn Node>>, StoreError> {
+    use crate::node::etcd::{EtcdNode, EtcdNodeSettings};
+    let etcd = &settings.etcd;
+    if etcd.endpoints.is_empty() {
+        let why = "locks.etcd.endpoints is missing".to_owned();
+        return Err(unusable("etcd".to_owned(), why));
+    }
+    let settings = EtcdNodeSettings {
+        endpoints: etcd.endpoints.clone(),
+        username: etcd.username.clone(),
+        password: etcd
+            .password
+            .as_ref()
+            .map(|secret| secret.expose().to_owned().into()),
+        tls: etcd.files(),
+        node_timeout: etcd.node_timeout,
+        namespace: namespace.to_owned(),
+        guard: settings.guard(),
+    };
+    let node = EtcdNode::new(settings, clock.clone(), crate::spawn::Spawn::system());
+    let node = node.map_err(|why| unusable("etcd".to_owned(), why))?;
+    Ok(vec![Arc::new(node)])
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>, StoreError> {
+    Err(missing("etcd", "etcd"))
+}
+
+#[cfg(not(all(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd"
+)))]
 fn missing(store: &str, feature: &str) -> StoreError {
     let why = format!("it is not part of this build; build with the feature `{feature}`");
     unusable(store.to_owned(), why)

@@ -169,5 +169,6 @@ pub(super) fn place(config: &Config) -> String {
             config.locks.redis.nodes.len()
         ),
         Backend::Postgres => format!("PostgreSQL, namespace {namespace}"),
+        Backend::Etcd => format!("etcd, namespace {namespace}"),
     }
 }

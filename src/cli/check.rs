@@ -68,6 +68,7 @@ fn summary(loaded: &Loaded) -> String {
             n => format!("{n} Redis masters, {} needed", n / 2 + 1),
         },
         Backend::Postgres => "PostgreSQL".to_owned(),
+        Backend::Etcd => "etcd".to_owned(),
     };
     let mut text = format!("ok: {file}; store: {store}");
     if !loaded.problems.is_empty() {

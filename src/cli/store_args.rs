@@ -14,7 +14,7 @@ pub struct StoreArgs {
         help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]",
         value_name = "URL",
         value_delimiter = ',',
-        conflicts_with_all = ["embedded", "postgres"]
+        conflicts_with_all = ["embedded", "postgres", "etcd"]
     )]
     pub nodes: Vec<String>,
     /// A PostgreSQL database.
@@ -22,9 +22,17 @@ pub struct StoreArgs {
         long,
         help = "A PostgreSQL database: postgres://user[:password@]host[:port]/database",
         value_name = "URL",
-        conflicts_with = "embedded"
+        conflicts_with_all = ["embedded", "etcd"]
     )]
     pub postgres: Option<String>,
+    /// The members of an etcd cluster.
+    #[arg(
+        long,
+        help = "A member of an etcd cluster, one option each: http://host:2379, https:// for TLS",
+        value_name = "URL",
+        conflicts_with = "embedded"
+    )]
+    pub etcd: Vec<String>,
     /// The store of one machine, a file on a local disk
     #[arg(long, value_name = "PATH")]
     pub embedded: Option<String>,
@@ -39,7 +47,10 @@ impl StoreArgs {
     /// Whether it names a store: then the configuration's jobs are of no interest.
     #[must_use]
     pub(crate) fn is_named(&self) -> bool {
-        !self.nodes.is_empty() || self.postgres.is_some() || self.embedded.is_some()
+        !self.nodes.is_empty()
+            || self.postgres.is_some()
+            || !self.etcd.is_empty()
+            || self.embedded.is_some()
     }
 
     /// The same as values of the configuration.
@@ -60,6 +71,10 @@ impl StoreArgs {
         if let Some(url) = &self.postgres {
             flag("--postgres", "locks.backend", "postgres");
             flag("--postgres", "locks.postgres.url", url);
+        }
+        if !self.etcd.is_empty() {
+            flag("--etcd", "locks.backend", "etcd");
+            flag("--etcd", "locks.etcd.endpoints", &self.etcd.join(","));
         }
         if let Some(path) = &self.embedded {
             flag("--embedded", "locks.backend", "embedded");

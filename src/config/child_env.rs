@@ -63,11 +63,21 @@ mod tests {
                 "redis://a:6379,redis://b",
             ),
             ("WATCHKEEPER_LOCKS__REDIS__USERNAME", "me"),
+            (
+                "WATCHKEEPER_LOCKS__ETCD__ENDPOINTS",
+                "http://a:2379,http://b:2379",
+            ),
         ];
         let kept = [
             ("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "x"),
             ("WATCHKEEPER_LOCKS__REDIS__PASSWORD_FILE", "/run/secrets/x"),
             ("WATCHKEEPER_LOCKS__REDIS__NODES_FILE", "nodes"),
+            ("WATCHKEEPER_LOCKS__ETCD__PASSWORD", "x"),
+            ("WATCHKEEPER_LOCKS__ETCD__PASSWORD_FILE", "/run/secrets/x"),
+            (
+                "WATCHKEEPER_LOCKS__ETCD__ENDPOINTS",
+                "http://a:2379,http://me:pw@b",
+            ),
             ("WATCHKEEPER_ADMIN__TOKEN", "x"),
             ("WATCHKEEPER_ADMIN__TOKEN_FILE", "x"),
             ("WATCHKEEPER_ADMIN_TOKEN", "x"),

@@ -71,6 +71,9 @@ impl CodeSettings {
             if ours("locks.postgres.password") {
                 of.password.clone_from(&from.password);
             }
+            if ours("locks.etcd.password") {
+                config.locks.etcd.password.clone_from(&locks.etcd.password);
+            }
         }
         if let Some(admin) = &self.admin
             && ours("admin.token")

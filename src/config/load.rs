@@ -150,12 +150,16 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
 /// A relative path of `[locks]` that stands in a file begins in the folder of that file: one file is one store, wherever it is
 /// used. In code, the environment and flags it begins in the working directory.
 fn begin_at_the_file(config: &mut Config, provenance: &Provenance, root: &Path) {
-    let (store, tls) = (&mut config.locks.embedded, &mut config.locks.redis.tls);
+    let locks = &mut config.locks;
+    let (redis, etcd) = (&mut locks.redis.tls, &mut locks.etcd.tls);
     let paths = [
-        ("locks.embedded.path", Some(&mut store.path)),
-        ("locks.redis.tls.ca", tls.ca.as_mut()),
-        ("locks.redis.tls.cert", tls.cert.as_mut()),
-        ("locks.redis.tls.key", tls.key.as_mut()),
+        ("locks.embedded.path", Some(&mut locks.embedded.path)),
+        ("locks.redis.tls.ca", redis.ca.as_mut()),
+        ("locks.redis.tls.cert", redis.cert.as_mut()),
+        ("locks.redis.tls.key", redis.key.as_mut()),
+        ("locks.etcd.tls.ca", etcd.ca.as_mut()),
+        ("locks.etcd.tls.cert", etcd.cert.as_mut()),
+        ("locks.etcd.tls.key", etcd.key.as_mut()),
     ];
     for (key, path) in paths {
         if let (Source::File { path: file, .. }, Some(path)) = (provenance.of(key), path)
@@ -171,7 +175,7 @@ fn refuse_unchosen(config: &Config, provenance: &Provenance, found: &mut Finding
     let locks = &config.locks;
     let by = provenance.of("locks.backend");
     let chosen = match locks.backend {
-        Backend::Redis | Backend::Postgres => true,
+        Backend::Redis | Backend::Postgres | Backend::Etcd => true,
         Backend::Embedded | Backend::Memory => !matches!(by, Source::Default | Source::Code),
     };
     if chosen {
@@ -189,6 +193,13 @@ fn refuse_unchosen(config: &Config, provenance: &Provenance, found: &mut Finding
             &["locks.postgres.url", "locks.backend"],
             "a database is named, but nothing says that it is to be used: each machine would have a store of its own",
             "set locks.backend = \"postgres\" (WATCHKEEPER_LOCKS__BACKEND=postgres), or leave the database out",
+        );
+    }
+    if !locks.etcd.endpoints.is_empty() {
+        found.error(
+            &["locks.etcd.endpoints", "locks.backend"],
+            "a cluster is named, but nothing says that it is to be used: each machine would have a store of its own",
+            "set locks.backend = \"etcd\" (WATCHKEEPER_LOCKS__BACKEND=etcd), or leave the endpoints out",
         );
     }
 }

@@ -50,7 +50,8 @@ pub use crate::{
     finding::{Findings, Severity},
     job::Spec,
     lock::settings::{
-        Backend, EmbeddedSettings, Expiry, LockSettings, PostgresSettings, RedisSettings,
+        Backend, EmbeddedSettings, EtcdSettings, Expiry, LockSettings, PostgresSettings,
+        RedisSettings,
     },
     network::Network,
     secret::{Secret, SecretUrl},
@@ -122,7 +123,7 @@ impl Config {
                     store_file::check_writable("embedded.path", path, root, found);
                     store_file::check_owner("embedded.path", path, root, found);
                 }
-                Backend::Memory | Backend::Redis | Backend::Postgres => {}
+                Backend::Memory | Backend::Redis | Backend::Postgres | Backend::Etcd => {}
             }
         });
         section("admin", &|found| self.admin.check(found));

@@ -50,10 +50,11 @@ pub(super) fn render(config: &Config, provenance: Option<&Provenance>) -> String
 
 /// A relative path would begin in the folder of the file that this is written to.
 fn from_the_root(config: &mut Config) {
-    let (store, tls) = (&mut config.locks.embedded, &mut config.locks.redis.tls);
-    let others = [&mut tls.ca, &mut tls.cert, &mut tls.key];
-    let paths = others.into_iter().filter_map(Option::as_mut);
-    for path in paths.chain([&mut store.path]) {
+    let locks = &mut config.locks;
+    let files = [&mut locks.redis.tls, &mut locks.etcd.tls];
+    let files = files.map(|tls| [&mut tls.ca, &mut tls.cert, &mut tls.key]);
+    let paths = files.into_iter().flatten().filter_map(Option::as_mut);
+    for path in paths.chain([&mut locks.embedded.path]) {
         if let Ok(whole) = std::path::absolute(&*path) {
             *path = whole;
         }

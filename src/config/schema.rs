@@ -22,12 +22,13 @@ pub(super) enum Shape {
 }
 
 /// Secrets, for which `…_FILE` names a file that holds the value.
-pub(super) const SECRETS: [&str; 6] = [
+pub(super) const SECRETS: [&str; 7] = [
     "locks.redis.password",
     "locks.redis.nodes",
     "locks.postgres.url",
     "locks.postgres.listen_url",
     "locks.postgres.password",
+    "locks.etcd.password",
     "admin.token",
 ];
 

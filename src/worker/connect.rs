@@ -62,6 +62,7 @@ fn locks(config: &Config) -> Result<LocksBuilder> {
     let mut locks = config.locks.clone();
     locks.redis.node_timeout = locks.redis.node_timeout.max(ANSWER);
     locks.postgres.node_timeout = locks.postgres.node_timeout.max(ANSWER);
+    locks.etcd.node_timeout = locks.etcd.node_timeout.max(ANSWER);
     let namespace = &config.worker.namespace;
     store::open(&locks, namespace, &Clock::system(), Duration::ZERO)
 }
@@ -77,7 +78,7 @@ pub(crate) fn unreachable(config: &Config) -> Option<(String, &'static str)> {
         Backend::Embedded if !path.exists() => {
             Some((path.display().to_string(), "no worker was ever here"))
         }
-        Backend::Embedded | Backend::Redis | Backend::Postgres => None,
+        Backend::Embedded | Backend::Redis | Backend::Postgres | Backend::Etcd => None,
     }
 }
 

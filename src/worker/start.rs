@@ -64,6 +64,7 @@ fn store(locks: &LockSettings) -> String {
             format!("redis, {}", nodes.join(" "))
         }
         Backend::Postgres => format!("postgres, {}", database(locks)),
+        Backend::Etcd => format!("etcd, {}", locks.etcd.endpoints.join(" ")),
     }
 }
 
@@ -153,6 +154,8 @@ mod tests {
     fn the_store_is_named_without_its_password() {
         let locks = LockSettings::redis(["redis://me:hunter2@a", "redis://b"]);
         assert_eq!(store(&locks), "redis, redis://me:***@a redis://b");
+        let locks = LockSettings::etcd(["http://a:2379", "http://b:2379"]);
+        assert_eq!(store(&locks), "etcd, http://a:2379 http://b:2379");
     }
 
     #[test]

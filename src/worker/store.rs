@@ -13,7 +13,7 @@ use crate::{
     node::{Node, NodeError, Refusal},
 };
 
-/// Opens the nodes of the configured backend. Redis masters need not be up: they are reached when they are needed.
+/// Opens the nodes of the configured backend. Servers need not be up: they are reached when they are needed.
 ///
 /// # Errors
 /// [`Error::Store`] for a file that cannot be opened or an address that makes no sense, [`Error::StoreLocked`] for a file that
@@ -302,12 +302,14 @@ mod tests {
         settings.embedded.path = folder.path().join("locks.db");
         settings.redis.nodes = vec!["redis://127.0.0.1:1".into()];
         settings.postgres.url = Some("postgres://me@127.0.0.1:1/app".into());
+        settings.etcd.endpoints = vec!["http://127.0.0.1:1".to_owned()];
         let mut seen = 0;
         for backend in [
             Backend::Memory,
             Backend::Embedded,
             Backend::Redis,
             Backend::Postgres,
+            Backend::Etcd,
         ] {
             settings.backend = backend;
             // What is not part of this build has no nodes.
@@ -320,6 +322,7 @@ mod tests {
             cfg!(feature = "sqlite"),
             cfg!(feature = "redis"),
             cfg!(feature = "postgres"),
+            cfg!(feature = "etcd"),
         ];
         assert_eq!(seen, 1 + parts.into_iter().map(usize::from).sum::<usize>());
     }

@@ -160,7 +160,7 @@ fn place(config: &Config, places: &Places, make: bool) -> Result<PathBuf, TokenE
             path.push(".token");
             Ok(path.into())
         }
-        Backend::Memory | Backend::Redis | Backend::Postgres => {
+        Backend::Memory | Backend::Redis | Backend::Postgres | Backend::Etcd => {
             let name = format!("{}.token", config.worker.namespace);
             Ok(places.folder(make)?.join(name))
         }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {
-    /// Redis: `master` or `slave`. PostgreSQL: `primary` or `standby`.
+    /// Redis: `master` or `slave`. PostgreSQL: `primary` or `standby`. etcd: `leader`, `follower`,
+    /// `learner` or `without a leader`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Version of the server.
@@ -53,9 +54,15 @@ pub struct NodeFacts {
     /// Embedded store: kind of the file system, a number of statfs(2) in hexadecimal when it has no name here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Embedded store: bytes of the file and its write-ahead log. PostgreSQL: of the database.
+    /// Embedded store: bytes of the file and its write-ahead log. PostgreSQL and etcd: of the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// etcd: bytes in use of them; what is left is given back when it is defragmented.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<u64>,
+    /// etcd: the alarms that it has raised (`NOSPACE`, `CORRUPT`), and what else it complains of, with commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarms: Option<String>,
     /// Embedded store: bytes free on its file system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free: Option<u64>,

@@ -1,8 +1,8 @@
 //! One lock server, seen as a machine that executes short lists of operations atomically.
 //!
-//! Every store is a [`Node`]: a Redis master ([`redis`]), a PostgreSQL database ([`postgres`]), an embedded SQLite file
-//! ([`sqlite`]) or memory ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the single-instance case,
-//! so the database, the embedded file and a single Redis need no second implementation.
+//! Every store is a [`Node`]: a Redis master ([`redis`]), a PostgreSQL database ([`postgres`]), an etcd cluster ([`etcd`]), an
+//! embedded SQLite file ([`sqlite`]) or memory ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the
+//! single-instance case, so the database, the cluster, the embedded file and a single Redis need no second implementation.
 //!
 //! # What a node keeps
 //! - per lock at most one row: of a named lock a *record* `{ state, owner, seq, ttl, grant, counter, inc, version, until,
@@ -91,13 +91,19 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-#[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod announce;
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres", feature = "etcd")))]
 mod calls;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod certificates;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "etcd"))]
 mod columns;
 #[doc(hidden)] // for the command `doctor`
 pub mod damage;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub(crate) mod expiry;
 pub(crate) mod facts;
 pub(crate) mod guard;
@@ -108,12 +114,14 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod remote;
 #[doc(hidden)] // for the worker and the tests
 pub mod rules;
 #[doc(hidden)] // for the worker
 pub mod scoped;
 mod servers;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "etcd"))]
 mod sheet;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

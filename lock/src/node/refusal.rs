@@ -12,7 +12,7 @@ pub enum Refusal {
     ReadOnly,
     /// `LOADING`
     Loading,
-    /// `OOM`
+    /// `OOM`. etcd: `mvcc: database space exceeded`.
     OutOfMemory,
     /// `MISCONF`
     Misconf,
@@ -99,7 +99,8 @@ impl Refusal {
             }
             Self::OutOfMemory => {
                 "its memory is full: raise maxmemory or move other data away, and leases are still extended and released meanwhile; \
-                 where it is the disk of PostgreSQL that is full, make room on it"
+                 where it is the disk of PostgreSQL that is full, make room on it; where it is the space of etcd, compact and \
+                 defragment it, then disarm its alarm (etcdctl compact, defrag, alarm disarm), and set --auto-compaction-retention"
             }
             Self::Misconf => {
                 "it cannot save its data and refuses every change: look at its disk and its log, or set \
@@ -127,7 +128,7 @@ impl Refusal {
             }
             Self::Evicts => "locks must not be evicted: set maxmemory-policy noeviction",
             Self::Version => {
-                "upgrade it: to Redis 6.2 or later, or Valkey, of 64 bits; PostgreSQL to 13 or later"
+                "upgrade it: to Redis 6.2 or later, or Valkey, of 64 bits; PostgreSQL to 13 or later; etcd to 3.4 or later"
             }
             Self::Clients => {
                 "all its connections are taken: raise maxclients (max_connections of PostgreSQL), or look who takes them"

@@ -217,6 +217,7 @@ impl Wanted {
     }
 
     /// Whether of all locks the rows alone are wanted.
+    #[cfg(feature = "postgres")]
     pub(crate) fn only_rows(&self) -> bool {
         self.locks.values().all(|part| *part == Part::Row)
     }
@@ -281,6 +282,7 @@ impl Sheet {
     }
 
     /// The row of a lock alone.
+    #[cfg(feature = "postgres")]
     pub(crate) fn add_row(&mut self, key: &str, row: Option<Row>) {
         self.rows.add(key, row);
     }
@@ -547,7 +549,8 @@ fn page<'n>(
             Err(Range {
                 from: next.clone(),
                 to: after_all(prefix),
-                count: (count - names.len()).clamp(64, STEP),
+                // Many that are gone may lie in between.
+                count: (count - names.len()).clamp(512, STEP),
                 texts: false,
             })
         }

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Backend, EmbeddedSettings, LockSettings, PostgresSettings, RedisSettings};
+use super::{
+    Backend, EmbeddedSettings, EtcdSettings, LockSettings, PostgresSettings, RedisSettings,
+};
 use crate::secret::{Secret, SecretUrl};
 
 impl LockSettings {
@@ -29,6 +31,20 @@ impl LockSettings {
             postgres: PostgresSettings {
                 url: Some(url.into()),
                 ..PostgresSettings::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Locks in an etcd cluster, each member as `http://HOST:2379`, or `https://` for TLS. User and password are no part of these:
+    /// see [`username`](Self::username) and [`password`](Self::password).
+    #[must_use]
+    pub fn etcd<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Self {
+        Self {
+            backend: Backend::Etcd,
+            etcd: EtcdSettings {
+                endpoints: endpoints.into_iter().map(Into::into).collect(),
+                ..EtcdSettings::default()
             },
             ..Self::default()
         }
@@ -67,17 +83,25 @@ impl LockSettings {
         self
     }
 
-    /// The user of every Redis node whose URL names none.
+    /// The user of every Redis node whose URL names none, or of the etcd cluster.
     #[must_use]
     pub fn username(mut self, name: impl Into<String>) -> Self {
-        self.redis.username = Some(name.into());
+        let username = match self.backend {
+            Backend::Etcd => &mut self.etcd.username,
+            _ => &mut self.redis.username,
+        };
+        *username = Some(name.into());
         self
     }
 
-    /// The password of every Redis node whose URL holds none.
+    /// The password of every Redis node whose URL holds none, or of the etcd cluster's user.
     #[must_use]
     pub fn password(mut self, password: Secret) -> Self {
-        self.redis.password = Some(password);
+        let of = match self.backend {
+            Backend::Etcd => &mut self.etcd.password,
+            _ => &mut self.redis.password,
+        };
+        *of = Some(password);
         self
     }
 }

@@ -51,7 +51,7 @@ impl FleetConfig {
             layout: LAYOUT,
             nodes: match settings.backend {
                 Backend::Redis => settings.redis.nodes.len(),
-                Backend::Postgres | Backend::Embedded | Backend::Memory => 1,
+                Backend::Postgres | Backend::Etcd | Backend::Embedded | Backend::Memory => 1,
             },
             max_ttl: settings.max_ttl,
             expiry: settings.expiry(),

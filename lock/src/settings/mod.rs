@@ -12,6 +12,7 @@
 //! ```
 
 mod constructors;
+mod etcd;
 mod fleet;
 mod postgres;
 mod redis_nodes;
@@ -24,7 +25,9 @@ use serde::{Deserialize, Serialize};
 
 #[doc(hidden)] // for the guard of the stock jobs
 pub use self::timing::abort_margin;
-pub use self::{fleet::FleetConfig, postgres::PostgresSettings, timing::Timing};
+pub use self::{
+    etcd::EtcdSettings, fleet::FleetConfig, postgres::PostgresSettings, timing::Timing,
+};
 use crate::{
     finding::Findings,
     human::Span,
@@ -73,6 +76,8 @@ pub struct LockSettings {
     pub redis: RedisSettings,
     /// `[locks.postgres]`
     pub postgres: PostgresSettings,
+    /// `[locks.etcd]`
+    pub etcd: EtcdSettings,
 }
 
 /// Where locks live.
@@ -87,6 +92,8 @@ pub enum Backend {
     Redis,
     /// A PostgreSQL database.
     Postgres,
+    /// An etcd cluster, or a single member.
+    Etcd,
 }
 
 /// `[locks.embedded]`
@@ -118,7 +125,7 @@ pub struct RedisSettings {
     pub tls: TlsSettings,
 }
 
-/// `[locks.redis.tls]`: PEM files for `rediss://` addresses, read when the program starts.
+/// `[locks.redis.tls]` and `[locks.etcd.tls]`: PEM files for `rediss://` and `https://` addresses, read when the program starts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSettings {
@@ -149,6 +156,7 @@ impl Default for LockSettings {
             embedded: EmbeddedSettings::default(),
             redis: RedisSettings::default(),
             postgres: PostgresSettings::default(),
+            etcd: EtcdSettings::default(),
         }
     }
 }
@@ -159,14 +167,14 @@ impl LockSettings {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
-    /// What ends the lease of a dead holder. Unless it is set: for Redis and PostgreSQL the waiting client (`observed`), because the
-    /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
+    /// What ends the lease of a dead holder. Unless it is set: for Redis, PostgreSQL and etcd the waiting client (`observed`), because
+    /// the wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry.unwrap_or(match self.backend {
-            Backend::Redis | Backend::Postgres => Expiry::Observed,
+            Backend::Redis | Backend::Postgres | Backend::Etcd => Expiry::Observed,
             Backend::Embedded | Backend::Memory => Expiry::Server,
         })
     }
@@ -176,7 +184,7 @@ impl LockSettings {
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
         match self.backend {
-            Backend::Redis | Backend::Postgres => Some(FleetConfig::of(self)),
+            Backend::Redis | Backend::Postgres | Backend::Etcd => Some(FleetConfig::of(self)),
             Backend::Embedded | Backend::Memory => None,
         }
     }
@@ -189,6 +197,7 @@ impl LockSettings {
         match self.backend {
             Backend::Redis => Some(self.redis.node_timeout),
             Backend::Postgres => Some(self.postgres.node_timeout),
+            Backend::Etcd => Some(self.etcd.node_timeout),
             Backend::Embedded | Backend::Memory => None,
         }
     }
@@ -241,6 +250,7 @@ impl LockSettings {
         if ttl < floor {
             let setting = match self.backend {
                 Backend::Postgres => "postgres.node_timeout",
+                Backend::Etcd => "etcd.node_timeout",
                 _ => "redis.node_timeout",
             };
             found.error(
@@ -332,8 +342,17 @@ impl LockSettings {
                 "PostgreSQL is not part of this build",
                 "build with the feature \"postgres\" or use another backend",
             ),
+            Backend::Etcd if !cfg!(feature = "etcd") => found.error(
+                &["backend"],
+                "etcd is not part of this build",
+                "build with the feature \"etcd\" or use another backend",
+            ),
             Backend::Postgres => {
                 postgres::check(&self.postgres, self.raw_keys, found);
+                self.check_promises(found);
+            }
+            Backend::Etcd => {
+                etcd::check(&self.etcd, self.raw_keys, found);
                 self.check_promises(found);
             }
             Backend::Redis => {
@@ -354,8 +373,15 @@ impl LockSettings {
                 "set restart_guard = \"call\", unless no server can lose its memory",
             );
         }
+        if self.expiry() == Expiry::Server && self.backend == Backend::Etcd {
+            found.error(
+                &["expiry", "backend"],
+                "etcd tells no time, so that it cannot end leases",
+                "leave expiry out or set it to \"observed\", in all programs of the fleet",
+            );
+        }
         // A server's clock that is set ahead ends the key of a living holder.
-        if self.expiry() == Expiry::Server {
+        else if self.expiry() == Expiry::Server {
             found.warn(
                 &["expiry"],
                 "leases end by the wall clocks of the servers: when those jump, two may hold one lock",

@@ -8,9 +8,9 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
     let encrypted = |url: &str| url.starts_with("rediss:");
     let nodes = &settings.nodes;
     if !nodes.iter().any(|url| encrypted(url.expose())) {
-        if let Some(key) = first_set(&settings.tls) {
+        if let Some(file) = first_set(&settings.tls) {
             found.error(
-                &[key, "redis.nodes"],
+                &[&format!("redis.tls.{file}"), "redis.nodes"],
                 "it is set, but no node is asked with TLS",
                 "write rediss:// in place of redis://, or leave it out",
             );
@@ -29,12 +29,9 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
     look_at_files(&settings.tls, found);
 }
 
-fn first_set(tls: &TlsSettings) -> Option<&'static str> {
-    let files = [
-        ("redis.tls.ca", &tls.ca),
-        ("redis.tls.cert", &tls.cert),
-        ("redis.tls.key", &tls.key),
-    ];
+/// The first of the files that is named.
+pub(super) fn first_set(tls: &TlsSettings) -> Option<&'static str> {
+    let files = [("ca", &tls.ca), ("cert", &tls.cert), ("key", &tls.key)];
     let set = files.into_iter().find(|(_, file)| file.is_some());
     set.map(|(key, _)| key)
 }

@@ -42,7 +42,7 @@ struct Shown {
 pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
     if !config.locks.fleet().is_some_and(|fleet| fleet.is_guarded()) {
         return Err(Failure::Usage(
-            "nothing is watched here: new nodes vote at once, unless they are Redis nodes under locks.restart_guard"
+            "nothing is watched here: new nodes vote at once, unless they are servers under locks.restart_guard"
                 .to_owned(),
         ));
     }

@@ -41,7 +41,7 @@ where
 {
     let Some(fleet) = config.locks.fleet() else {
         return Err(Failure::Usage(
-            "no node here names its fleet: only Redis nodes are shared by programs that may be configured differently"
+            "no node here names its fleet: only servers are shared by programs that may be configured differently"
                 .to_owned(),
         ));
     };

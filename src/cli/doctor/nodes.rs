@@ -58,6 +58,9 @@ fn summary(node: &NodeState) -> String {
         facts.file_system.clone(),
         facts.journal.as_ref().map(|mode| format!("journal {mode}")),
         facts.size.map(|bytes| format!("{} KiB", bytes / 1024)),
+        facts
+            .in_use
+            .map(|bytes| format!("{} KiB of them in use", bytes / 1024)),
     ] {
         text += &part.map(|part| format!(", {part}")).unwrap_or_default();
     }
@@ -75,6 +78,7 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
     found.extend(rights(node));
     found.extend(persistence(node));
     found.extend(room(node));
+    found.extend(alarms(node));
     found.extend(replicas(node));
     found.extend(damaged(node));
     found.extend(latency(node, limits));
@@ -85,13 +89,16 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
 fn identity(node: &NodeState) -> Vec<Finding> {
     let facts = &node.facts;
     let mut found = Vec::new();
-    let votes = |role: &&String| ["master", "primary"].contains(&role.as_str());
+    let voters = ["master", "primary", "leader", "follower"];
+    let votes = |role: &&String| voters.contains(&role.as_str());
     if let Some(role) = facts.role.as_ref().filter(|role| !votes(role)) {
         found.push(Finding::error(
             &node.name,
             format!("its role is {role}: it does not vote"),
             match role.as_str() {
                 "standby" => "give the address of the primary, or of all servers (locks.postgres.url)",
+                "learner" => "promote it (etcdctl member promote), or give the other members (locks.etcd.endpoints)",
+                "without a leader" => "start its other members, and let them reach each other: a majority of them elects one",
                 _ => "give the address of a master, independent of the other nodes (locks.redis.nodes)",
             },
         ));
@@ -121,14 +128,16 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
         ),
         None => (
             "it does not answer",
-            "start it, let this machine reach it, or correct its address (locks.redis.nodes, locks.postgres.url)",
+            "start it, let this machine reach it, or correct its address (locks.redis.nodes, locks.postgres.url, \
+             locks.etcd.endpoints)",
         ),
     };
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
-const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgres.url and password), or give that user the rights that the book \
-                      names: the line ACL SETUSER in docs/operations/redis.md, or GRANT in docs/operations/postgres.md";
+const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgres.url and password, or locks.etcd.username and password), \
+                      or give that user the rights that the book names: the line ACL SETUSER in docs/operations/redis.md, GRANT in \
+                      docs/operations/postgres.md, or grant-permission in docs/operations/etcd.md";
 
 fn rights(node: &NodeState) -> Option<Finding> {
     let why = node.write_error.as_ref()?;
@@ -203,6 +212,24 @@ fn room(node: &NodeState) -> Vec<Finding> {
         ));
     }
     found
+}
+
+fn alarms(node: &NodeState) -> Option<Finding> {
+    let alarms = node.facts.alarms.as_ref()?;
+    let remedy = match alarms {
+        // Before the other: what is damaged is not mended by room.
+        said if said.contains("CORRUPT") => {
+            "its members differ, and one of them is damaged: look at their logs, remove that member and add it again empty, then \
+             etcdctl alarm disarm"
+        }
+        said if said.contains("NOSPACE") => {
+            "compact it (etcdctl compact), defragment each member (etcdctl defrag), then etcdctl alarm disarm; set \
+             --auto-compaction-retention, or raise --quota-backend-bytes"
+        }
+        _ => "look at its log, and at its other members (etcdctl endpoint status)",
+    };
+    let finding = format!("it reports {}, and refuses to write", alarms.trim());
+    Some(Finding::error(&node.name, finding, remedy))
 }
 
 fn stopped(node: &NodeState) -> Option<Finding> {

@@ -30,6 +30,7 @@ fn secrets() -> CodeSettings {
     locks.postgres.url = Some("postgres://me:hunter2@a/app".into());
     locks.postgres.listen_url = Some("postgres://me:hunter2@b/app".into());
     locks.postgres.password = Some(Secret::new("hunter2"));
+    locks.etcd.password = Some(Secret::new("hunter2"));
     admin.token = Some(Secret::new("hunter2"));
     code
 }
@@ -64,6 +65,10 @@ fn secrets_of_code_arrive_whole_and_are_shown_to_nobody() {
         (
             "locks.postgres.password",
             config.locks.postgres.password.as_ref().map(Secret::expose),
+        ),
+        (
+            "locks.etcd.password",
+            config.locks.etcd.password.as_ref().map(Secret::expose),
         ),
         (
             "admin.token",

@@ -251,8 +251,8 @@ fn the_case_of_a_key_in_a_variable_does_not_matter_unless_it_is_given_twice() {
 
 #[test]
 fn a_relative_path_in_a_file_begins_in_the_folder_of_the_file() {
-    let file =
-        "[locks]\nembedded.path = \"a.db\"\nredis.tls.ca = \"ca.pem\"\nredis.tls.key = \"/k.pem\"";
+    let file = "[locks]\nembedded.path = \"a.db\"\nredis.tls.ca = \"ca.pem\"\nredis.tls.key = \"/k.pem\"\n\
+                etcd.tls.cert = \"c.pem\"";
     let mut setup = Setup::empty();
     setup.write("conf/w.toml", file);
     let folder = setup.dir.path().join("conf");
@@ -267,6 +267,7 @@ fn a_relative_path_in_a_file_begins_in_the_folder_of_the_file() {
         assert_eq!(locks.embedded.path, folder.join("a.db"));
         assert_eq!(locks.redis.tls.ca.unwrap(), folder.join("ca.pem"));
         assert_eq!(locks.redis.tls.key.unwrap(), Path::new("/k.pem"));
+        assert_eq!(locks.etcd.tls.cert.unwrap(), folder.join("c.pem"));
     }
     // Elsewhere in the working directory.
     let setup = setup.env("LOCKS__EMBEDDED__PATH", "b.db");

@@ -65,7 +65,7 @@ fn a_wrong_type_is_an_error() {
         ("locks.redis.nodes = \"redis://a\"", "this must be a list"),
         (
             "locks.backend = \"embeded\"",
-            "\"embeded\" is not one of embedded, memory, redis, postgres; did you mean \"embedded\"?",
+            "\"embeded\" is not one of embedded, memory, redis, postgres, etcd; did you mean \"embedded\"?",
         ),
         ("telemetry.format = \"jsn\"", "did you mean \"json\"?"),
     ] {
@@ -262,6 +262,11 @@ fn nodes_that_nothing_says_to_use_are_refused() {
         Setup::file(file).env("LOCKS__BACKEND", chosen).loaded();
     }
     assert_eq!(Setup::file("locks.redis.nodes = []").lines(), [""; 0]);
+    let etcd = Setup::file("locks.etcd.endpoints = [\"http://a:2379\"]").problem();
+    assert!(
+        etcd.contains("locks.etcd.endpoints: a cluster is named, but nothing says"),
+        "{etcd}"
+    );
     // The one fault, where the backend is misspelt.
     let line = Setup::file(file).env("LOCKS__BACKEND", "reddis").problem();
     assert!(line.contains("locks.backend"), "{line}");

@@ -74,6 +74,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     };
     let token = |config: &Config| secret(&config.admin.token);
     let password = |config: &Config| secret(&config.locks.redis.password);
+    let of_etcd = |config: &Config| secret(&config.locks.etcd.password);
     let secrets = [
         ("admin.token", token(old) != token(new)),
         ("locks.redis.password", password(old) != password(new)),
@@ -87,6 +88,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
             "locks.postgres.password",
             database(old).2 != database(new).2,
         ),
+        ("locks.etcd.password", of_etcd(old) != of_etcd(new)),
     ];
     let secrets = secrets.iter().filter(|(_, differ)| *differ);
     found.extend(secrets.map(|(key, _)| (*key).to_owned()));
@@ -188,6 +190,10 @@ mod tests {
         let mut newer = new.clone();
         newer.locks.redis.password = Some(Secret::new("hunter3"));
         assert_eq!(plan(&new, &newer).needs_restart, ["locks.redis.password"]);
+        newer.locks.etcd.password = Some(Secret::new("hunter2"));
+        let mut newest = newer.clone();
+        newest.locks.etcd.password = Some(Secret::new("hunter3"));
+        assert_eq!(plan(&newer, &newest).needs_restart, ["locks.etcd.password"]);
         assert_eq!(plan(&newer, &newer.clone()), Reload::default());
     }
 }

@@ -54,6 +54,8 @@ impl Scene {
             StoreKind::Redis => masters(&servers.redis(3).await?),
             #[cfg(feature = "postgres")]
             StoreKind::Postgres => database(&servers.postgres(true).await?),
+            #[cfg(feature = "etcd")]
+            StoreKind::Etcd => cluster(&servers.etcd().await?),
         };
         let table = match args.source {
             SourceKind::Sqlite => Table::Sqlite(at("app.db")),
@@ -131,6 +133,16 @@ fn database(url: &str) -> String {
     format!(
         "backend = \"postgres\"\nmax_ttl = \"{max_ttl}s\"\npostgres.url = {}\npostgres.node_timeout = \"100ms\"",
         json!(url)
+    )
+}
+
+#[cfg(feature = "etcd")]
+fn cluster(endpoint: &str) -> String {
+    // A new one does not vote before every lease that it could have forgotten is over.
+    let max_ttl = TTL.as_secs();
+    format!(
+        "backend = \"etcd\"\nmax_ttl = \"{max_ttl}s\"\netcd.endpoints = {}\netcd.node_timeout = \"100ms\"",
+        json!([endpoint])
     )
 }
 

@@ -56,12 +56,20 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long one may take to end by itself.
 const LAST: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
+/// How long it may take to say whether it serves.
+#[cfg(feature = "etcd")]
+const ANSWER: Duration = Duration::from_secs(1);
+/// More says no server of its health.
+#[cfg(feature = "etcd")]
+const MOST_SAID: u64 = 4096;
 /// The owner of the database.
 #[cfg(feature = "postgres")]
 const OWNER: &str = "watchkeeper";
 
 const NO_REDIS: &str =
     "no redis-server and no valkey-server found in PATH; Debian: apt-get install redis-server";
+#[cfg(feature = "etcd")]
+const NO_ETCD: &str = "no etcd found in PATH; Debian: apt-get install etcd-server";
 #[cfg(feature = "postgres")]
 const NO_POSTGRES: &str = "no PostgreSQL found; Debian: apt-get install postgresql, or set WATCHKEEPER_POSTGRES_BIN to its folder bin";
 
@@ -154,6 +162,38 @@ impl Servers {
         let url = format!("postgres://{OWNER}@{socket}/postgres");
         self.database = Some(url.clone());
         Ok(url)
+    }
+
+    /// Starts an etcd of one member, and says its address.
+    #[cfg(feature = "etcd")]
+    pub(crate) async fn etcd(&mut self) -> anyhow::Result<String> {
+        let program = in_path(&["etcd"]).context(NO_ETCD)?;
+        let folder = folder("etcd")?;
+        let log = folder.path().join("log");
+        let ports = free_ports::<2>()?;
+        let [client, peer] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let args = [
+            ("--name", "demo".to_owned()),
+            ("--data-dir", shown(&folder.path().join("data"))),
+            ("--listen-client-urls", client.clone()),
+            ("--advertise-client-urls", client.clone()),
+            ("--listen-peer-urls", peer.clone()),
+            ("--initial-advertise-peer-urls", peer.clone()),
+            ("--initial-cluster", format!("demo={peer}")),
+            ("--log-level", "error".to_owned()),
+            ("--logger", "zap".to_owned()),
+            ("--auto-compaction-retention", "5m".to_owned()),
+        ];
+        let args = args.map(|(name, value)| [name.to_owned(), value]);
+        self.start(&program, args.as_flattened(), None, folder.path(), &log)?;
+        let clock = Clock::system();
+        let answers = async || {
+            let asked = clock.timeout(ANSWER, is_healthy(ports[0])).await;
+            asked.is_ok_and(|healthy| healthy.unwrap_or(false))
+        };
+        self.wait(answers, &log).await?;
+        self.folders.push(folder);
+        Ok(client)
     }
 
     fn start(
@@ -250,8 +290,10 @@ async fn serve_until(args: &ServeArgs) -> io::Result<()> {
     if let (Some(user), Some(group)) = (args.user, args.group) {
         server.uid(user).gid(group);
     }
+    // What is meant for other servers and their clients; on some machines etcd starts with this one alone.
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("PG") {
+        let begins = |with: &str| name.to_string_lossy().starts_with(with);
+        if begins("PG") || begins("ETCD_") && name != "ETCD_UNSUPPORTED_ARCH" {
             server.env_remove(name);
         }
     }
@@ -287,6 +329,33 @@ fn in_path(names: &[&str]) -> Option<PathBuf> {
         found.find(|program| program.is_file())
     };
     names.iter().find_map(find)
+}
+
+/// Ports that no server has just now.
+#[cfg(feature = "etcd")]
+fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
+    let mut ports = [0; N];
+    // Held until all are known, so that they differ.
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+/// Whether the etcd at this port says that it serves.
+#[cfg(feature = "etcd")]
+async fn is_healthy(port: u16) -> io::Result<bool> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let ask = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    connection.write_all(ask).await?;
+    let mut said = String::new();
+    connection.take(MOST_SAID).read_to_string(&mut said).await?;
+    Ok(said.starts_with("HTTP/1.1 200 ") && said.contains("\"true\""))
 }
 
 /// The folder of the programs: the one that is named, in PATH, or the newest that Debian has.

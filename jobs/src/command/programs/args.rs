@@ -16,7 +16,7 @@ use super::exit;
 /// Waits for the lock KEY, runs the command, releases the lock when the command and all that it started is gone, and
 /// exits with the command's status. When the lease cannot be kept the command is stopped before it ends.
 ///
-/// The lock lives where --nodes or --embedded say, else where the configuration does. It is the lock lock/KEY, as
+/// The lock lives where --nodes, --postgres, --etcd or --embedded say, else where the configuration does. It is the lock lock/KEY, as
 /// Rust programs know it under `locks.lock(KEY)`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = STATUSES)]
@@ -30,7 +30,7 @@ pub(crate) struct LockArgs {
 /// Stands by until this process leads, then runs the command. When the lease is lost the command is stopped and we
 /// stand by again; when the command ends by itself we hand over and exit with its status.
 ///
-/// The lock lives where --nodes or --embedded say, else where the configuration does. It is the lock elect/KEY, as
+/// The lock lives where --nodes, --postgres, --etcd or --embedded say, else where the configuration does. It is the lock elect/KEY, as
 /// Rust programs know it under `Elector::new(&locks, KEY)`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = STATUSES)]
@@ -237,6 +237,15 @@ mod tests {
         assert!(parse("k ls").is_err() && parse("k --").is_err() && parse("-- ls").is_err());
         assert!(parse("k -E 256 -- ls").is_err() && parse("k --wait 2 -- ls").is_err());
         assert!(parse("k --embedded f --nodes redis://a -- ls").is_err());
+        let args = parse("k --etcd http://a:2379 --etcd http://b:2379 -- ls").unwrap();
+        assert_eq!(args.place.etcd, ["http://a:2379", "http://b:2379"]);
+        for other in [
+            "--embedded f",
+            "--nodes redis://a",
+            "--postgres postgres://a",
+        ] {
+            assert!(parse(&format!("k --etcd http://a:2379 {other} -- ls")).is_err());
+        }
     }
 
     #[test]

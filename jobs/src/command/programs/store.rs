@@ -105,16 +105,16 @@ fn flag(name: &str, key: &str, value: &str) -> Flag {
 fn place_is_named(loaded: &Loaded) -> Result<(), String> {
     let said = |key: &str| loaded.provenance.of(key) != Source::Default;
     match loaded.config.locks.backend {
-        Backend::Redis | Backend::Postgres => Ok(()),
+        Backend::Redis | Backend::Postgres | Backend::Etcd => Ok(()),
         Backend::Embedded if said("locks.backend") || said("locks.embedded.path") => Ok(()),
         Backend::Memory if said("locks.backend") => Err(
             "the backend \"memory\" belongs to each process alone, so a lock in it excludes no other process; \
-             use --nodes, --postgres or --embedded"
+             use --nodes, --postgres, --etcd or --embedded"
                 .to_owned(),
         ),
         Backend::Embedded | Backend::Memory => Err(
             "nothing says where the lock lives; name Redis masters with --nodes URL,…, a database with --postgres URL, \
-             a file of this machine with --embedded PATH, or a configuration with --config FILE \
+             a cluster with --etcd URL, a file of this machine with --embedded PATH, or a configuration with --config FILE \
              (also WATCHKEEPER_CONFIG and WATCHKEEPER_LOCKS__…)"
                 .to_owned(),
         ),
@@ -124,7 +124,7 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
 fn raw_makes_sense(config: &Config, key: &str) -> Result<(), String> {
     match config.locks.backend {
         Backend::Redis => {}
-        Backend::Embedded | Backend::Memory | Backend::Postgres => {
+        Backend::Embedded | Backend::Memory | Backend::Postgres | Backend::Etcd => {
             return Err("--raw shares a lock with other Redlock clients on Redis; \
                         other stores have no such clients, so leave it out"
                 .to_owned());
@@ -151,7 +151,7 @@ impl Settings {
         log::init(&settings).map_err(|error| format!("--log: {error}"))
     }
 
-    /// Opens the store. Redis masters are reached when they are needed; a file that another process keeps locked is waited
+    /// Opens the store. Servers are reached when they are needed; a file that another process keeps locked is waited
     /// for, as long as for the lock. Cancel-safe.
     pub(super) async fn open(self, common: &Common, voice: Voice) -> Result<Open, String> {
         let clock = Clock::system();

@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_postgres::Notification;
 use tracing::{debug, info};
@@ -17,7 +16,10 @@ use super::{
 use crate::{
     backoff::Backoff,
     chance::Chance,
-    node::{Announcement, Announcements, NodeError},
+    node::{
+        Announcement, Announcements, NodeError,
+        announce::{interrupted, read},
+    },
 };
 
 /// Announcements that wait for a slow listener; what comes on top is dropped, and polling finds it.
@@ -26,10 +28,6 @@ const QUEUE: usize = 1024;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// A connection that is silent for so long is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(5);
-
-/// A release as it is announced.
-#[derive(Serialize, Deserialize)]
-struct News(String, String, Option<String>);
 
 /// What is needed to listen, and to listen again.
 pub(super) struct Listener {
@@ -158,31 +156,5 @@ impl Listener {
             }
         }
         Err(failed)
-    }
-}
-
-/// One text for all releases of a call.
-pub(super) fn written(news: &[Announcement]) -> String {
-    let all: Vec<News> = (news.iter())
-        .map(|news| News(news.key.clone(), news.owner.clone(), news.next.clone()))
-        .collect();
-    // Texts only: nothing that cannot be written.
-    serde_json::to_string(&all).unwrap_or_default()
-}
-
-/// What was told; anything that does not read so means to look everywhere.
-fn read(text: &str) -> Vec<Announcement> {
-    let Ok(all) = serde_json::from_str::<Vec<News>>(text) else {
-        return vec![interrupted()];
-    };
-    let news = |News(key, owner, next)| Announcement { key, owner, next };
-    all.into_iter().map(news).collect()
-}
-
-fn interrupted() -> Announcement {
-    Announcement {
-        key: String::new(),
-        owner: String::new(),
-        next: None,
     }
 }

@@ -81,11 +81,11 @@ pub mod tls;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex as Turnstile, oneshot};
+use tokio::sync::Mutex as Turnstile;
 
 use self::{announce::Listener, rows::Sql, session::Session, shared::Shared};
 pub use self::{
@@ -93,8 +93,8 @@ pub use self::{
     shared::PostgresNodeSettings,
 };
 use super::{
-    Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, Op, Reply,
-    RestartGuard, Servers,
+    Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Reply, Servers,
+    remote::{Compared, Furthest, in_turn},
 };
 use crate::{clock::Clock, spawn::Spawn};
 
@@ -121,12 +121,11 @@ impl PostgresNode {
             // Addresses change, and rosters name nodes: who it is lies in its data.
             name: "postgres".to_owned(),
             sql: Sql::new(&settings.schema),
+            compared: Compared::new(settings.guard.clone()),
             settings,
-            agreed: OnceLock::new(),
             clock,
             spawn,
-            seen: Mutex::default(),
-            gone: OnceLock::new(),
+            furthest: Furthest::default(),
             joined: OnceLock::new(),
         };
         Self::over(Arc::new(shared))
@@ -152,13 +151,7 @@ impl Node for PostgresNode {
     }
 
     fn agree(&self, config: &str) -> bool {
-        let GuardSettings {
-            mode,
-            config: named,
-        } = &self.shared.settings.guard;
-        *mode == RestartGuard::Off
-            && named.is_empty()
-            && self.shared.agreed.get_or_init(|| config.to_owned()) == config
+        self.shared.compared.agree(config)
     }
 
     fn join(&self, servers: &Servers, place: usize) {
@@ -179,33 +172,16 @@ impl Node for PostgresNode {
             )));
         }
         let (call, refused) = without_long_names(call);
-        // The place in the order is taken by the first poll, of whoever calls.
-        let mut turn = Box::pin(Arc::clone(&self.session).lock_owned());
-        let mut taken = None;
-        std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(guard) = turn.as_mut().poll(cx) {
-                taken = Some(guard);
-            }
-            std::task::Poll::Ready(())
-        })
-        .await;
         let shared = Arc::clone(&self.shared);
-        let (answer, answered) = oneshot::channel();
-        // Goes on when the caller has gone: no transaction is left open.
         let limit = shared.settings.node_timeout;
-        self.shared.spawn.spawn(async move {
-            let mut session = match taken {
-                Some(session) => session,
-                None => turn.await,
-            };
-            // Nobody waits for it any more, and nothing of it has left.
-            if answer.is_closed() {
-                return;
-            }
-            _ = answer.send(session::call(&mut session, &shared, &call).await);
-        });
+        // It goes on when the caller has gone: no transaction is left open.
+        let done = in_turn(
+            &self.session,
+            &self.shared.spawn,
+            async move |mut session| session::call(&mut session, &shared, &call).await,
+        );
         // The task died with the call in hand: it may have been executed.
-        let mut reply = answered.await.unwrap_or(Err(error::unknown(limit)))?;
+        let mut reply = done.await.unwrap_or(Err(error::unknown(limit)))?;
         for (at, why) in refused {
             reply.answers.insert(at, Answer::Failed(why));
         }

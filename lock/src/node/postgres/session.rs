@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::Moment,
     node::{
-        Announcement, Call, NodeError, NodeMs, Refusal, Reply,
+        Announcement, Call, NodeError, NodeMs, Refusal, Reply, announce,
         rules::{self, Gate, Guarded},
         sheet::{Sheet, Wanted},
     },
@@ -58,8 +58,8 @@ pub(super) async fn call(
     shared: &Shared,
     call: &Call,
 ) -> Result<Reply, NodeError> {
-    if let Some(why) = shared.gone.get() {
-        return Err(NodeError::Gone(why.clone()));
+    if let Some(why) = shared.furthest.gone() {
+        return Err(NodeError::Gone(why.to_owned()));
     }
     let session = ready(slot, shared).await?;
     session.busy = true;
@@ -233,7 +233,7 @@ impl Session {
         let asked = Asked {
             shared,
             call,
-            seen: shared.seen_so_far(),
+            seen: shared.furthest.so_far(),
         };
         if call.ops.iter().all(rules::only_looks) {
             return self.look(&asked, wanted).await;
@@ -301,7 +301,9 @@ impl Session {
         if let Some(row) = after.ok().and_then(|rows| rows.into_iter().next())
             && let (Ok(life), Ok(flushed)) = (row.try_get::<_, String>(0), row.try_get::<_, i64>(1))
         {
-            shared.has_seen(&life, u64::try_from(flushed).unwrap_or(0));
+            shared
+                .furthest
+                .has_seen(&life, u64::try_from(flushed).unwrap_or(0));
         }
         self.announce(&shared.channel(), &news);
         if shared.clock.now() >= self.clean_at {
@@ -381,17 +383,16 @@ impl Session {
                     "the database is a copy from before (its log ends at {:x}, {floor:x} was seen)",
                     head.flushed
                 );
-                // Also when its log has grown again: what it knows is old.
-                return Err(NodeError::Gone(shared.gone.get_or_init(|| why).clone()));
+                return Err(NodeError::Gone(shared.furthest.is_gone(why).to_owned()));
             }
-            shared.has_seen(&life, head.flushed);
+            shared.furthest.has_seen(&life, head.flushed);
             let now = NodeMs(u64::try_from(head.now).unwrap_or(0));
             rules::admit(now, call)?;
             sheet.begin_again();
             sheet.set_read_forgotten(node.forgotten);
             let stood = Gate::read(&node.gate);
             let mut gate = stood.clone();
-            let compared = shared.compared();
+            let compared = shared.compared.with();
             let guarded = compared.map(|(config, guarded)| Guarded {
                 incarnation: if guarded { &incarnation } else { "" },
                 config,
@@ -456,7 +457,7 @@ impl Session {
         if news.is_empty() {
             return;
         }
-        let text = super::announce::written(news);
+        let text = announce::written(news);
         let text = match text.len() <= LONGEST_NEWS {
             true => text,
             // To look everywhere.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "etcd"))]
 use serde::{Deserialize, Serialize};
 
 use super::{Body, LAST, Rows, Turn, later};
@@ -13,7 +13,11 @@ use crate::node::{
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize), serde(default))]
+#[cfg_attr(
+    any(feature = "postgres", feature = "etcd"),
+    derive(Serialize, Deserialize),
+    serde(default)
+)]
 pub(crate) struct Gate {
     marker: Option<Marker>,
     nomination: Option<Nomination>,
@@ -25,7 +29,10 @@ pub(crate) struct Gate {
 
 /// Which incarnation may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize))]
+#[cfg_attr(
+    any(feature = "postgres", feature = "etcd"),
+    derive(Serialize, Deserialize)
+)]
 struct Marker {
     /// Empty for a fleet without a guard.
     incarnation: String,
@@ -39,7 +46,10 @@ struct Marker {
 
 /// Which incarnation is watched, and by which fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "postgres", derive(Serialize, Deserialize))]
+#[cfg_attr(
+    any(feature = "postgres", feature = "etcd"),
+    derive(Serialize, Deserialize)
+)]
 struct Nomination {
     incarnation: String,
     nonce: String,
@@ -59,13 +69,13 @@ pub(crate) struct Guarded<'a> {
 
 impl Gate {
     /// As it was written; one that makes no sense is none.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "etcd"))]
     pub(crate) fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
 
     /// As text.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "etcd"))]
     pub(crate) fn written(&self) -> String {
         // Texts and numbers only: nothing that cannot be written.
         serde_json::to_string(self).unwrap_or_default()

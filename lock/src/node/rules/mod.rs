@@ -308,7 +308,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
 
 /// Executes a call that is in time, on a node without a guard. No others bring its memory back: a counter that makes no sense
 /// is told to what needs it in this call, and goes on from the clock for the next one.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "etcd"))]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
     now: NodeMs,
@@ -328,7 +328,7 @@ pub(crate) fn execute<R: Rows>(
 }
 
 /// Whether it changes nothing.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "etcd"))]
 pub(crate) fn only_looks(op: &Op) -> bool {
     matches!(
         op,

@@ -47,12 +47,20 @@ fn a_good_node_is_ok_and_says_how_it_does() {
         "{found:?}"
     );
     assert_eq!(found[0].finding, "answers within 0.3 ms, master");
+    let mut node = good("a");
+    node.facts.role = Some("follower".into());
+    (node.facts.size, node.facts.in_use) = (Some(20 << 20), Some(1 << 20));
+    let found = judge(&[node], &limits());
+    assert_eq!(
+        found[0].finding,
+        "answers within 0.3 ms, follower, 20480 KiB, 1024 KiB of them in use"
+    );
 }
 
 #[test]
 fn every_fault_of_a_node_has_its_remedy() {
     type Change = fn(&mut NodeState);
-    let faults: [(Change, Severity, &str, &str); 18] = [
+    let faults: [(Change, Severity, &str, &str); 23] = [
         (
             |n| {
                 n.damage.found = vec!["the row of `a` is malformed".into()];
@@ -67,6 +75,36 @@ fn every_fault_of_a_node_has_its_remedy() {
             Severity::Error,
             "slave",
             "a master",
+        ),
+        (
+            |n| n.facts.role = Some("learner".into()),
+            Severity::Error,
+            "learner",
+            "locks.etcd.endpoints",
+        ),
+        (
+            |n| n.facts.role = Some("without a leader".into()),
+            Severity::Error,
+            "without a leader",
+            "its other members",
+        ),
+        (
+            |n| n.facts.alarms = Some("memberID:42 alarm:NOSPACE ".into()),
+            Severity::Error,
+            "alarm:NOSPACE, and",
+            "compact it",
+        ),
+        (
+            |n| n.facts.alarms = Some("alarm:NOSPACE, alarm:CORRUPT".into()),
+            Severity::Error,
+            "alarm:CORRUPT, and",
+            "its members differ",
+        ),
+        (
+            |n| n.facts.alarms = Some("etcdserver: no leader".into()),
+            Severity::Error,
+            "no leader, and",
+            "its log",
         ),
         (
             |n| n.facts.memory_limit = Some(1 << 30),

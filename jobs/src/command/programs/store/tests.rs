@@ -42,7 +42,7 @@ fn loaded(line: &str, file: &str, env: &[(&str, &str)]) -> Result<Config, String
 fn a_place_that_nobody_named_is_refused_with_the_ways_to_name_one() {
     for file in ["", "[locks]\nttl = \"5s\"", "[jobs.a]\nkind = \"x\""] {
         let why = loaded("", file, &[]).unwrap_err();
-        for way in ["--nodes", "--embedded", "--config"] {
+        for way in ["--nodes", "--postgres", "--etcd", "--embedded", "--config"] {
             assert!(why.contains(way), "{why}");
         }
     }
@@ -71,6 +71,28 @@ fn flags_win_over_configuration() {
     assert_eq!(config.locks.backend, Backend::Redis);
     assert_eq!(config.locks.redis.nodes[2].expose(), "redis://c");
     assert!(config.locks.redis.password.is_some());
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn each_member_of_a_cluster_is_an_option_of_its_own() {
+    let members = "--etcd http://a:2379 --etcd http://b:2379";
+    let config = loaded(members, "", &[]).unwrap();
+    assert_eq!(config.locks.backend, Backend::Etcd);
+    assert_eq!(
+        config.locks.etcd.endpoints,
+        ["http://a:2379", "http://b:2379"]
+    );
+    assert!(
+        loaded(&format!("{members} --raw"), "", &[])
+            .unwrap_err()
+            .contains("--raw")
+    );
+    let why = loaded("--etcd http://me:hunter2@a:2379", "", &[]).unwrap_err();
+    assert!(
+        why.starts_with("--etcd: ") && !why.contains("hunter2"),
+        "{why}"
+    );
 }
 
 #[test]

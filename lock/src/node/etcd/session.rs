@@ -1,0 +1,585 @@
+//! How a call becomes reads at one revision and a transaction that compares.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::debug;
+
+use super::{
+    error::Trouble,
+    rows::{Reads, Unreadable, View},
+    shared::Shared,
+    wire::{Bytes, Compare, Done, Found, Is, Put, Range, Step, Target, Txn},
+};
+use crate::{
+    clock::Moment,
+    node::{
+        Answer, Call, Kind, NodeError, NodeMs, Op, Refusal, Reply, Take, announce,
+        rules::{self, Gate, Guarded},
+        sheet::{Sheet, Wanted},
+    },
+};
+
+/// Operations that are executed together: each writes two keys at most, and etcd takes 128 writings at a time.
+pub(super) const TOGETHER: usize = 60;
+// More grants would leave the counter behind.
+const _: () = assert!((TOGETHER as i64) < super::rows::ROOM);
+/// Rows that a sweep looks at in one step.
+const SWEPT: u32 = 50;
+/// Bytes of texts that are written together: etcd takes a request of 1.5 MiB.
+const MUCH: usize = 1_000_000;
+/// Reads of one call at most: each brings what the one before has missed.
+const MOST_READS: usize = 1_000;
+/// How often a call is tried while others are faster each time.
+const TRIES: u32 = 24;
+/// Those who want the same spread over as much more with each try.
+const SPREAD: Duration = Duration::from_millis(2);
+/// How often what is gone is deleted, in all of a fleet.
+const CLEAN_EVERY: Duration = Duration::from_secs(60);
+/// Keys that are looked at, and that are deleted, at a time.
+const CLEANED: (usize, usize) = (500, 40);
+const BETWEEN: Duration = Duration::from_millis(50);
+
+/// What is known from one call to the next.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// The cluster that was met; none before the first answer, and after trouble.
+    pub(super) cluster: Option<String>,
+    clean_at: Option<Moment>,
+}
+
+/// Executes a call: as a whole, or, where it is large, in parts one after the other.
+pub(super) async fn call(
+    session: &mut Session,
+    shared: &Arc<Shared>,
+    call: &Call,
+) -> Result<Reply, NodeError> {
+    if let Some(why) = shared.furthest.gone() {
+        return Err(NodeError::Gone(why.to_owned()));
+    }
+    let limit = shared.settings.node_timeout;
+    let executing = session.execute(shared, call);
+    // What is under way has limits of its own.
+    let done = shared.clock.timeout(limit * 8, executing).await;
+    let done = done.unwrap_or(Err(NodeError::Timeout(limit)));
+    if let Err(why) = &done {
+        debug!(node = %shared.name, cause = why.cause(), %why, "call failed");
+        // Its first key may be gone, or the members may be others.
+        if !matches!(
+            why,
+            NodeError::Late { .. } | NodeError::Refused { .. } | NodeError::Protocol(_)
+        ) {
+            session.cluster = None;
+        }
+    }
+    done
+}
+
+impl Session {
+    /// Sees to it that the first key stands, and that this is no other node's cluster. Says which it is.
+    pub(super) async fn ready(&mut self, shared: &Shared) -> Result<&str, NodeError> {
+        if self.cluster.is_none() {
+            // The first of all may wait for a connection, for TLS and for a login.
+            let limit = shared.patience();
+            let look = Txn {
+                success: vec![Step::Range(Range {
+                    key: shared.keys.node(),
+                    ..Range::default()
+                })],
+                ..Txn::default()
+            };
+            let mut done: Done = shared.client.ask("/v3/kv/txn", &look, limit).await?;
+            // A full store refuses whatever might write.
+            let stands = |done: &Done| {
+                let found = done.responses.first();
+                found
+                    .and_then(|one| one.response_range.as_ref())
+                    .is_some_and(|r| !r.kvs.is_empty())
+            };
+            if !stands(&done) {
+                let first = Txn {
+                    compare: vec![Compare {
+                        key: shared.keys.node(),
+                        target: Target::Mod,
+                        result: Is::Equal,
+                        mod_revision: 0,
+                    }],
+                    success: vec![Step::Put(shared.keys.first_node(done.header.revision))],
+                    ..Txn::default()
+                };
+                // Made twice it is made once.
+                done = shared.client.ask("/v3/kv/txn", &first, limit).await?;
+            }
+            let cluster = shared.met(&done)?;
+            if let Some((servers, place)) = shared.joined.get()
+                && let Err(twin) = servers.reached(*place, &shared.name, &cluster)
+            {
+                return Err(NodeError::Refused {
+                    refusal: Refusal::Twin,
+                    said: format!("it is the cluster of {twin}, too"),
+                });
+            }
+            self.cluster = Some(cluster);
+        }
+        Ok(self.cluster.as_deref().unwrap_or_default())
+    }
+
+    async fn execute(&mut self, shared: &Arc<Shared>, call: &Call) -> Result<Reply, NodeError> {
+        self.ready(shared).await?;
+        let parts = parts(call);
+        let mut whole: Option<Reply> = None;
+        for part in parts {
+            let done = step(shared, &part).await;
+            let Some(reply) = &mut whole else {
+                whole = Some(done?);
+                continue;
+            };
+            match done {
+                Ok(next) if next.eligibility == reply.eligibility => {
+                    reply.answers.extend(next.answers);
+                }
+                // What was executed counts for another state than this one.
+                Ok(_) | Err(NodeError::Timeout(_)) => {
+                    return Err(NodeError::Timeout(shared.settings.node_timeout));
+                }
+                Err(why) => {
+                    let failed = part.ops.iter().map(|_| Answer::Failed(why.clone()));
+                    reply.answers.extend(failed);
+                }
+            }
+        }
+        let reply =
+            whole.ok_or_else(|| NodeError::Protocol("a call without operations".to_owned()))?;
+        let now = shared.clock.now();
+        match self.clean_at {
+            Some(at) if now < at => {}
+            Some(_) => {
+                self.clean_at = Some(now + CLEAN_EVERY);
+                let (now, _) = shared.client.civil_ms();
+                shared.clean_soon(NodeMs(u64::try_from(now).unwrap_or(0)));
+            }
+            None => self.clean_at = Some(now + CLEAN_EVERY),
+        }
+        Ok(reply)
+    }
+}
+
+/// The parts in which a call is executed.
+fn parts(call: &Call) -> Vec<Call> {
+    let mut parts = Vec::new();
+    let mut ops = Vec::new();
+    let (mut weight, mut bytes) = (0, 0);
+    for op in &call.ops {
+        let (own, text) = match op {
+            Op::Sweep { count, .. } => ((*count).min(SWEPT) as usize, 0),
+            Op::Write { body, .. } => (1, body.len()),
+            Op::Merge { record, .. } => (1, record.body.len()),
+            Op::PutDoc { body, .. } => (1, body.len()),
+            _ => (1, 0),
+        };
+        if !ops.is_empty() && (weight + own > TOGETHER || bytes + text > MUCH) {
+            let ops = std::mem::take(&mut ops);
+            parts.push(Call { ops, ..*call });
+            (weight, bytes) = (0, 0);
+        }
+        (weight, bytes) = (weight + own, bytes + text);
+        ops.push(match op {
+            Op::Sweep { from, count } => Op::Sweep {
+                from: from.clone(),
+                count: (*count).min(SWEPT),
+            },
+            op => op.clone(),
+        });
+    }
+    parts.push(Call { ops, ..*call });
+    parts
+}
+
+/// Executes a part of a call as one step.
+async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
+    let wanted = Wanted::by(call);
+    let looks = call.ops.iter().all(rules::only_looks);
+    // What the transaction has found in the place of what it compared.
+    let mut found = None;
+    let mut left = shared.client.members();
+    for tries in 0..TRIES {
+        let reads = shared.keys.first_reads(wanted.clone());
+        let (done, floor) = match found.take() {
+            Some(found) => found,
+            None => {
+                // Before anything is asked: what is seen meanwhile says nothing of what this one is told.
+                let floor = shared.furthest.so_far();
+                (read(shared, &reads, 0).await?, floor)
+            }
+        };
+        let decided = decide(shared, call, reads, done, floor.as_ref()).await?;
+        let Decided {
+            reply,
+            life,
+            mut sheet,
+            view,
+            gate,
+        } = decided;
+        if looks {
+            return Ok(reply);
+        }
+        let news = sheet.take_announced();
+        let news = (!news.is_empty()).then(|| announce::written(&news));
+        let changes = sheet.changes();
+        if changes.is_empty() && gate.is_none() && news.is_none() {
+            return Ok(reply);
+        }
+        let (compare, success) = shared.keys.write(&view, &changes, gate, news);
+        // Where that is little, what is read again comes with the refusal.
+        let failure = match wanted.only_locks() {
+            true => shared
+                .keys
+                .steps(&shared.keys.first_reads(wanted.clone()), 0),
+            false => Vec::new(),
+        };
+        let brings = !failure.is_empty();
+        let txn = Txn {
+            compare,
+            success,
+            failure,
+        };
+        let floor = shared.furthest.so_far();
+        let done = match commit(shared, &txn).await {
+            Ok(done) => done,
+            // Nothing has left, and another member may serve.
+            Err(Trouble::Elsewhere(_)) if left > 0 => {
+                left -= 1;
+                continue;
+            }
+            Err(trouble) => return Err(trouble.error()),
+        };
+        // What was decided on one memory counts for nothing in another.
+        if shared.met(&done)? != life {
+            return Err(NodeError::Timeout(shared.settings.node_timeout));
+        }
+        not_from_before(shared, &done, floor.as_ref()).await?;
+        if done.succeeded {
+            shared.furthest.has_seen(&life, revision(&done));
+            return Ok(reply);
+        }
+        // The first time that is enough. Where many want the same they spread, and look again.
+        match tries {
+            0 if brings => found = Some((done, floor)),
+            0 => {}
+            _ => {
+                let pause = shared.chance.up_to(SPREAD * tries.min(10));
+                shared.clock.sleep(pause).await;
+            }
+        }
+    }
+    Err(NodeError::Unfit("others were faster each time".to_owned()))
+}
+
+struct Decided {
+    reply: Reply,
+    life: String,
+    sheet: Sheet,
+    view: View,
+    gate: Option<String>,
+}
+
+/// What becomes of the call, by the rules. Reads what they miss, at the revision of the first read.
+async fn decide(
+    shared: &Shared,
+    call: &Call,
+    mut reads: Reads,
+    mut done: Done,
+    floor: Option<&(String, u64)>,
+) -> Result<Decided, NodeError> {
+    let unreadable = |Unreadable(why)| NodeError::Protocol(why);
+    let mut sheet = Sheet::default();
+    let mut view = View::at(done.header.revision);
+    let life = shared.met(&done)?;
+    not_from_before(shared, &done, floor).await?;
+    let reached = revision(&done);
+    // It is this process that acts: a call is too late by its clock.
+    let since_boot = shared.clock.now().since_boot().as_millis();
+    let at = NodeMs(u64::try_from(since_boot).unwrap_or(u64::MAX));
+    rules::admit(at, call)?;
+    // A call is executed at one instant: that of its first look.
+    let (wall_ms, more) = shared.client.civil_ms();
+    let now = NodeMs(u64::try_from(wall_ms).unwrap_or(0));
+    let call = &longer(call, more);
+    let goes_through = call
+        .ops
+        .iter()
+        .any(|op| matches!(op, Op::Records { .. } | Op::Sweep { .. } | Op::Docs { .. }));
+    for _ in 0..MOST_READS {
+        let answers = answers(done);
+        shared
+            .keys
+            .fill(&mut sheet, &mut view, &reads, &answers)
+            .map_err(unreadable)?;
+        let Some(head) = &view.head else {
+            return Err(NodeError::Unfit(
+                "the first key of its namespace was deleted".to_owned(),
+            ));
+        };
+        if !head.is_known() {
+            return Err(match head.layout {
+                Some(layout) => NodeError::Unfit(format!(
+                    "its keys are of layout {layout}, which this program does not know: upgrade it"
+                )),
+                None => NodeError::Refused {
+                    refusal: Refusal::WrongType,
+                    said: "the first key of its namespace makes no sense".to_owned(),
+                },
+            });
+        }
+        // Another cluster, or keys that were made again: what was granted before is not known here.
+        let incarnation = format!("{life}/{}", head.made);
+        sheet.begin_again();
+        sheet.set_read_forgotten(head.forgotten(view.revision));
+        let stood = Gate::read(&head.gate);
+        let mut gate = stood.clone();
+        let guarded = shared.compared.with().map(|(config, guarded)| Guarded {
+            incarnation: if guarded { &incarnation } else { "" },
+            config,
+        });
+        let executed = match guarded {
+            Some(_) => rules::execute_guarded(&mut sheet, (&mut gate, guarded), now, wall_ms, call),
+            None => rules::execute(&mut sheet, now, wall_ms, call),
+        };
+        match executed {
+            Ok(reply) => {
+                shared.furthest.has_seen(&life, reached);
+                return Ok(Decided {
+                    reply: Reply { at, ..reply },
+                    life,
+                    gate: (gate != stood).then(|| gate.written()),
+                    sheet,
+                    view,
+                });
+            }
+            Err(missing) => reads = Reads::missed(missing, goes_through),
+        }
+        done = read(shared, &reads, view.revision).await?;
+        if shared.met(&done)? != life {
+            return Err(NodeError::Unfit("another cluster answers".to_owned()));
+        }
+    }
+    Err(NodeError::Protocol("it has no end".to_owned()))
+}
+
+/// Reads at one revision: the present one of the whole cluster, or that of an earlier read.
+async fn read(shared: &Shared, reads: &Reads, at: i64) -> Result<Done, NodeError> {
+    let txn = Txn {
+        success: shared.keys.steps(reads, at),
+        ..Txn::default()
+    };
+    let limit = shared.settings.node_timeout;
+    shared.client.ask("/v3/kv/txn", &txn, limit).await
+}
+
+async fn commit(shared: &Shared, txn: &Txn) -> Result<Done, Trouble> {
+    let limit = shared.settings.node_timeout;
+    let done = shared.client.post("/v3/kv/txn", txn, limit).await;
+    done.map_err(|trouble| match trouble {
+        // It was sent, and not answered.
+        Trouble::Unknown(why) => {
+            debug!(node = %shared.name, %why, "a transaction without an answer");
+            Trouble::Unknown(NodeError::Timeout(limit))
+        }
+        trouble => trouble,
+    })
+}
+
+/// A memory that ends before what was seen of it is a copy from before, once its members say so together: one alone that has stood
+/// still may answer from before, too.
+async fn not_from_before(
+    shared: &Shared,
+    done: &Done,
+    floor: Option<&(String, u64)>,
+) -> Result<(), NodeError> {
+    let behind =
+        |done: &Done| floor.is_some_and(|(of, floor)| *of == life(done) && revision(done) < *floor);
+    if !behind(done) {
+        return Ok(());
+    }
+    let member = shared.client.member();
+    // It might write, so that all must agree on it; no key has such a revision.
+    let together = Txn {
+        compare: vec![Compare {
+            key: shared.keys.node(),
+            target: Target::Mod,
+            result: Is::Equal,
+            mod_revision: -1,
+        }],
+        success: vec![Step::Put(put(&shared.keys.swept(), NodeMs(0)))],
+        ..Txn::default()
+    };
+    let limit = shared.settings.node_timeout;
+    let told: Done = shared.client.ask("/v3/kv/txn", &together, limit).await?;
+    if !behind(&told) {
+        shared.client.leave(member);
+        let why = "a member answered from before".to_owned();
+        return Err(NodeError::Unfit(why));
+    }
+    let floor = floor.map_or(0, |(_, floor)| *floor);
+    let why = format!(
+        "the cluster was restored from a copy from before (its revision is {}, {floor} was seen)",
+        told.header.revision
+    );
+    Err(NodeError::Gone(shared.furthest.is_gone(why).to_owned()))
+}
+
+/// The call with leases that last as much longer as the time is not known: what ends by the node's clock ends early for nobody.
+fn longer(call: &Call, more: Duration) -> Call {
+    let mut call = call.clone();
+    let by_the_node = |kind: Kind, take: &Take| kind == Kind::Claim || matches!(take, Take::Server);
+    for op in &mut call.ops {
+        match op {
+            Op::Acquire {
+                kind,
+                take,
+                ttl,
+                clamp,
+                ..
+            } if by_the_node(*kind, take) => {
+                *ttl += more;
+                *clamp += more;
+            }
+            Op::Extend {
+                kind, take, ttl, ..
+            } if by_the_node(*kind, take) => *ttl += more,
+            _ => {}
+        }
+    }
+    call
+}
+
+fn answers(done: Done) -> Vec<Found> {
+    let all = done.responses.into_iter();
+    all.map(|one| one.response_range.unwrap_or_default())
+        .collect()
+}
+
+pub(super) fn life(done: &Done) -> String {
+    format!("{:016x}", done.header.cluster_id)
+}
+
+fn revision(done: &Done) -> u64 {
+    u64::try_from(done.header.revision).unwrap_or(0)
+}
+
+/// Deletes what is gone, unless another program has begun to a short time ago.
+pub(super) async fn clean(shared: &Shared, now: NodeMs) -> Result<(), NodeError> {
+    let swept = shared.keys.swept();
+    let (limit, keys) = (shared.settings.node_timeout, &shared.keys);
+    let mine = |revision: i64| Txn {
+        compare: vec![Compare {
+            key: swept.clone(),
+            target: Target::Mod,
+            result: Is::Equal,
+            mod_revision: revision,
+        }],
+        success: vec![Step::Put(put(&swept, now))],
+        ..Txn::default()
+    };
+    let one = Txn {
+        success: vec![Step::Range(Range {
+            key: swept.clone(),
+            ..Range::default()
+        })],
+        ..Txn::default()
+    };
+    let done: Done = shared.client.ask("/v3/kv/txn", &one, limit).await?;
+    let found = answers(done).pop().unwrap_or_default();
+    let last = found.kvs.first();
+    let told = last.and_then(|kv| std::str::from_utf8(&kv.value.0).ok()?.parse::<u64>().ok());
+    let every = u64::try_from(CLEAN_EVERY.as_millis()).unwrap_or(u64::MAX);
+    // One that lies in the future was told by a clock that was wrong.
+    if told.is_some_and(|told| told <= now.0 && now.0 < told.saturating_add(every / 2)) {
+        return Ok(());
+    }
+    let begun = mine(last.map_or(0, |kv| kv.mod_revision));
+    let begun = commit(shared, &begun).await.map_err(Trouble::error)?;
+    if !begun.succeeded {
+        return Ok(());
+    }
+    for kind in ["lock", "doc"] {
+        let mut from = String::new();
+        loop {
+            let page = Txn {
+                success: vec![Step::Range(keys.to_clean(kind, &from, CLEANED.0))],
+                ..Txn::default()
+            };
+            let done: Done = shared.client.ask("/v3/kv/txn", &page, limit).await?;
+            let found = answers(done).pop().unwrap_or_default();
+            let (gone, next) = keys.cleaned(kind, &found, now);
+            for some in gone.chunks(CLEANED.1) {
+                let (compare, steps): (Vec<_>, Vec<_>) = some.iter().cloned().unzip();
+                let mut success: Vec<Step> = steps.into_iter().flatten().collect();
+                success.push(Step::Put(put(&swept, now)));
+                let txn = Txn {
+                    compare,
+                    success,
+                    ..Txn::default()
+                };
+                // One of them has come back: another time.
+                commit(shared, &txn).await.map_err(Trouble::error)?;
+                // Whoever has found a key missing looks again.
+                shared.clock.sleep(BETWEEN).await;
+            }
+            match next {
+                Some(next) if found.kvs.len() >= CLEANED.0 => from = next,
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put(key: &Bytes, now: NodeMs) -> Put {
+    Put {
+        key: key.clone(),
+        value: Bytes::from(&*now.0.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Cursor;
+
+    #[test]
+    fn a_large_call_is_cut_where_the_server_would_refuse_it() {
+        let read = || Op::Read {
+            key: "k".to_owned(),
+        };
+        let text = |bytes| Op::PutDoc {
+            name: "d".to_owned(),
+            rev: 1,
+            body: "x".repeat(bytes),
+            ttl: Duration::from_secs(1),
+        };
+        let sweep = Op::Sweep {
+            from: Cursor(String::new()),
+            count: 1_000,
+        };
+        let sizes = |ops: Vec<Op>| -> Vec<usize> {
+            let call = Call {
+                not_after: None,
+                ops,
+            };
+            parts(&call).iter().map(|part| part.ops.len()).collect()
+        };
+        assert_eq!(sizes(vec![read()]), [1]);
+        assert_eq!(sizes((0..125).map(|_| read()).collect()), [60, 60, 5]);
+        assert_eq!(sizes(vec![text(600_000), text(600_000), read()]), [1, 2]);
+        assert_eq!(sizes(vec![text(2_000_000), read()]), [1, 1]);
+        let mut mixed: Vec<Op> = (0..20).map(|_| read()).collect();
+        mixed.push(sweep);
+        assert_eq!(sizes(mixed.clone()), [20, 1]);
+        let call = Call {
+            not_after: None,
+            ops: mixed,
+        };
+        let last = parts(&call).pop().unwrap().ops.pop().unwrap();
+        assert!(matches!(last, Op::Sweep { count: SWEPT, .. }), "{last:?}");
+    }
+}
