@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+#[cfg(feature = "etcd")]
+use crate::etcd_server;
 use crate::{
     command::{Ran, watchkeeper},
     postgres, server,
@@ -15,6 +17,9 @@ const TABLE: &str = "demo::it_loses_nothing_with_a_table_in_postgresql";
 
 const ALL: &str = "demo::it_loses_nothing_with_locks_and_table_in_postgresql";
 
+#[cfg(feature = "etcd")]
+const ETCD: &str = "demo::it_loses_nothing_with_locks_in_etcd";
+
 /// The cases, where the servers are.
 pub(crate) fn trials() -> [Trial; 3] {
     let masters = server::trial(MASTERS, || shows(&["--store", "redis"]));
@@ -23,6 +28,12 @@ pub(crate) fn trials() -> [Trial; 3] {
         shows(&["--store", "postgres", "--source", "postgres"]);
     });
     [masters, table, all]
+}
+
+/// The same with locks in etcd.
+#[cfg(feature = "etcd")]
+pub(crate) fn trial_on_etcd() -> Trial {
+    etcd_server::trial_of_its_own(ETCD, || shows(&["--store", "etcd"]))
 }
 
 fn shows(on: &[&str]) {

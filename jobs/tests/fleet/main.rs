@@ -2,8 +2,8 @@
 //! cores, most of them spent waiting, five cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
-//! sockets, in PostgreSQL a schema of its own; without a server those cases are ignored and say why, and
-//! `WATCHKEEPER_REQUIRE=redis,postgres` makes that a failure.
+//! sockets, in PostgreSQL a schema of its own, in etcd a server of its own; without a server those cases are ignored and say
+//! why, and `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes that a failure.
 //!
 //! The evidence is what heartbeat jobs append to a file and what the workers log. Time is measured on the boot clock
 //! between events, and limits are those that the product promises.
@@ -29,6 +29,15 @@ mod database;
 #[cfg(feature = "postgres")]
 mod demo;
 mod doors;
+#[cfg(feature = "etcd")]
+#[path = "../shared/etcd.rs"]
+mod etcd;
+#[cfg(feature = "etcd")]
+#[path = "../../../lock/tests/etcd/members.rs"]
+mod etcd_members;
+#[cfg(feature = "etcd")]
+#[path = "../../../lock/tests/etcd/server.rs"]
+mod etcd_server;
 mod fleet;
 mod intents;
 mod leaders;
@@ -222,6 +231,16 @@ fn main() -> std::process::ExitCode {
     cases.extend(on![postgres_own: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres_pooled: storm::{ a_storm_of_faults_loses_and_doubles_no_tick }]);
+    #[cfg(feature = "etcd")]
+    cases.extend(on![etcd:
+        commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
+        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        nodes::{ without_a_majority_nobody_leads },
+    ]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]
@@ -278,6 +297,48 @@ fn main() -> std::process::ExitCode {
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ without_a_majority_nobody_leads },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+    ]);
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd:
+        commands::{
+            a_spare_replica_starts_no_command_beside_the_active_ones,
+            a_drained_worker_ends_its_command_first,
+        },
+        stall::{ a_run_without_progress_is_taken_over_in_time },
+        ticks::{
+            sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for,
+            twenty_ticks_of_a_database_that_crashes,
+        },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
+        leaders::{
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+        },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
+        nodes::{ a_standby_waits_quietly },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            jobs_spread_over_replicas_that_join_later,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
+    ]);
+    #[cfg(all(feature = "etcd", feature = "postgres"))]
+    long.push(demo::trial_on_etcd());
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd_cluster:
+        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
+        ticks::{ twenty_ticks_of_a_cluster_that_loses_its_leaders },
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        nodes::{ without_a_majority_nobody_leads },
     ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     let conclusion = libtest_mimic::run(&arguments, cases);

@@ -1,4 +1,4 @@
-//! Where a fleet keeps its locks: a file, or three Redis masters of its own.
+//! Where a fleet keeps its locks: a file, three Redis masters or etcd servers of its own, or a PostgreSQL database.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 #[cfg(feature = "postgres")]
 use crate::database::Database;
+#[cfg(feature = "etcd")]
+use crate::etcd::Etcd;
 use crate::{server::RedisServer, shim::NodeClock};
 
 /// The store of one fleet.
@@ -27,6 +29,9 @@ pub(crate) enum Store {
     /// A schema of a PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(Database),
+    /// An etcd cluster of one member, or of three.
+    #[cfg(feature = "etcd")]
+    Etcd(Etcd),
 }
 
 /// One server, and its clock.
@@ -96,6 +101,18 @@ impl Store {
         Self::Postgres(Database::own())
     }
 
+    /// A single etcd server.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd() -> Self {
+        Self::Etcd(Etcd::new())
+    }
+
+    /// Three members of an etcd cluster.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd_cluster() -> Self {
+        Self::Etcd(Etcd::cluster())
+    }
+
     /// Whether there is no other node that answers when one does not.
     pub(crate) fn is_one_database(&self) -> bool {
         !matches!(
@@ -105,10 +122,14 @@ impl Store {
     }
 
     /// The server ends in the middle of whatever it does, and starts again.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "etcd"))]
     pub(crate) fn crash(&self) {
-        if let Self::Postgres(database) = self {
-            database.crash();
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.crash(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.crash(),
+            _ => {}
         }
     }
 
@@ -134,6 +155,8 @@ impl Store {
             Self::Embedded(_) => 0,
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => 0,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => 0,
             Self::Masters(servers, _) | Self::Guarded(servers) => servers.len(),
             Self::Single(_) => 1,
         }
@@ -145,6 +168,8 @@ impl Store {
             Self::Embedded(_) => &[],
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => &[],
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => &[],
             Self::Masters(servers, _) | Self::Guarded(servers) => servers,
             Self::Single(single) => std::slice::from_ref(&single.server),
         }
@@ -156,6 +181,8 @@ impl Store {
             Self::Embedded(_) => {}
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => {}
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => {}
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[master].restart(),
             Self::Single(single) => single.server.restart(),
         }
@@ -167,6 +194,8 @@ impl Store {
             Self::Embedded(_) => Self::embedded(),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => Self::postgres(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => Self::Etcd(etcd.another()),
             Self::Masters(_, false) => Self::masters(),
             Self::Masters(_, true) => Self::masters_one_frozen(),
             Self::Guarded(_) => Self::masters_guarded(),
@@ -174,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Takes the majority away: two masters freeze, or somebody keeps the file to himself.
+    /// Takes the majority away: two masters freeze, or the only server, or somebody keeps the file to himself.
     pub(crate) fn block(&self) {
         match self {
             Self::Masters(servers, _) | Self::Guarded(servers) => {
@@ -183,6 +212,8 @@ impl Store {
             Self::Single(single) => single.server.freeze(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.block(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.block(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = file.enter(SOON);
             }
@@ -196,6 +227,8 @@ impl Store {
             Self::Single(single) => single.server.thaw(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.unblock(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.unblock(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -209,6 +242,9 @@ impl Store {
             // The server ends such a transaction.
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => false,
+            // There is none.
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => false,
             Self::Embedded(file) => file.enter(Duration::from_millis(200)).is_none(),
         }
     }
@@ -223,6 +259,8 @@ impl Store {
             Self::Guarded(_) | Self::Single(_) => self.redis("max_ttl = \"2s\""),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.settings(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.settings(),
             // They have just been started, and lose nothing unless a case says so.
             Self::Masters(..) => self.redis("restart_guard = \"off\""),
         }
@@ -242,6 +280,8 @@ impl Store {
             Self::Single(_) => "a single master, guarded",
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => "postgres",
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.name(),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks(stor
 }
 
 /// P4 with a server that is killed every few seconds: what was committed stands, and nothing else.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "etcd"))]
 pub(crate) fn twenty_ticks_of_a_database_that_crashes(store: Store) {
     ticks_and_crashes(store, 20, 4);
 }
@@ -42,7 +42,13 @@ pub(crate) fn sixty_ticks_of_a_database_that_crashes(store: Store) {
     ticks_and_crashes(store, 60, 12);
 }
 
-#[cfg(feature = "postgres")]
+/// P4 with a cluster whose leadership moves every few seconds, and whose new leader is killed.
+#[cfg(feature = "etcd")]
+pub(crate) fn twenty_ticks_of_a_cluster_that_loses_its_leaders(store: Store) {
+    ticks_and_crashes(store, 20, 4);
+}
+
+#[cfg(any(feature = "postgres", feature = "etcd"))]
 fn ticks_and_crashes(store: Store, ticks: i64, crashes: u32) {
     let fleet = Fleet::of(3, store, &TICKS.replace("$MISFIRE", "all"));
     let beats = fleet.beats();

@@ -1,7 +1,8 @@
 //! `lock` and `elect` as shells know them: real processes, real stores. Costs about 60 seconds, most of them waiting.
 //!
 //! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
-//! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+//! sockets, in etcd a server of its own; without a server those cases are ignored and say why, and
+//! `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes that a failure.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,6 +21,15 @@ mod config;
 #[path = "../shared/database.rs"]
 mod database;
 mod elect;
+#[cfg(feature = "etcd")]
+#[path = "../shared/etcd.rs"]
+mod etcd;
+#[cfg(feature = "etcd")]
+#[path = "../../../lock/tests/etcd/members.rs"]
+mod etcd_members;
+#[cfg(feature = "etcd")]
+#[path = "../../../lock/tests/etcd/server.rs"]
+mod etcd_server;
 mod examples;
 mod exits;
 mod far;
@@ -166,6 +176,12 @@ fn main() {
         elect::{ a_killed_leader_is_followed_within_one_ttl },
         operator::{ a_broken_holder_stops_before_the_next_begins },
     ]);
+    #[cfg(feature = "etcd")]
+    cases.extend(on![etcd:
+        turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
+        elect::{ a_killed_leader_is_followed_within_one_ttl },
+        operator::{ a_broken_holder_stops_before_the_next_begins },
+    ]);
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
@@ -190,6 +206,29 @@ fn main() {
         },
         operator::{ the_holder_of_a_lock_can_be_found },
     ]);
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
+        turns::{
+            of_several_that_try_once_one_wins,
+            a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl,
+        },
+        exits::{
+            the_commands_status_is_ours,
+            a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+        },
+        signals::{
+            a_command_is_told_to_stop_and_the_lock_released,
+            a_wait_ends_at_once_and_leaves_nothing,
+        },
+        elect::{
+            a_standby_takes_over_when_the_command_ends,
+            a_restart_lets_others_go_first,
+        },
+        operator::{ the_holder_of_a_lock_can_be_found },
+    ]);
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd_cluster: rounds::{ twenty_rounds_of_faults_leave_one_service }]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     let conclusion = libtest_mimic::run(&arguments, cases);
     #[cfg(feature = "postgres")]

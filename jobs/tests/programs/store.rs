@@ -1,9 +1,11 @@
-//! Where the locks of a scene live: a file, or three Redis masters of its own.
+//! Where the locks of a scene live: a file, three Redis masters or etcd servers of its own, or a PostgreSQL database.
 
 use std::{path::Path, sync::OnceLock};
 
 #[cfg(feature = "postgres")]
 use crate::database::Database;
+#[cfg(feature = "etcd")]
+use crate::etcd::Etcd;
 use crate::server::RedisServer;
 
 /// The store of one scene.
@@ -15,6 +17,9 @@ pub(crate) enum Store {
     /// A schema of a PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(Database),
+    /// An etcd cluster of one member, or of three.
+    #[cfg(feature = "etcd")]
+    Etcd(Etcd),
 }
 
 // === impl Store ===
@@ -33,6 +38,16 @@ impl Store {
         Self::Postgres(Database::new())
     }
 
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd() -> Self {
+        Self::Etcd(Etcd::new())
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd_cluster() -> Self {
+        Self::Etcd(Etcd::cluster())
+    }
+
     /// The options that name it.
     pub(crate) fn options(&self, folder: &Path) -> Vec<String> {
         match self {
@@ -46,6 +61,13 @@ impl Store {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => vec!["--postgres".to_owned(), database.url()],
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => {
+                let options = etcd.urls().iter();
+                options
+                    .flat_map(|url| ["--etcd".to_owned(), url.clone()])
+                    .collect()
+            }
         }
     }
 
@@ -63,6 +85,8 @@ impl Store {
                     "50ms".to_owned(),
                 ),
             ],
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => vec![("WATCHKEEPER_LOCKS__ETCD__NODE_TIMEOUT", "50ms".to_owned())],
             _ => Vec::new(),
         }
     }
@@ -80,6 +104,8 @@ impl Store {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.settings(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.settings(),
         }
     }
 
@@ -102,6 +128,8 @@ impl Store {
             Self::Masters(_) => "masters",
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => "postgres",
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.name(),
         }
     }
 }

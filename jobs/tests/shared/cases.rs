@@ -18,7 +18,7 @@ macro_rules! on {
     };
 }
 
-/// A case on masters, or in a database, is ignored, with the reason, where no server is installed.
+/// A case on masters, in a database or in etcd is ignored, with the reason, where no server is installed.
 pub(crate) fn trial<S: 'static>(name: &str, case: fn(S), store: fn() -> S) -> Trial {
     if name.starts_with("masters") {
         return crate::server::trial(name, move || case(store()));
@@ -30,6 +30,10 @@ pub(crate) fn trial<S: 'static>(name: &str, case: fn(S), store: fn() -> S) -> Tr
     #[cfg(feature = "postgres")]
     if name.starts_with("postgres") {
         return crate::postgres::trial_of_its_own(name, move || case(store()));
+    }
+    #[cfg(feature = "etcd")]
+    if name.starts_with("etcd") {
+        return crate::etcd_server::trial_of_its_own(name, move || case(store()));
     }
     Trial::test(name, move || {
         case(store());

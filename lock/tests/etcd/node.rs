@@ -1,0 +1,303 @@
+//! What is asked of etcd and how, and how its answers are heard.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer,
+        Kind::Lock,
+        Node, NodeError, RestartGuard, Token, View,
+        etcd::{EtcdNode, EtcdNodeSettings},
+    },
+    spawn::Spawn,
+};
+
+use crate::{
+    it::conformance::{
+        LONG,
+        admission::{self, admitted, eligibility},
+        ask, ask_all, extend, granted, list, refused, release, take, view, waiting,
+    },
+    proxy::{
+        Asked::{Read, Write},
+        Proxy,
+    },
+    scene::{PATIENT, fresh, guarded, node, over, put_doc, run, run_beside, send, settings, until},
+    server::{EtcdServer, Place, pause},
+};
+
+pub(crate) fn every_rule_of_admission(server: &EtcdServer) {
+    run(async {
+        admission::every_rule(|| {
+            let (url, namespace) = (server.url(), fresh());
+            Box::new(move |config| {
+                let mode = match config.starts_with("off") {
+                    true => RestartGuard::Off,
+                    false => RestartGuard::Call,
+                };
+                Arc::new(guarded(&url, &namespace, mode, config)) as Arc<dyn Node>
+            })
+        })
+        .await;
+    });
+}
+
+/// By the requests that a proxy counts.
+pub(crate) fn a_look_costs_one_request_and_a_change_two(server: &EtcdServer) {
+    run(async {
+        let proxy = Proxy::start(server).await;
+        let node = node(settings(&proxy.url(), &fresh()));
+        // What is asked once only, by the first call.
+        granted(&node, take("first", "a")).await;
+        proxy.asked();
+        let (token, _) = granted(&node, take("k", "a")).await;
+        assert_eq!(proxy.asked(), [Read, Write], "an acquisition");
+        let kept = ask(&node, extend(Lock, "k", "a", 1, token.0)).await;
+        assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+        assert_eq!(proxy.asked(), [Read, Write], "an extension");
+        refused(&node, take("k", "b")).await;
+        assert_eq!(proxy.asked(), [Read], "an attempt in vain");
+        view(&node, "k").await;
+        assert_eq!(proxy.asked(), [Read], "a look");
+        ask(&node, release(Lock, "k", "a")).await;
+        assert_eq!(proxy.asked(), [Read, Write], "a release");
+        let both = vec![take("k", "c"), take("l", "c")];
+        ask_all(&node, both).await;
+        assert_eq!(proxy.asked(), [Read, Write], "two acquisitions in one call");
+    });
+}
+
+/// A program stands still between its look and its writing, and delays no other.
+pub(crate) fn what_was_decided_on_an_old_look_is_decided_anew(server: &EtcdServer) {
+    run(async {
+        let (proxy, namespace) = (Proxy::start(server).await, fresh());
+        let late = node(settings(&proxy.url(), &namespace));
+        granted(&late, take("first", "a")).await;
+        let other = node(settings(&server.url(), &namespace));
+        granted(&other, take("first of the other", "b")).await;
+        proxy.hold();
+        // It finds a lock that is free, and hears of that later.
+        let call = Spawn::system().spawn(async move {
+            let seen = refused(&late, take("k", "a")).await;
+            assert_eq!(seen.owner.as_deref(), Some("b"));
+        });
+        proxy.holds_an_answer().await;
+        granted(&other, take("k", "b")).await;
+        proxy.go_on();
+        call.await.unwrap();
+    });
+}
+
+/// The key was not there at the look, and is not there when it is written: in between another one had the lock, and its record was
+/// cleaned away.
+pub(crate) fn what_was_deleted_meanwhile_is_no_absence(server: &EtcdServer) {
+    run(async {
+        let (proxy, namespace) = (Proxy::start(server).await, fresh());
+        let late = node(settings(&proxy.url(), &namespace));
+        granted(&late, take("first", "a")).await;
+        let other = node(settings(&server.url(), &namespace));
+        granted(&other, take("first of the other", "b")).await;
+        proxy.hold();
+        let last = Arc::new(AtomicU64::new(0));
+        let before = last.clone();
+        let call = Spawn::system().spawn(async move {
+            let token = granted(&late, take("k", "a")).await.0.0;
+            let before = before.load(Ordering::SeqCst);
+            assert!(token > before, "tokens rise: {before} {token}");
+        });
+        proxy.holds_an_answer().await;
+        for round in 0..5 {
+            let owner = format!("b{round}");
+            let token = granted(&other, take("k", &owner)).await.0.0;
+            last.store(token, Ordering::SeqCst);
+            ask(&other, release(Lock, "k", &owner)).await;
+        }
+        // As one who cleans does it.
+        let of = |key: &str| format!("watchkeeper/{namespace}/{key}");
+        server.put(&of("lock/k"), "");
+        server.etcdctl(&["del", &of("lock/k")]);
+        server.put(&of("swept"), "1");
+        assert_eq!(view(&other, "k").await.token, Token(0));
+        proxy.go_on();
+        call.await.unwrap();
+    });
+}
+
+/// Whether a transaction was executed whose answer was lost is not known, and nothing is lost by asking again.
+pub(crate) fn what_was_written_without_an_answer_is_found_by_the_same_attempt(server: &EtcdServer) {
+    run(async {
+        let (proxy, namespace) = (Proxy::start(server).await, fresh());
+        let node = node(settings(&proxy.url(), &namespace));
+        granted(&node, take("first", "a")).await;
+        proxy.lose_the_next_answer();
+        let lost = send(&node, vec![take("k", "a")]).await;
+        assert!(matches!(lost, Err(NodeError::Timeout(_))), "{lost:?}");
+        let other = self::node(settings(&server.url(), &namespace));
+        let shown = refused(&other, take("k", "b")).await;
+        assert_eq!(shown.owner.as_deref(), Some("a"));
+        let (again, _) = granted(&node, take("k", "a")).await;
+        assert_eq!(again, shown.token);
+    });
+}
+
+pub(crate) fn where_nothing_listens_there_is_no_node_and_the_next_endpoint_is_asked(
+    server: &EtcdServer,
+) {
+    run(async {
+        let (nowhere, namespace) = (Place::new(), fresh());
+        let nowhere = format!("http://{}", nowhere.address());
+        let alone = node(settings(&nowhere, &namespace));
+        let why = send(&alone, vec![take("k", "a")]).await;
+        assert!(matches!(why, Err(NodeError::Unreachable(_))), "{why:?}");
+        assert!(send(&alone, vec![]).await.is_err());
+        let both = node(over(&[nowhere, server.url()], &namespace));
+        granted(&both, take("k", "a")).await;
+    });
+}
+
+pub(crate) fn a_server_that_was_killed_votes_at_once_with_all_it_knew() {
+    let mut server = EtcdServer::start();
+    run(async {
+        let first = guarded(&server.url(), "n", RestartGuard::Call, "one");
+        admitted(&first, "n", "one").await;
+        granted(&first, take("k", "a")).await;
+        server.kill();
+        let Err(why) = send(&first, vec![take("l", "a")]).await else {
+            panic!("it is not there")
+        };
+        assert!(why.is_down(), "{why}");
+        server.start_again();
+        until("the server", async || send(&first, vec![]).await.is_ok()).await;
+        assert!(eligibility(&first).await.is_admitted());
+        let seen = refused(&first, take("k", "b")).await;
+        assert_eq!(seen.owner.as_deref(), Some("a"));
+    });
+}
+
+/// One that is asked while it starts has not found all of its log yet.
+pub(crate) fn a_server_that_starts_is_not_taken_for_a_copy_from_before() {
+    let mut server = EtcdServer::start();
+    let url = server.url();
+    run_beside(async {
+        let (written, is_over) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let node = node(EtcdNodeSettings {
+            node_timeout: Duration::from_millis(500),
+            ..settings(&url, "n")
+        });
+        let asking = {
+            let (written, is_over) = (written.clone(), is_over.clone());
+            Spawn::system().spawn(async move {
+                for rev in 1.. {
+                    if is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    match send(&node, vec![put_doc("d", rev)]).await {
+                        Ok(_) => _ = written.fetch_add(1, Ordering::SeqCst),
+                        Err(why @ NodeError::Gone(_)) => panic!("{why}"),
+                        Err(_) => Clock::system().sleep(Duration::from_millis(2)).await,
+                    }
+                }
+            })
+        };
+        let clock = Clock::system();
+        for _ in 0..4 {
+            let enough = written.load(Ordering::SeqCst) + 20;
+            let end = clock.now() + Duration::from_secs(30);
+            while written.load(Ordering::SeqCst) < enough {
+                assert!(!asking.is_finished() && clock.now() < end, "it writes");
+                pause(Duration::from_millis(5));
+            }
+            server.kill();
+            server.start_again();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        asking.await.unwrap();
+    });
+}
+
+/// Takes and releases a lock for which another one waits.
+async fn hand_over(holder: &EtcdNode, other: &EtcdNode, key: &str) {
+    granted(holder, take(key, "a")).await;
+    // A waiter asks to be told.
+    refused(other, waiting(take(key, "b"), LONG)).await;
+    ask(holder, release(Lock, key, "a")).await;
+}
+
+/// Also by those that have listened through a restart of the server.
+pub(crate) fn other_clients_hear_of_a_release_also_after_a_restart() {
+    let mut server = EtcdServer::start();
+    run(async {
+        let clock = Clock::system();
+        let (holder, other) = (
+            node(settings(&server.url(), "n")),
+            node(settings(&server.url(), "n")),
+        );
+        let mut heard = other.announcements().await.expect("it has some");
+        hand_over(&holder, &other, "it's \"k\"").await;
+        let news = clock.timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it is told").expect("it goes on");
+        assert_eq!((&*news.key, &*news.owner), ("it's \"k\"", "a"));
+        server.kill();
+        server.start_again();
+        until("both", async || {
+            send(&holder, vec![]).await.is_ok() && send(&other, vec![]).await.is_ok()
+        })
+        .await;
+        // What happens before it listens again may be lost to it, and what happens then is not.
+        let (mut round, mut is_told) = (0, false);
+        until("a release after the restart", async || {
+            round += 1;
+            let key = format!("k{round}");
+            hand_over(&holder, &other, &key).await;
+            let soon = Duration::from_millis(500);
+            while let Ok(news) = clock.timeout(soon, heard.recv()).await {
+                is_told |= news.expect("it goes on").key == key;
+            }
+            is_told
+        })
+        .await;
+    });
+}
+
+/// Neither a name nor a namespace reaches into the keys of another one.
+pub(crate) fn fleets_beside_each_other_see_their_own_locks_alone(server: &EtcdServer) {
+    run(async {
+        let first = fresh();
+        let namespaces = [&first, &format!("{first}-0"), &format!("{first}.lock")];
+        let nodes = namespaces.map(|namespace| node(settings(&server.url(), namespace)));
+        let long = "x".repeat(3_000);
+        let names = [
+            "k",
+            "k/lock",
+            "k0",
+            "k/",
+            "/",
+            "0",
+            "ü",
+            "\u{10ffff}",
+            &long,
+        ];
+        for (n, node) in nodes.iter().enumerate() {
+            for name in names {
+                granted(node, take(name, &n.to_string())).await;
+            }
+        }
+        for (n, node) in nodes.iter().enumerate() {
+            let listed = list(node, "").await;
+            assert_eq!(listed.len(), names.len());
+            let owner = n.to_string();
+            let is_its_own = |shown: &View| shown.owner.as_deref() == Some(&*owner);
+            assert!(listed.iter().all(is_its_own), "{listed:?}");
+        }
+    });
+}
