@@ -11,6 +11,7 @@ use watchkeeper::clock::Clock;
 
 use crate::{
     fleet::{Fleet, TTL},
+    heavy,
     log::Line,
     store::Store,
     wait::{AT_ONCE, SOON, pause, soon, takeover_limit, until},
@@ -46,6 +47,7 @@ const FLEETS: usize = 5;
 
 /// G1, fifty times: killed and frozen in turn, at changing phases of the lease.
 pub(crate) fn fifty_workers_die_or_freeze_and_no_two_commands_run_at_once(store: Store) {
+    let _turn = heavy::turn();
     let stores: Vec<Store> = (1..FLEETS).map(|_| store.another()).collect();
     let fleets = std::iter::once(store).chain(stores).enumerate();
     let trials: Vec<_> = fleets

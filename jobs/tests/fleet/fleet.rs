@@ -144,6 +144,13 @@ impl Fleet {
         file
     }
 
+    /// Workers that are started from now on have their locks there; answers with where they were before.
+    pub(crate) fn move_to(&mut self, store: Store, config: &str) -> Store {
+        let left = std::mem::replace(&mut self.store, store);
+        self.configure(config);
+        left
+    }
+
     /// Asks a worker to read it.
     pub(crate) fn reload(&self, worker: usize) {
         self.signal(worker, Signal::HUP);

@@ -39,6 +39,7 @@ mod etcd_members;
 #[path = "../../../lock/tests/etcd/server.rs"]
 mod etcd_server;
 mod fleet;
+mod heavy;
 mod intents;
 mod leaders;
 mod log;
@@ -46,6 +47,7 @@ mod mail;
 mod many;
 mod memory;
 mod modes;
+mod moves;
 mod nodes;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
@@ -117,6 +119,7 @@ fn main() -> std::process::ExitCode {
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
         },
+        moves::{ a_fleet_moves_here_and_no_tick_runs_twice },
         spread::{
             one_standby_of_two_takes_over_and_then_the_last_one,
             a_drained_replica_goes_and_its_namesake_stays,
@@ -229,11 +232,8 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres_own: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
-    #[cfg(feature = "postgres")]
-    cases.extend(on![postgres_pooled: storm::{ a_storm_of_faults_loses_and_doubles_no_tick }]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
-        commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
         storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
@@ -241,6 +241,10 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ without_a_majority_nobody_leads },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
+    #[cfg(feature = "etcd")]
+    cases.extend(on![etcd: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]
@@ -289,6 +293,7 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "postgres")]
     long.extend(on![postgres_pooled:
+        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
@@ -301,6 +306,7 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "etcd")]
     long.extend(on![etcd:
         commands::{
+            fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
         },
@@ -341,6 +347,7 @@ fn main() -> std::process::ExitCode {
         nodes::{ without_a_majority_nobody_leads },
     ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
+    let cases = heavy::spread(cases);
     let conclusion = libtest_mimic::run(&arguments, cases);
     #[cfg(feature = "postgres")]
     database::end();

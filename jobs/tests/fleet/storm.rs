@@ -19,6 +19,7 @@ use watchkeeper::{
 use crate::{
     beats::{Beat, starts},
     fleet::Fleet,
+    heavy,
     shim::NodeClock,
     store::Store,
     wait::{SOON, pause, soon},
@@ -63,6 +64,7 @@ fn number(name: &str) -> Option<u64> {
 /// P4: every tick of every job is started once per attempt, none is missing, each is tried until it is done, and the
 /// history tells the same.
 pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
+    let _turn = heavy::turn();
     let seed = number("WATCHKEEPER_STORM_SEED").unwrap_or_else(|| Chance::system().below(1 << 32));
     let length = Duration::from_secs(number("WATCHKEEPER_STORM_SECS").unwrap_or(30));
     println!("storm: WATCHKEEPER_STORM_SEED={seed}");

@@ -14,9 +14,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    EtcdNodeSettings, address,
+    address,
     civil::Civil,
     error::Trouble,
+    settings::EtcdNodeSettings,
     wire::{LoggedIn, Login, Refused},
 };
 use crate::{clock::Clock, node::NodeError};

@@ -61,11 +61,13 @@
 mod address;
 mod announce;
 mod civil;
+mod clean;
 mod client;
 mod error;
 mod inspect;
 mod rows;
 mod session;
+mod settings;
 mod shared;
 mod wire;
 
@@ -79,7 +81,7 @@ use tokio::sync::Mutex as Turnstile;
 
 #[doc(hidden)] // for the settings
 pub use self::address::{check_endpoint, check_tls};
-pub use self::{address::EtcdTlsFiles, shared::EtcdNodeSettings};
+pub use self::{address::EtcdTlsFiles, settings::EtcdNodeSettings};
 use self::{announce::Listener, client::Client, rows::Keys, session::Session, shared::Shared};
 use super::{
     Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply, Servers,

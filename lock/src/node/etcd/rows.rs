@@ -154,6 +154,14 @@ impl Keys {
         self.put_node(&value)
     }
 
+    /// Goes with each deletion: when the last one began.
+    pub(super) fn sweep(&self, now: NodeMs) -> Put {
+        Put {
+            key: self.swept(),
+            value: Bytes::from(&*now.0.to_string()),
+        }
+    }
+
     fn put_node(&self, value: &NodeValue) -> Put {
         Put {
             key: self.node(),

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tracing::debug;
 
 use super::{
+    clean,
     error::Trouble,
     rows::{Reads, Unreadable, View},
     shared::Shared,
-    wire::{Bytes, Compare, Done, Found, Is, Put, Range, Step, Target, Txn},
+    wire::{Compare, Done, Is, Range, Step, Target, Txn},
 };
 use crate::{
     clock::Moment,
@@ -33,11 +34,6 @@ const MOST_READS: usize = 1_000;
 const TRIES: u32 = 24;
 /// Those who want the same spread over as much more with each try.
 const SPREAD: Duration = Duration::from_millis(2);
-/// How often what is gone is deleted, in all of a fleet.
-const CLEAN_EVERY: Duration = Duration::from_secs(60);
-/// Keys that are looked at, and that are deleted, at a time.
-const CLEANED: (usize, usize) = (500, 40);
-const BETWEEN: Duration = Duration::from_millis(50);
 
 /// What is known from one call to the next.
 #[derive(Debug, Default)]
@@ -153,11 +149,11 @@ impl Session {
         match self.clean_at {
             Some(at) if now < at => {}
             Some(_) => {
-                self.clean_at = Some(now + CLEAN_EVERY);
+                self.clean_at = Some(now + clean::EVERY);
                 let (now, _) = shared.client.civil_ms();
-                shared.clean_soon(NodeMs(u64::try_from(now).unwrap_or(0)));
+                clean::soon(shared, NodeMs(u64::try_from(now).unwrap_or(0)));
             }
-            None => self.clean_at = Some(now + CLEAN_EVERY),
+            None => self.clean_at = Some(now + clean::EVERY),
         }
         Ok(reply)
     }
@@ -243,7 +239,7 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
             failure,
         };
         let floor = shared.furthest.so_far();
-        let done = match commit(shared, &txn).await {
+        let done = match shared.commit(&txn).await {
             Ok(done) => done,
             // Nothing has left, and another member may serve.
             Err(Trouble::Elsewhere(_)) if left > 0 => {
@@ -258,7 +254,7 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
         }
         not_from_before(shared, &done, floor.as_ref()).await?;
         if done.succeeded {
-            shared.furthest.has_seen(&life, revision(&done));
+            shared.furthest.has_seen(&life, done.revision());
             return Ok(reply);
         }
         // The first time that is enough. Where many want the same they spread, and look again.
@@ -295,7 +291,7 @@ async fn decide(
     let mut view = View::at(done.header.revision);
     let life = shared.met(&done)?;
     not_from_before(shared, &done, floor).await?;
-    let reached = revision(&done);
+    let reached = done.revision();
     // It is this process that acts: a call is too late by its clock.
     let since_boot = shared.clock.now().since_boot().as_millis();
     let at = NodeMs(u64::try_from(since_boot).unwrap_or(u64::MAX));
@@ -309,7 +305,7 @@ async fn decide(
         .iter()
         .any(|op| matches!(op, Op::Records { .. } | Op::Sweep { .. } | Op::Docs { .. }));
     for _ in 0..MOST_READS {
-        let answers = answers(done);
+        let answers = done.found();
         shared
             .keys
             .fill(&mut sheet, &mut view, &reads, &answers)
@@ -375,19 +371,6 @@ async fn read(shared: &Shared, reads: &Reads, at: i64) -> Result<Done, NodeError
     shared.client.ask("/v3/kv/txn", &txn, limit).await
 }
 
-async fn commit(shared: &Shared, txn: &Txn) -> Result<Done, Trouble> {
-    let limit = shared.settings.node_timeout;
-    let done = shared.client.post("/v3/kv/txn", txn, limit).await;
-    done.map_err(|trouble| match trouble {
-        // It was sent, and not answered.
-        Trouble::Unknown(why) => {
-            debug!(node = %shared.name, %why, "a transaction without an answer");
-            Trouble::Unknown(NodeError::Timeout(limit))
-        }
-        trouble => trouble,
-    })
-}
-
 /// A memory that ends before what was seen of it is a copy from before, once its members say so together: one alone that has stood
 /// still may answer from before, too.
 async fn not_from_before(
@@ -395,8 +378,9 @@ async fn not_from_before(
     done: &Done,
     floor: Option<&(String, u64)>,
 ) -> Result<(), NodeError> {
-    let behind =
-        |done: &Done| floor.is_some_and(|(of, floor)| *of == life(done) && revision(done) < *floor);
+    let behind = |done: &Done| {
+        floor.is_some_and(|(of, floor)| *of == done.life() && done.revision() < *floor)
+    };
     if !behind(done) {
         return Ok(());
     }
@@ -409,7 +393,7 @@ async fn not_from_before(
             result: Is::Equal,
             mod_revision: -1,
         }],
-        success: vec![Step::Put(put(&shared.keys.swept(), NodeMs(0)))],
+        success: vec![Step::Put(shared.keys.sweep(NodeMs(0)))],
         ..Txn::default()
     };
     let limit = shared.settings.node_timeout;
@@ -450,95 +434,6 @@ fn longer(call: &Call, more: Duration) -> Call {
         }
     }
     call
-}
-
-fn answers(done: Done) -> Vec<Found> {
-    let all = done.responses.into_iter();
-    all.map(|one| one.response_range.unwrap_or_default())
-        .collect()
-}
-
-pub(super) fn life(done: &Done) -> String {
-    format!("{:016x}", done.header.cluster_id)
-}
-
-fn revision(done: &Done) -> u64 {
-    u64::try_from(done.header.revision).unwrap_or(0)
-}
-
-/// Deletes what is gone, unless another program has begun to a short time ago.
-pub(super) async fn clean(shared: &Shared, now: NodeMs) -> Result<(), NodeError> {
-    let swept = shared.keys.swept();
-    let (limit, keys) = (shared.settings.node_timeout, &shared.keys);
-    let mine = |revision: i64| Txn {
-        compare: vec![Compare {
-            key: swept.clone(),
-            target: Target::Mod,
-            result: Is::Equal,
-            mod_revision: revision,
-        }],
-        success: vec![Step::Put(put(&swept, now))],
-        ..Txn::default()
-    };
-    let one = Txn {
-        success: vec![Step::Range(Range {
-            key: swept.clone(),
-            ..Range::default()
-        })],
-        ..Txn::default()
-    };
-    let done: Done = shared.client.ask("/v3/kv/txn", &one, limit).await?;
-    let found = answers(done).pop().unwrap_or_default();
-    let last = found.kvs.first();
-    let told = last.and_then(|kv| std::str::from_utf8(&kv.value.0).ok()?.parse::<u64>().ok());
-    let every = u64::try_from(CLEAN_EVERY.as_millis()).unwrap_or(u64::MAX);
-    // One that lies in the future was told by a clock that was wrong.
-    if told.is_some_and(|told| told <= now.0 && now.0 < told.saturating_add(every / 2)) {
-        return Ok(());
-    }
-    let begun = mine(last.map_or(0, |kv| kv.mod_revision));
-    let begun = commit(shared, &begun).await.map_err(Trouble::error)?;
-    if !begun.succeeded {
-        return Ok(());
-    }
-    for kind in ["lock", "doc"] {
-        let mut from = String::new();
-        loop {
-            let page = Txn {
-                success: vec![Step::Range(keys.to_clean(kind, &from, CLEANED.0))],
-                ..Txn::default()
-            };
-            let done: Done = shared.client.ask("/v3/kv/txn", &page, limit).await?;
-            let found = answers(done).pop().unwrap_or_default();
-            let (gone, next) = keys.cleaned(kind, &found, now);
-            for some in gone.chunks(CLEANED.1) {
-                let (compare, steps): (Vec<_>, Vec<_>) = some.iter().cloned().unzip();
-                let mut success: Vec<Step> = steps.into_iter().flatten().collect();
-                success.push(Step::Put(put(&swept, now)));
-                let txn = Txn {
-                    compare,
-                    success,
-                    ..Txn::default()
-                };
-                // One of them has come back: another time.
-                commit(shared, &txn).await.map_err(Trouble::error)?;
-                // Whoever has found a key missing looks again.
-                shared.clock.sleep(BETWEEN).await;
-            }
-            match next {
-                Some(next) if found.kvs.len() >= CLEANED.0 => from = next,
-                _ => break,
-            }
-        }
-    }
-    Ok(())
-}
-
-fn put(key: &Bytes, now: NodeMs) -> Put {
-    Put {
-        key: key.clone(),
-        value: Bytes::from(&*now.0.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -1,47 +1,28 @@
 //! What all sessions of a node have in common.
 
 use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, OnceLock, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
-use secrecy::SecretString;
 use tracing::debug;
 
-use super::{EtcdTlsFiles, client::Client, rows::Keys, session, wire::Done};
+use super::{
+    client::Client,
+    error::Trouble,
+    rows::Keys,
+    settings::EtcdNodeSettings,
+    wire::{Done, Txn},
+};
 use crate::{
     chance::Chance,
     clock::Clock,
     node::{
-        GuardSettings, NodeError, NodeMs, Servers,
+        NodeError, Servers,
         remote::{Compared, Furthest},
     },
     spawn::Spawn,
 };
-
-/// Where a cluster is, and how it is used.
-#[derive(Clone)]
-#[doc(hidden)] // made from the settings
-pub struct EtcdNodeSettings {
-    /// Its members: `http://HOST:PORT`, or `https://` with TLS. One of them is asked; the next one, where it does not serve.
-    pub endpoints: Vec<String>,
-    /// The user that logs in; without it and a password nobody does.
-    pub username: Option<String>,
-    /// Its password.
-    pub password: Option<SecretString>,
-    /// What `https://` endpoints are verified with.
-    pub tls: EtcdTlsFiles,
-    /// How long a request waits for its answer.
-    pub node_timeout: Duration,
-    /// Fleets with different namespaces do not meet.
-    pub namespace: String,
-    /// Which lives of the cluster may vote; the default guards nothing, and compares what [`crate::Locks`] says of its times.
-    pub guard: GuardSettings,
-}
 
 /// What all sessions of a node have in common.
 pub(super) struct Shared {
@@ -65,17 +46,6 @@ pub(super) struct Shared {
 /// The first question may wait for a connection, for TLS, and for a login.
 const LEAST_FIRST: Duration = Duration::from_secs(3);
 
-// === impl EtcdNodeSettings ===
-
-impl fmt::Debug for EtcdNodeSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An endpoint may hold what it should not.
-        f.debug_struct("EtcdNodeSettings")
-            .field("namespace", &self.namespace)
-            .finish_non_exhaustive()
-    }
-}
-
 // === impl Shared ===
 
 impl Shared {
@@ -94,7 +64,7 @@ impl Shared {
             let why = "an answer without a cluster and a revision".to_owned();
             return Err(NodeError::Protocol(why));
         }
-        let life = session::life(done);
+        let life = done.life();
         let mut met = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, strangers) = &mut *met;
         if !known.is_empty() && *known != life {
@@ -110,17 +80,17 @@ impl Shared {
         Ok(life)
     }
 
-    /// Deletes what is gone, beside all calls.
-    pub(super) fn clean_soon(self: &Arc<Self>, now: NodeMs) {
-        if self.cleans.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let shared = Arc::clone(self);
-        self.spawn.spawn(async move {
-            if let Err(why) = session::clean(&shared, now).await {
-                debug!(node = %shared.name, %why, "what is gone could not be deleted");
+    /// Writes what a call has decided. Nothing of it stands where it is refused.
+    pub(super) async fn commit(&self, txn: &Txn) -> Result<Done, Trouble> {
+        let limit = self.settings.node_timeout;
+        let done = self.client.post("/v3/kv/txn", txn, limit).await;
+        done.map_err(|trouble| match trouble {
+            // It was sent, and not answered.
+            Trouble::Unknown(why) => {
+                debug!(node = %self.name, %why, "a transaction without an answer");
+                Trouble::Unknown(NodeError::Timeout(limit))
             }
-            shared.cleans.store(false, Ordering::Release);
-        });
+            trouble => trouble,
+        })
     }
 }

@@ -117,6 +117,24 @@ pub(super) struct Done {
     pub(super) responses: Vec<Stepped>,
 }
 
+impl Done {
+    /// Which memory has answered.
+    pub(super) fn life(&self) -> String {
+        format!("{:016x}", self.header.cluster_id)
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        u64::try_from(self.header.revision).unwrap_or(0)
+    }
+
+    /// What was found, step by step.
+    pub(super) fn found(self) -> Vec<Found> {
+        let all = self.responses.into_iter();
+        all.map(|one| one.response_range.unwrap_or_default())
+            .collect()
+    }
+}
+
 /// Why something was refused.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

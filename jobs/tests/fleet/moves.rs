@@ -1,0 +1,70 @@
+//! A fleet that moves to another store, step by step as the book says (`docs/operations/choosing.md`).
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    beats::starts,
+    fleet::{Fleet, beat},
+    store::Store,
+    wait::SOON,
+};
+
+/// Every tick that is found late is made up for, and work is under way most of the time.
+const BUSY: &str = "misfire = \"all\"\nmisfire_limit = 100\noverlap = \"queue\"";
+
+/// From a file of one machine: what was under way is finished, no tick runs in both stores, and in the new one they follow each other
+/// from the first one on. What falls due in between is made up for by nobody, as the new store knows of nothing before.
+pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
+    let jobs = beat("a", "400ms", BUSY) + &beat("b", "400ms", BUSY);
+    let mut fleet = Fleet::of(2, Store::embedded(), &jobs);
+    let beats = fleet.beats();
+    let first = beats
+        .wait(SOON, "first tick", |b| b.event == "started")
+        .tick;
+    let third = first + SignedDuration::from_secs(2);
+    for job in ["a", "b"] {
+        beats.wait(SOON, "a third tick", |b| b.job == job && b.tick >= third);
+    }
+    // Both at once: no replica takes over what the other one leaves.
+    let old = fleet.workers();
+    for worker in &old {
+        fleet.terminate(*worker);
+    }
+    for worker in old {
+        assert!(fleet.wait_until_gone(worker), "a drained worker ends well");
+    }
+    let before = beats.all();
+    let left = fleet.move_to(store, &jobs);
+    for _ in 0..2 {
+        fleet.join();
+    }
+    let moved = before.iter().map(|b| b.tick).max().expect("ticks");
+    let later = moved + SignedDuration::from_secs(3);
+    for job in ["a", "b"] {
+        beats.wait(SOON, "ticks in the new store", |b| {
+            b.job == job && b.event == "ended" && b.tick > later
+        });
+    }
+    for job in ["a", "b"] {
+        let seen = beats.of(job);
+        for ((tick, attempt), times) in &starts(&seen) {
+            assert_eq!((*attempt, *times), (1, 1), "{job}: tick {tick}");
+        }
+        let ended = |tick: Timestamp| seen.iter().any(|b| b.event == "ended" && b.tick == tick);
+        let ticks: BTreeSet<Timestamp> = seen.iter().map(|b| b.tick).collect();
+        let (earlier, later): (Vec<Timestamp>, Vec<Timestamp>) =
+            ticks.into_iter().partition(|tick| *tick <= moved);
+        for tick in &earlier {
+            assert!(ended(*tick), "{job}: tick {tick} was not finished");
+        }
+        for era in [earlier, later] {
+            let follow = era
+                .windows(2)
+                .all(|two| two[1].duration_since(two[0]) == SignedDuration::from_secs(1));
+            assert!(follow, "{job}: {era:?}");
+        }
+    }
+    drop(left);
+}
