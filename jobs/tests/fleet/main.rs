@@ -234,7 +234,6 @@ fn main() -> std::process::ExitCode {
     cases.extend(on![postgres_own: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
-        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             a_frozen_leader_never_acts_in_its_old_term_again,
@@ -310,6 +309,7 @@ fn main() -> std::process::ExitCode {
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
         },
+        storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         stall::{ a_run_without_progress_is_taken_over_in_time },
         ticks::{
             sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for,

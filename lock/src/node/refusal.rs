@@ -98,9 +98,9 @@ impl Refusal {
                 "it reads its data after a start and is used when it has: nothing to do but wait"
             }
             Self::OutOfMemory => {
-                "its memory is full: raise maxmemory or move other data away, and leases are still extended and released meanwhile; \
-                 where it is the disk of PostgreSQL that is full, make room on it; where it is the space of etcd, compact and \
-                 defragment it, then disarm its alarm (etcdctl compact, defrag, alarm disarm), and set --auto-compaction-retention"
+                "its memory is full: raise maxmemory of Redis or move other data away (leases are still extended and released \
+                 meanwhile); make room on the disk of PostgreSQL; compact and defragment etcd, then disarm its alarm (etcdctl \
+                 compact, defrag --cluster, alarm disarm), and set --auto-compaction-retention"
             }
             Self::Misconf => {
                 "it cannot save its data and refuses every change: look at its disk and its log, or set \
@@ -135,7 +135,7 @@ impl Refusal {
             }
             Self::Database => "give a database that it has; number 0 of Redis is always there",
             Self::WrongType => {
-                "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL)"
+                "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL; of etcd's key `node` only with all workers stopped)"
             }
             Self::Twin => {
                 "a majority needs independent servers: look where the addresses of both nodes lead"

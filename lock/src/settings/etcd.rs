@@ -110,6 +110,7 @@ pub(super) fn check(settings: &EtcdSettings, raw_keys: bool, found: &mut Finding
         ),
         (Some(_), Some(_)) | (None, None) => {}
     }
+    check_login(settings, found);
     check_tls(settings, found);
 }
 
@@ -173,6 +174,25 @@ fn check_tls(settings: &EtcdSettings, found: &mut Findings) {
         }
     }
     look_at_files(settings, found);
+}
+
+/// A password on an open line.
+fn check_login(settings: &EtcdSettings, found: &mut Findings) {
+    let open = |endpoint: &String| {
+        let member = spelled(endpoint);
+        let here = ["http://127.", "http://localhost", "http://[::1]"];
+        member.starts_with("http:") && !here.iter().any(|start| member.starts_with(start))
+    };
+    if settings.username.is_some()
+        && settings.password.is_some()
+        && let Some(i) = settings.endpoints.iter().position(open)
+    {
+        found.warn(
+            &["etcd.username", &format!("etcd.endpoints[{i}]")],
+            "user and password go there without TLS",
+            "write https://",
+        );
+    }
 }
 
 #[cfg(feature = "etcd")]
@@ -284,7 +304,7 @@ mod tests {
 
     #[test]
     fn user_and_password_in_code_are_those_of_the_chosen_store() {
-        let settings = LockSettings::etcd(["http://a:2379", "http://b:2379"])
+        let settings = LockSettings::etcd(["http://127.0.0.1:2379", "http://127.0.0.1:2479"])
             .username("me")
             .password(Secret::new("pw"));
         assert_eq!(settings.backend, Backend::Etcd);

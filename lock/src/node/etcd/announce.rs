@@ -24,6 +24,8 @@ const QUEUE: usize = 1024;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// A member that tells nothing for so long is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(5);
+/// So often in a row a memory may seem to be one from before.
+const LAGS: u32 = 3;
 /// No line of a watch is longer.
 const LONGEST: usize = 64 << 20;
 
@@ -36,6 +38,8 @@ pub(super) struct Listener {
     cluster: u64,
     /// How often a watch has begun.
     created: u64,
+    /// How often in a row it was to begin in a memory that is not as far.
+    lagged: u32,
 }
 
 // === impl Listener ===
@@ -47,6 +51,7 @@ impl Listener {
             next: 0,
             cluster: 0,
             created: 0,
+            lagged: 0,
         }
     }
 
@@ -65,9 +70,9 @@ impl Listener {
     async fn listen(mut self, announce: mpsc::Sender<Announcement>, ready: oneshot::Sender<()>) {
         let shared = Arc::clone(&self.shared);
         let mut ready = Some(ready);
+        let mut member = shared.client.member();
         let mut pauses = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
-            let member = shared.client.member();
             let was = self.created;
             let hearing = self.hear(member, &announce, &mut ready);
             tokio::select! {
@@ -76,9 +81,8 @@ impl Listener {
                     Ok(()) => {}
                     Err(why) => {
                         debug!(node = %shared.name, cause = why.cause(), %why, "no announcements");
-                        if why.is_down() {
-                            shared.client.leave(member);
-                        }
+                        // Another one may tell more.
+                        member = (member + 1) % shared.client.members();
                     }
                 },
             }
@@ -158,10 +162,15 @@ impl Listener {
             // Of another memory, or of one from before: it would wait for a revision that is far away.
             let goes_on = self.next > 0;
             if goes_on && (cluster_id != self.cluster || revision.saturating_add(1) < self.next) {
-                self.next = 0;
-                _ = announce.try_send(interrupted());
+                // A member may also be behind by a moment: then the next one is not.
+                self.lagged += 1;
+                if self.lagged > LAGS {
+                    self.next = 0;
+                    _ = announce.try_send(interrupted());
+                }
                 return Err(NodeError::Unfit("the memory is another one".to_owned()));
             }
+            self.lagged = 0;
             // What it goes on with is still to come.
             if !goes_on {
                 self.next = revision.saturating_add(1);

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::{
     error::Trouble,
     shared::Shared,
-    wire::{Compare, Done, Is, Range, Step, Target, Txn},
+    wire::{Compare, Is, Range, Step, Target, Txn},
 };
 use crate::node::{NodeError, NodeMs};
 
@@ -57,7 +57,8 @@ async fn clean(shared: &Shared, now: NodeMs) -> Result<(), NodeError> {
         })],
         ..Txn::default()
     };
-    let done: Done = shared.client.ask("/v3/kv/txn", &one, limit).await?;
+    let done = shared.client.ask_txn(&one, limit).await?;
+    let life = done.life();
     let found = done.found().pop().unwrap_or_default();
     let last = found.kvs.first();
     let told = last.and_then(|kv| std::str::from_utf8(&kv.value.0).ok()?.parse::<u64>().ok());
@@ -78,7 +79,10 @@ async fn clean(shared: &Shared, now: NodeMs) -> Result<(), NodeError> {
                 success: vec![Step::Range(keys.to_clean(kind, &from, CLEANED.0))],
                 ..Txn::default()
             };
-            let done: Done = shared.client.ask("/v3/kv/txn", &page, limit).await?;
+            let done = shared.client.ask_txn(&page, limit).await?;
+            if done.life() != life {
+                return Ok(());
+            }
             let found = done.found().pop().unwrap_or_default();
             let (gone, next) = keys.cleaned(kind, &found, now);
             for some in gone.chunks(CLEANED.1) {

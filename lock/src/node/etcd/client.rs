@@ -3,13 +3,14 @@
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use reqwest::{RequestBuilder, Response, header, redirect::Policy};
+use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,7 +19,7 @@ use super::{
     civil::Civil,
     error::Trouble,
     settings::EtcdNodeSettings,
-    wire::{LoggedIn, Login, Refused},
+    wire::{Done, LoggedIn, Login, Refused, Txn},
 };
 use crate::{clock::Clock, node::NodeError};
 
@@ -27,9 +28,15 @@ const LONGEST: usize = 256 << 20;
 /// Connections are made within this time, or not at all.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// The members, and what is known of them.
+/// A way to the members, with connections of its own: they are driven where they were made, and no caller waits for another's.
 pub(super) struct Client {
     http: reqwest::Client,
+    known: Arc<Known>,
+}
+
+/// The members, and what is known of them.
+struct Known {
+    tls: ClientConfig,
     members: Vec<String>,
     /// Which of them is asked.
     at: AtomicUsize,
@@ -52,51 +59,65 @@ impl Client {
         if members.is_empty() {
             return Err("it has no endpoints".to_owned());
         }
-        let mut builder = reqwest::Client::builder()
-            // What stands between is for the traffic of people.
-            .no_proxy()
-            .redirect(Policy::none())
-            .http1_only()
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true)
-            .pool_idle_timeout(Duration::from_secs(60));
         // The CAs of the system are many: they are read where they are needed.
-        if members.iter().any(|member| member.starts_with("https:")) {
-            let tls = address::client_config(&settings.tls);
-            let tls = tls.map_err(|(name, why)| format!("locks.etcd.tls.{name}: {why}"))?;
-            builder = builder.tls_backend_preconfigured(tls);
-        } else {
-            builder = builder.tls_backend_preconfigured(address::no_tls()?);
-        }
-        let http = builder
-            .build()
-            .map_err(|why| format!("no client can be made: {why}"))?;
+        let tls = match members.iter().any(|member| member.starts_with("https:")) {
+            true => {
+                let tls = address::client_config(&settings.tls);
+                tls.map_err(|(name, why)| format!("locks.etcd.tls.{name}: {why}"))?
+            }
+            false => address::no_tls()?,
+        };
+        let http = http(&tls).map_err(|why| format!("no client can be made: {why}"))?;
         let login = match (&settings.username, &settings.password) {
             (Some(name), Some(password)) => Some((name.clone(), password.clone())),
             _ => None,
         };
-        Ok(Self {
-            http,
+        let known = Known {
+            tls,
             at: AtomicUsize::new(0),
             login,
             token: Mutex::default(),
             civil: members.iter().map(|_| Mutex::default()).collect(),
             members,
             clock,
+        };
+        Ok(Self {
+            http,
+            known: Arc::new(known),
         })
     }
 
-    /// Milliseconds since 1970 that the clock of the member which is asked has reached for certain, and how much more it may be; by our
-    /// clock where it dates nothing.
-    pub(super) fn civil_ms(&self) -> (i64, Duration) {
-        let civil = self.civil.get(self.member());
-        let civil = civil.map(|civil| *civil.lock().unwrap_or_else(PoisonError::into_inner));
-        let known = civil.and_then(|civil| civil.now(self.clock.now()));
-        known.unwrap_or_else(|| (self.clock.wall().as_millisecond(), Duration::ZERO))
+    /// Another way to the same members.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            // What was made once can be made again; else they share it.
+            http: http(&self.known.tls).unwrap_or_else(|_| self.http.clone()),
+            known: Arc::clone(&self.known),
+        }
+    }
+
+    /// Milliseconds since 1970 that the clock of this member has reached for certain, and how much more it may be; `None` where none of
+    /// its answers was dated.
+    pub(super) fn civil_ms(&self, member: usize) -> Option<(i64, Duration)> {
+        let civil = self.known.civil.get(member)?;
+        let civil = *civil.lock().unwrap_or_else(PoisonError::into_inner);
+        civil.now(self.known.clock.now())
     }
 
     pub(super) fn members(&self) -> usize {
-        self.members.len()
+        self.known.members.len()
+    }
+
+    /// A transaction that may be asked twice: it only looks, or makes what is made once.
+    pub(super) async fn ask_txn(&self, txn: &Txn, limit: Duration) -> Result<Done, NodeError> {
+        let (member, done): (usize, Done) = self.ask("/v3/kv/txn", txn, limit).await?;
+        Ok(Done { member, ..done })
+    }
+
+    /// A transaction, asked once.
+    pub(super) async fn post_txn(&self, txn: &Txn, limit: Duration) -> Result<Done, Trouble> {
+        let (member, done): (usize, Done) = self.post("/v3/kv/txn", txn, limit).await?;
+        Ok(Done { member, ..done })
     }
 
     /// Asks a member, and the others in turn where it does not serve: for what may be asked twice.
@@ -105,9 +126,9 @@ impl Client {
         path: &str,
         question: &impl Serialize,
         limit: Duration,
-    ) -> Result<A, NodeError> {
+    ) -> Result<(usize, A), NodeError> {
         let mut first = None;
-        for _ in 0..self.members.len() {
+        for _ in 0..self.known.members.len() {
             match self.post(path, question, limit).await {
                 Ok(answer) => return Ok(answer),
                 // The time is over.
@@ -126,16 +147,20 @@ impl Client {
 
     /// Asks the member that is in use, once; a token that is refused is asked for again. The next member is in use after one that
     /// does not serve.
-    pub(super) async fn post<A: DeserializeOwned>(
+    async fn post<A: DeserializeOwned>(
         &self,
         path: &str,
         question: &impl Serialize,
         limit: Duration,
-    ) -> Result<A, Trouble> {
-        let member = self.at.load(Ordering::Relaxed);
+    ) -> Result<(usize, A), Trouble> {
+        let member = self.known.at.load(Ordering::Relaxed);
         let done = match self.post_to(member, path, question, limit).await {
-            Err(Trouble::Token) if self.login.is_some() => {
-                *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            Err(Trouble::Token) if self.known.login.is_some() => {
+                *self
+                    .known
+                    .token
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = None;
                 self.post_to(member, path, question, limit).await
             }
             done => done,
@@ -143,19 +168,19 @@ impl Client {
         if matches!(done, Err(Trouble::Elsewhere(_) | Trouble::Unknown(_))) {
             self.leave(member);
         }
-        done
+        done.map(|answer| (member, answer))
     }
 
     /// Another member is in use, unless it is already.
     pub(super) fn leave(&self, member: usize) {
-        let next = (member + 1) % self.members.len();
+        let next = (member + 1) % self.known.members.len();
         // Somebody else may have left it already.
         let (now, then) = (Ordering::Relaxed, Ordering::Relaxed);
-        _ = self.at.compare_exchange(member, next, now, then);
+        _ = self.known.at.compare_exchange(member, next, now, then);
     }
 
     pub(super) fn member(&self) -> usize {
-        self.at.load(Ordering::Relaxed)
+        self.known.at.load(Ordering::Relaxed)
     }
 
     /// Begins a stream of answers.
@@ -167,7 +192,7 @@ impl Client {
         limit: Duration,
     ) -> Result<Response, Trouble> {
         let request = self.request(member, path, question, limit).await?;
-        let sent = self.clock.timeout(limit, request.send()).await;
+        let sent = self.known.clock.timeout(limit, request.send()).await;
         let sent = sent.map_err(|_| Trouble::Unknown(NodeError::Timeout(limit)))?;
         let response = sent.map_err(|why| Trouble::of(&why.without_url(), limit))?;
         match response.status().is_success() {
@@ -185,6 +210,7 @@ impl Client {
     ) -> Result<A, Trouble> {
         let request = self.request(member, path, question, limit).await?;
         let answered = self
+            .known
             .clock
             .timeout(limit, self.answer(member, request, limit));
         let unknown = |_| Trouble::Unknown(NodeError::Timeout(limit));
@@ -200,15 +226,15 @@ impl Client {
         request: RequestBuilder,
         limit: Duration,
     ) -> Result<Vec<u8>, Trouble> {
-        let asked = self.clock.now();
+        let asked = self.known.clock.now();
         let sent = request.send().await;
         let response = sent.map_err(|why| Trouble::of(&why.without_url(), limit))?;
-        let arrived = self.clock.now();
+        let arrived = self.known.clock.now();
         let date = response.headers().get(header::DATE);
         let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         if let Some(seconds) = since.and_then(|since| i64::try_from(since.as_secs()).ok())
-            && let Some(civil) = self.civil.get(member)
+            && let Some(civil) = self.known.civil.get(member)
         {
             let mut civil = civil.lock().unwrap_or_else(PoisonError::into_inner);
             civil.saw(seconds, asked, arrived);
@@ -221,7 +247,7 @@ impl Client {
 
     async fn refused(&self, response: Response, limit: Duration) -> Trouble {
         let status = response.status().as_u16();
-        let read = self.clock.timeout(limit, body(response, limit)).await;
+        let read = self.known.clock.timeout(limit, body(response, limit)).await;
         let text = read.ok().and_then(Result::ok).unwrap_or_default();
         // Some of its doors say it in plain words.
         let plain = |_| Refused {
@@ -240,10 +266,11 @@ impl Client {
         limit: Duration,
     ) -> Result<RequestBuilder, Trouble> {
         let request = self.plain(member, path, question)?;
-        let Some((name, password)) = &self.login else {
+        let Some((name, password)) = &self.known.login else {
             return Ok(request);
         };
         let known = self
+            .known
             .token
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -257,6 +284,7 @@ impl Client {
                 };
                 let asking = self.plain(member, "/v3/auth/authenticate", &login)?;
                 let answered = self
+                    .known
                     .clock
                     .timeout(limit, self.answer(member, asking, limit))
                     .await;
@@ -283,7 +311,11 @@ impl Client {
                     Trouble::Elsewhere(NodeError::Protocol(why))
                 };
                 let LoggedIn { token } = serde_json::from_slice(&answered).map_err(nonsense)?;
-                let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut known = self
+                    .known
+                    .token
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 known.insert(token).clone()
             }
         };
@@ -303,7 +335,11 @@ impl Client {
     ) -> Result<RequestBuilder, Trouble> {
         let text = serde_json::to_vec(question);
         let text = text.map_err(|why| Trouble::Nothing(NodeError::Protocol(why.to_string())))?;
-        let origin = self.members.get(member).or(self.members.first());
+        let origin = self
+            .known
+            .members
+            .get(member)
+            .or(self.known.members.first());
         let origin = origin.map_or("", String::as_str);
         let request = self.http.post(format!("{origin}{path}"));
         Ok(request
@@ -312,10 +348,23 @@ impl Client {
     }
 }
 
+fn http(tls: &ClientConfig) -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        // What stands between is for the traffic of people.
+        .no_proxy()
+        .redirect(Policy::none())
+        .http1_only()
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .pool_idle_timeout(Duration::from_secs(60))
+        .tls_backend_preconfigured(tls.clone())
+        .build()
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("members", &self.members)
+            .field("members", &self.known.members)
             .finish_non_exhaustive()
     }
 }

@@ -87,9 +87,9 @@ impl Trouble {
             }
             code::UNIMPLEMENTED => refused_as(Refusal::Version),
             // What came before it made sense.
-            _ if text.is_empty() && status == 404 => Self::Nothing(NodeError::Refused {
+            _ if status == 404 => Self::Nothing(NodeError::Refused {
                 refusal: Refusal::Version,
-                said: "no etcd of version 3.4 or later answers there".to_owned(),
+                said: "no gateway of etcd 3.4 or later answers there".to_owned(),
             }),
             // "request timed out", "leader changed": it may still come to pass.
             _ if text.is_empty() => {
@@ -129,7 +129,8 @@ fn chain(error: &reqwest::Error) -> String {
     }
     texts.dedup();
     let text = texts.join(": ");
-    match text.contains("invalid peer certificate") {
+    let of_another_ca = ["UnknownIssuer", "BadSignature"];
+    match of_another_ca.iter().any(|word| text.contains(word)) {
         true => format!("{text}; name the file of its CA in locks.etcd.tls.ca"),
         false => text,
     }

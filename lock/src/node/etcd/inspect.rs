@@ -14,7 +14,7 @@ pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {
     let asked = shared
         .client
         .ask("/v3/maintenance/status", &nothing, PATIENCE);
-    let status: Status = asked.await?;
+    let (_, status): (usize, Status) = asked.await?;
     let role = match status.leader {
         _ if status.is_learner => "learner",
         0 => "without a leader",

@@ -15,7 +15,8 @@
 //! # Time
 //! Leases are observed by the clients that wait ([`Expiry::Observed`]). etcd tells no time; what goes by a node's clock goes by
 //! that of the member which is asked, as the dates of its answers bound it (`civil.rs`): a second wide at first, and narrower with
-//! each answer. What ends by it ends late by as much as is not known, and nothing begins early. etcd's own leases are not used: they
+//! each answer. Claims end late by as much as is not known, and nothing begins early; documents, and places in a queue, may end early
+//! by it. etcd's own leases are not used: they
 //! are counted in whole seconds, and begin again with each new leader of the cluster.
 //!
 //! # Memory
@@ -82,7 +83,13 @@ use tokio::sync::Mutex as Turnstile;
 #[doc(hidden)] // for the settings
 pub use self::address::{check_endpoint, check_tls};
 pub use self::{address::EtcdTlsFiles, settings::EtcdNodeSettings};
-use self::{announce::Listener, client::Client, rows::Keys, session::Session, shared::Shared};
+use self::{
+    announce::Listener,
+    client::Client,
+    rows::Keys,
+    session::Session,
+    shared::{Common, Shared},
+};
 use super::{
     Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply, Servers,
     remote::{Compared, Furthest, in_turn},
@@ -108,10 +115,10 @@ impl EtcdNode {
     /// # Errors
     /// A sentence: which endpoint or which file makes no sense, and why.
     pub fn new(settings: EtcdNodeSettings, clock: Clock, spawn: Spawn) -> Result<Self, String> {
-        let shared = Shared {
+        let client = Client::new(&settings, clock.clone())?;
+        let common = Common {
             // Members come and go, and rosters name nodes: who it is lies in its data.
             name: "etcd".to_owned(),
-            client: Client::new(&settings, clock.clone())?,
             keys: Keys::new(&settings.namespace),
             compared: Compared::new(settings.guard.clone()),
             settings,
@@ -122,6 +129,10 @@ impl EtcdNode {
             spawn,
             chance: Chance::system(),
             cleans: AtomicBool::new(false),
+        };
+        let shared = Shared {
+            client,
+            common: Arc::new(common),
         };
         Ok(Self::over(Arc::new(shared)))
     }
@@ -178,7 +189,7 @@ impl Node for EtcdNode {
     }
 
     fn another(&self) -> Option<Arc<dyn Node>> {
-        Some(Arc::new(Self::over(Arc::clone(&self.shared))))
+        Some(Arc::new(Self::over(Arc::new(self.shared.another()))))
     }
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
@@ -186,7 +197,7 @@ impl Node for EtcdNode {
     }
 
     async fn announcements(&self) -> Option<Announcements> {
-        Listener::new(Arc::clone(&self.shared)).start().await
+        Listener::new(Arc::new(self.shared.another())).start().await
     }
 }
 

@@ -18,7 +18,7 @@ use super::wire::{
 use crate::node::{
     NodeMs, Token, Version,
     columns::{Columns, columns_of, int, queue_of, queue_text, ttl_ms},
-    rules::{LIMIT, Row, Waiter, ceil_ms},
+    rules::{LAST, LIMIT, Row, Waiter, ceil_ms},
     sheet::{Changes, Part, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
 };
 
@@ -50,8 +50,7 @@ struct NodeValue {
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) layout: Option<u64>,
-    /// None where it makes no sense.
-    base: Option<i64>,
+    base: i64,
     pub(super) gate: String,
     /// Another one when the key was made again.
     pub(super) made: i64,
@@ -130,6 +129,11 @@ impl Keys {
         Self {
             prefix: format!("watchkeeper/{namespace}/"),
         }
+    }
+
+    /// For people.
+    pub(super) fn node_name(&self) -> String {
+        format!("{}node", self.prefix)
     }
 
     pub(super) fn node(&self) -> Bytes {
@@ -470,7 +474,7 @@ impl Keys {
             if base != head.base || gate.is_some() || (steps.is_empty() && news.is_none()) {
                 let value = NodeValue {
                     layout: LAYOUT,
-                    base: base.unwrap_or_default(),
+                    base,
                     gate: gate.unwrap_or_else(|| head.gate.clone()),
                 };
                 steps.push(Step::Put(self.put_node(&value)));
@@ -598,22 +602,20 @@ impl Reads {
 impl Head {
     /// The largest counter of what is gone: no grant was made that this does not reach. Out of range where the base makes no sense.
     pub(super) fn forgotten(&self, revision: i64) -> Token {
-        let counter = self
-            .base
-            .map(|base| base.saturating_add(revision.saturating_mul(ROOM)).max(0));
-        let counter = counter.and_then(|counter| u64::try_from(counter).ok());
-        Token(counter.map_or(LIMIT, |counter| counter.min(LIMIT)))
+        let counter = self.base.saturating_add(revision.saturating_mul(ROOM));
+        let counter = u64::try_from(counter).unwrap_or(LIMIT);
+        Token(counter.min(LIMIT))
     }
 
     /// The base with which the counter reaches `counter` when something has been written after this revision.
-    fn base_for(&self, counter: Token, revision: i64) -> Option<i64> {
+    fn base_for(&self, counter: Token, revision: i64) -> i64 {
         let reached = revision.saturating_add(1).saturating_mul(ROOM);
         let needed = int(counter.0).saturating_sub(reached);
-        // One that makes no sense is taken anew.
-        Some(
-            self.base
-                .map_or(needed.saturating_add(ROOM), |base| base.max(needed)),
-        )
+        match self.forgotten(revision) <= LAST {
+            true => self.base.max(needed),
+            // One that makes no sense is taken anew.
+            false => needed.saturating_add(ROOM),
+        }
     }
 
     /// Whether this program understands the keys.
@@ -637,14 +639,14 @@ fn head(kv: &KeyValue) -> Head {
     match value {
         Some(value) => Head {
             layout: Some(value.layout),
-            base: Some(value.base),
+            base: value.base,
             gate: value.gate,
             made,
             changed,
         },
         None => Head {
             layout: None,
-            base: None,
+            base: 0,
             gate: String::new(),
             made,
             changed,
@@ -812,4 +814,83 @@ fn only_an_ended_queue(kv: &KeyValue, now: NodeMs) -> bool {
     queue
         .as_str()
         .is_some_and(|queue| queue_of(queue).iter().all(ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_revision(base: i64) -> Head {
+        Head {
+            layout: Some(LAYOUT),
+            base,
+            gate: String::new(),
+            made: 1,
+            changed: 1,
+        }
+    }
+
+    fn kv(key: &str, value: &str) -> KeyValue {
+        KeyValue {
+            key: key.into(),
+            value: value.into(),
+            create_revision: 1,
+            mod_revision: 7,
+        }
+    }
+
+    #[test]
+    fn the_counter_grows_with_the_revision_and_is_raised_where_it_falls_short() {
+        let head = at_revision(-ROOM * 10);
+        assert_eq!(head.forgotten(10), Token(0));
+        assert_eq!(head.forgotten(12), Token(2 * 64));
+        // What one step can grant is reached by its own revision.
+        assert_eq!(head.base_for(Token(2 * 64 + 64), 12), head.base);
+        let raised = at_revision(head.base_for(Token(1_000_000), 12));
+        assert_eq!(raised.forgotten(13), Token(1_000_000));
+        // One that makes no sense shows, and is taken anew.
+        for nonsense in [i64::MAX, i64::MIN, -ROOM * 13] {
+            let head = at_revision(nonsense);
+            assert!(head.forgotten(12) > LAST, "{nonsense}");
+            let mended = at_revision(head.base_for(Token(5_000), 12));
+            assert_eq!(mended.forgotten(12), Token(5_000));
+        }
+    }
+
+    #[test]
+    fn what_was_written_empty_and_what_has_ended_is_deleted_and_nothing_else() {
+        let keys = Keys::new("n");
+        let doc = |until: u64| format!("{{\"rev\":1,\"ttl\":9,\"until\":{until}}}");
+        let cleaned = |kind: &str, kvs: Vec<KeyValue>| {
+            let (all, next) = keys.cleaned(kind, &Found { kvs }, NodeMs(100));
+            let keys: Vec<String> = all
+                .iter()
+                .map(|(compare, steps)| {
+                    assert_eq!(compare.mod_revision, 7);
+                    assert!(steps.iter().all(|step| matches!(step, Step::Delete(_))));
+                    String::from_utf8(compare.key.0.clone()).unwrap()
+                })
+                .collect();
+            (keys, next)
+        };
+        let locks = vec![
+            kv("watchkeeper/n/lock/empty", ""),
+            kv("watchkeeper/n/lock/held", "{\"row\":{\"state\":\"H\"}}"),
+            kv("watchkeeper/n/lock/nonsense", "[]"),
+            kv("watchkeeper/n/lock/waits", "{\"queue\":\"101 t\\n\"}"),
+            kv("watchkeeper/n/lock/waited", "{\"queue\":\"100 t\\n\"}"),
+        ];
+        let gone = ["watchkeeper/n/lock/empty", "watchkeeper/n/lock/waited"].map(str::to_owned);
+        assert_eq!(
+            cleaned("lock", locks),
+            (gone.to_vec(), Some("waited\0".to_owned()))
+        );
+        let docs = vec![
+            kv("watchkeeper/n/doc/empty", ""),
+            kv("watchkeeper/n/doc/ended", &doc(100)),
+            kv("watchkeeper/n/doc/lives", &doc(101)),
+        ];
+        let gone = ["watchkeeper/n/doc/empty", "watchkeeper/n/doc/ended"].map(str::to_owned);
+        assert_eq!(cleaned("doc", docs).0, gone);
+    }
 }

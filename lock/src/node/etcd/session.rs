@@ -53,6 +53,11 @@ pub(super) async fn call(
         return Err(NodeError::Gone(why.to_owned()));
     }
     let limit = shared.settings.node_timeout;
+    // The first answer may take longer than that of a call.
+    if let Err(why) = session.ready(shared).await {
+        debug!(node = %shared.name, cause = why.cause(), %why, "not ready");
+        return Err(why);
+    }
     let executing = session.execute(shared, call);
     // What is under way has limits of its own.
     let done = shared.clock.timeout(limit * 8, executing).await;
@@ -83,7 +88,7 @@ impl Session {
                 })],
                 ..Txn::default()
             };
-            let mut done: Done = shared.client.ask("/v3/kv/txn", &look, limit).await?;
+            let mut done = shared.client.ask_txn(&look, limit).await?;
             // A full store refuses whatever might write.
             let stands = |done: &Done| {
                 let found = done.responses.first();
@@ -103,7 +108,7 @@ impl Session {
                     ..Txn::default()
                 };
                 // Made twice it is made once.
-                done = shared.client.ask("/v3/kv/txn", &first, limit).await?;
+                done = shared.client.ask_txn(&first, limit).await?;
             }
             let cluster = shared.met(&done)?;
             if let Some((servers, place)) = shared.joined.get()
@@ -120,11 +125,11 @@ impl Session {
     }
 
     async fn execute(&mut self, shared: &Arc<Shared>, call: &Call) -> Result<Reply, NodeError> {
-        self.ready(shared).await?;
+        let cluster = self.cluster.clone().unwrap_or_default();
         let parts = parts(call);
         let mut whole: Option<Reply> = None;
         for part in parts {
-            let done = step(shared, &part).await;
+            let done = step(shared, &cluster, &part).await;
             let Some(reply) = &mut whole else {
                 whole = Some(done?);
                 continue;
@@ -150,8 +155,8 @@ impl Session {
             Some(at) if now < at => {}
             Some(_) => {
                 self.clean_at = Some(now + clean::EVERY);
-                let (now, _) = shared.client.civil_ms();
-                clean::soon(shared, NodeMs(u64::try_from(now).unwrap_or(0)));
+                let now = u64::try_from(reply.wall_ms).unwrap_or(0);
+                clean::soon(shared, NodeMs(now));
             }
             None => self.clean_at = Some(now + clean::EVERY),
         }
@@ -191,7 +196,7 @@ fn parts(call: &Call) -> Vec<Call> {
 }
 
 /// Executes a part of a call as one step.
-async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
+async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, NodeError> {
     let wanted = Wanted::by(call);
     let looks = call.ops.iter().all(rules::only_looks);
     // What the transaction has found in the place of what it compared.
@@ -207,10 +212,9 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
                 (read(shared, &reads, 0).await?, floor)
             }
         };
-        let decided = decide(shared, call, reads, done, floor.as_ref()).await?;
+        let decided = decide(shared, (cluster, call), reads, done, floor.as_ref()).await?;
         let Decided {
             reply,
-            life,
             mut sheet,
             view,
             gate,
@@ -239,6 +243,8 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
             failure,
         };
         let floor = shared.furthest.so_far();
+        // It may have taken its time to decide.
+        rules::admit(since_boot(shared), call)?;
         let done = match shared.commit(&txn).await {
             Ok(done) => done,
             // Nothing has left, and another member may serve.
@@ -248,13 +254,21 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
             }
             Err(trouble) => return Err(trouble.error()),
         };
-        // What was decided on one memory counts for nothing in another.
-        if shared.met(&done)? != life {
-            return Err(NodeError::Timeout(shared.settings.node_timeout));
+        // What was decided on one memory counts for nothing in another. It is written there all the same.
+        let same = match done.life() == cluster {
+            true => not_from_before(shared, &done, floor.as_ref()).await,
+            false => Err(NodeError::Unfit("another cluster answers".to_owned())),
+        };
+        match same {
+            Ok(()) => {}
+            Err(why @ NodeError::Gone(_)) => return Err(why),
+            Err(_) if done.succeeded => {
+                return Err(NodeError::Timeout(shared.settings.node_timeout));
+            }
+            Err(why) => return Err(why),
         }
-        not_from_before(shared, &done, floor.as_ref()).await?;
         if done.succeeded {
-            shared.furthest.has_seen(&life, done.revision());
+            shared.furthest.has_seen(cluster, done.revision());
             return Ok(reply);
         }
         // The first time that is enough. Where many want the same they spread, and look again.
@@ -272,7 +286,6 @@ async fn step(shared: &Shared, call: &Call) -> Result<Reply, NodeError> {
 
 struct Decided {
     reply: Reply,
-    life: String,
     sheet: Sheet,
     view: View,
     gate: Option<String>,
@@ -281,7 +294,7 @@ struct Decided {
 /// What becomes of the call, by the rules. Reads what they miss, at the revision of the first read.
 async fn decide(
     shared: &Shared,
-    call: &Call,
+    (cluster, call): (&str, &Call),
     mut reads: Reads,
     mut done: Done,
     floor: Option<&(String, u64)>,
@@ -289,15 +302,21 @@ async fn decide(
     let unreadable = |Unreadable(why)| NodeError::Protocol(why);
     let mut sheet = Sheet::default();
     let mut view = View::at(done.header.revision);
-    let life = shared.met(&done)?;
+    let other = |done: &Done| {
+        let why = "another cluster answers".to_owned();
+        (done.life() != cluster).then_some(NodeError::Unfit(why))
+    };
+    if let Some(why) = other(&done) {
+        return Err(why);
+    }
     not_from_before(shared, &done, floor).await?;
     let reached = done.revision();
-    // It is this process that acts: a call is too late by its clock.
-    let since_boot = shared.clock.now().since_boot().as_millis();
-    let at = NodeMs(u64::try_from(since_boot).unwrap_or(u64::MAX));
+    let at = since_boot(shared);
     rules::admit(at, call)?;
     // A call is executed at one instant: that of its first look.
-    let (wall_ms, more) = shared.client.civil_ms();
+    let civil = shared.client.civil_ms(done.member);
+    let (wall_ms, more) =
+        civil.ok_or_else(|| NodeError::Unfit("its answers bear no date".to_owned()))?;
     let now = NodeMs(u64::try_from(wall_ms).unwrap_or(0));
     let call = &longer(call, more);
     let goes_through = call
@@ -322,12 +341,12 @@ async fn decide(
                 )),
                 None => NodeError::Refused {
                     refusal: Refusal::WrongType,
-                    said: "the first key of its namespace makes no sense".to_owned(),
+                    said: format!("the key {} makes no sense", shared.keys.node_name()),
                 },
             });
         }
         // Another cluster, or keys that were made again: what was granted before is not known here.
-        let incarnation = format!("{life}/{}", head.made);
+        let incarnation = format!("{cluster}/{}", head.made);
         sheet.begin_again();
         sheet.set_read_forgotten(head.forgotten(view.revision));
         let stood = Gate::read(&head.gate);
@@ -342,10 +361,9 @@ async fn decide(
         };
         match executed {
             Ok(reply) => {
-                shared.furthest.has_seen(&life, reached);
+                shared.furthest.has_seen(cluster, reached);
                 return Ok(Decided {
                     reply: Reply { at, ..reply },
-                    life,
                     gate: (gate != stood).then(|| gate.written()),
                     sheet,
                     view,
@@ -354,8 +372,8 @@ async fn decide(
             Err(missing) => reads = Reads::missed(missing, goes_through),
         }
         done = read(shared, &reads, view.revision).await?;
-        if shared.met(&done)? != life {
-            return Err(NodeError::Unfit("another cluster answers".to_owned()));
+        if let Some(why) = other(&done) {
+            return Err(why);
         }
     }
     Err(NodeError::Protocol("it has no end".to_owned()))
@@ -368,7 +386,7 @@ async fn read(shared: &Shared, reads: &Reads, at: i64) -> Result<Done, NodeError
         ..Txn::default()
     };
     let limit = shared.settings.node_timeout;
-    shared.client.ask("/v3/kv/txn", &txn, limit).await
+    shared.client.ask_txn(&txn, limit).await
 }
 
 /// A memory that ends before what was seen of it is a copy from before, once its members say so together: one alone that has stood
@@ -384,8 +402,7 @@ async fn not_from_before(
     if !behind(done) {
         return Ok(());
     }
-    let member = shared.client.member();
-    // It might write, so that all must agree on it; no key has such a revision.
+    // A majority must agree on what might write, also where its condition cannot hold: no key has such a revision.
     let together = Txn {
         compare: vec![Compare {
             key: shared.keys.node(),
@@ -397,9 +414,9 @@ async fn not_from_before(
         ..Txn::default()
     };
     let limit = shared.settings.node_timeout;
-    let told: Done = shared.client.ask("/v3/kv/txn", &together, limit).await?;
+    let told = shared.client.ask_txn(&together, limit).await?;
     if !behind(&told) {
-        shared.client.leave(member);
+        shared.client.leave(done.member);
         let why = "a member answered from before".to_owned();
         return Err(NodeError::Unfit(why));
     }
@@ -412,6 +429,7 @@ async fn not_from_before(
 }
 
 /// The call with leases that last as much longer as the time is not known: what ends by the node's clock ends early for nobody.
+/// Others are watched, and documents and places in a queue are no promise.
 fn longer(call: &Call, more: Duration) -> Call {
     let mut call = call.clone();
     let by_the_node = |kind: Kind, take: &Take| kind == Kind::Claim || matches!(take, Take::Server);
@@ -434,6 +452,12 @@ fn longer(call: &Call, more: Duration) -> Call {
         }
     }
     call
+}
+
+/// It is this process that acts: a call is too late by its clock.
+fn since_boot(shared: &Shared) -> NodeMs {
+    let since = shared.clock.now().since_boot().as_millis();
+    NodeMs(u64::try_from(since).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

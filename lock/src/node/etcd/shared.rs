@@ -1,7 +1,9 @@
 //! What all sessions of a node have in common.
 
 use std::{
-    sync::{Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    collections::BTreeSet,
+    ops::Deref,
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -24,23 +26,35 @@ use crate::{
     spawn::Spawn,
 };
 
-/// What all sessions of a node have in common.
+/// What all sessions of a node have in common, each with a way of its own to the members.
 pub(super) struct Shared {
+    pub(super) client: Client,
+    pub(super) common: Arc<Common>,
+}
+
+pub(super) struct Common {
     pub(super) name: String,
     pub(super) settings: EtcdNodeSettings,
-    pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) compared: Compared,
     /// Up to which revision of which cluster was seen.
     pub(super) furthest: Furthest,
     pub(super) joined: OnceLock<(Servers, usize)>,
-    /// The cluster that was met, and how often in a row another one has answered.
-    pub(super) cluster: Mutex<(String, usize)>,
+    /// The cluster that was met, and the endpoints that have shown another one since it last answered.
+    pub(super) cluster: Mutex<(String, BTreeSet<usize>)>,
     pub(super) clock: Clock,
     pub(super) spawn: Spawn,
     pub(super) chance: Chance,
     /// This process deletes what is gone.
     pub(super) cleans: AtomicBool,
+}
+
+impl Deref for Shared {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 /// The first question may wait for a connection, for TLS, and for a login.
@@ -58,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// Which cluster has answered. It stays the same one, unless none of the members is of it any more.
+    /// Which cluster has answered. It stays the same one, unless each of the endpoints has shown another one by now.
     pub(super) fn met(&self, done: &Done) -> Result<String, NodeError> {
         if done.header.cluster_id == 0 || done.header.revision <= 0 {
             let why = "an answer without a cluster and a revision".to_owned();
@@ -68,22 +82,30 @@ impl Shared {
         let mut met = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, strangers) = &mut *met;
         if !known.is_empty() && *known != life {
-            *strangers += 1;
-            if *strangers <= self.client.members() {
+            strangers.insert(done.member);
+            if strangers.len() < self.client.members() {
                 drop(met);
-                self.client.leave(self.client.member());
+                self.client.leave(done.member);
                 let why = "its endpoints lead to different clusters, or it was made anew";
                 return Err(NodeError::Unfit(why.to_owned()));
             }
         }
-        *met = (life.clone(), 0);
+        *met = (life.clone(), BTreeSet::new());
         Ok(life)
+    }
+
+    /// Another way to the same members.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            client: self.client.another(),
+            common: Arc::clone(&self.common),
+        }
     }
 
     /// Writes what a call has decided. Nothing of it stands where it is refused.
     pub(super) async fn commit(&self, txn: &Txn) -> Result<Done, Trouble> {
         let limit = self.settings.node_timeout;
-        let done = self.client.post("/v3/kv/txn", txn, limit).await;
+        let done = self.client.post_txn(txn, limit).await;
         done.map_err(|trouble| match trouble {
             // It was sent, and not answered.
             Trouble::Unknown(why) => {

@@ -112,6 +112,9 @@ pub(super) struct Stepped {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Done {
+    /// Which of the endpoints has answered.
+    #[serde(skip)]
+    pub(super) member: usize,
     pub(super) header: Header,
     pub(super) succeeded: bool,
     pub(super) responses: Vec<Stepped>,
