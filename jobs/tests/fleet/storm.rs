@@ -37,8 +37,8 @@ const REPLICAS: usize = 5;
 const LULL: Duration = Duration::from_secs(3);
 /// Long enough for the lease to end and another replica to lead.
 const FROZEN: Duration = Duration::from_secs(4);
-/// What a replica has begun so long before its end may not have been told: for nearly so long it asks a store again that is late.
-const UNTOLD: SignedDuration = SignedDuration::from_secs(6);
+/// What a replica has begun so long before its end may not have been told.
+const UNTOLD: SignedDuration = SignedDuration::from_secs(2);
 
 /// Short work, so that some of the faults meet a run; every tick found late is made up for.
 fn config() -> String {

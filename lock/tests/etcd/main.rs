@@ -106,6 +106,7 @@ fn main() {
             a_full_database_is_refused_until_there_is_room,
             a_copy_from_before_is_refused,
             a_cluster_made_from_a_backup_does_not_vote,
+            nothing_is_written_into_another_cluster_among_the_endpoints,
         },
         node::{
             a_server_that_starts_is_not_taken_for_a_copy_from_before,

@@ -19,7 +19,7 @@ use crate::{
         admission::{admitted, eligibility},
         ask, ask_all, claim_for, granted, list, refused, release, take, view,
     },
-    scene::{fresh, guarded, node, put_doc, run, send, settings, trouble, until},
+    scene::{fresh, guarded, node, over, put_doc, run, send, settings, trouble, until},
     server::EtcdServer,
 };
 
@@ -88,6 +88,24 @@ pub(crate) fn a_cluster_made_from_a_backup_does_not_vote() {
         // What it knew is shown all the same.
         assert_eq!(view(&node, "k").await.owner.as_deref(), Some("a"));
         assert_eq!(view(&node, "l").await.owner, None);
+    });
+}
+
+/// The cluster that was met first is the one, and the other one gets not even a key.
+pub(crate) fn nothing_is_written_into_another_cluster_among_the_endpoints() {
+    let (mut ours, other) = (EtcdServer::start(), EtcdServer::start());
+    run(async {
+        let node = node(over(&[ours.url(), other.url()], "n"));
+        granted(&node, take("k", "a")).await;
+        ours.kill();
+        for _ in 0..6 {
+            assert!(send(&node, vec![]).await.is_err());
+        }
+        let keys = other.etcdctl(&["get", "--prefix", "watchkeeper/", "--keys-only"]);
+        assert_eq!(keys.trim(), "");
+        ours.start_again();
+        until("our own", async || send(&node, vec![]).await.is_ok()).await;
+        assert_eq!(view(&node, "k").await.owner.as_deref(), Some("a"));
     });
 }
 

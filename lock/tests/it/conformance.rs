@@ -185,11 +185,32 @@ pub(crate) const RETENTION: Duration = Duration::from_secs(20);
 /// Above whatever a store has granted by itself: counters of some begin higher, and grow by more than one.
 pub(crate) const FAR: u64 = 1_000_000_000;
 
+/// Whether its counter grows with whatever is written there, and its time is known to a second: etcd, which has neither.
+fn is_approximate(node: &dyn Node) -> bool {
+    node.name() == "etcd"
+}
+
 /// How much longer than asked what ends by the node's clock may last: what a store does not know of its time.
 pub(crate) fn unknown_time(node: &dyn Node) -> Duration {
-    match node.name() {
-        "etcd" => Duration::from_millis(1_100),
-        _ => Duration::ZERO,
+    match is_approximate(node) {
+        true => Duration::from_millis(1_100),
+        false => Duration::ZERO,
+    }
+}
+
+/// The grant is the next one after this counter; of a store whose counter grows by itself, a later one.
+pub(crate) fn is_next(node: &dyn Node, grant: Token, counter: u64) {
+    match is_approximate(node) {
+        true => assert!(grant.0 > counter, "{grant} after {counter}"),
+        false => assert_eq!(grant.0, counter + 1),
+    }
+}
+
+/// What is counted is exactly this; of a store whose counter grows by itself, at least this.
+pub(crate) fn is_counted(node: &dyn Node, counter: Token, exactly: u64) {
+    match is_approximate(node) {
+        true => assert!(counter.0 >= exactly, "{counter} of {exactly}"),
+        false => assert_eq!(counter.0, exactly),
     }
 }
 

@@ -89,6 +89,8 @@ impl Session {
                 ..Txn::default()
             };
             let mut done = shared.client.ask_txn(&look, limit).await?;
+            // Nothing is written into a cluster that is not ours.
+            let mut cluster = shared.met(&done)?;
             // A full store refuses whatever might write.
             let stands = |done: &Done| {
                 let found = done.responses.first();
@@ -109,8 +111,8 @@ impl Session {
                 };
                 // Made twice it is made once.
                 done = shared.client.ask_txn(&first, limit).await?;
+                cluster = shared.met(&done)?;
             }
-            let cluster = shared.met(&done)?;
             if let Some((servers, place)) = shared.joined.get()
                 && let Err(twin) = servers.reached(*place, &shared.name, &cluster)
             {

@@ -148,13 +148,14 @@ pub(crate) async fn claims_raise_what_new_locks_begin_above(lab: Lab) {
     let seen = seen_in(&view(&*node, "lock").await);
     ask(&*node, forget("lock", seen)).await;
     let second = granted(&*node, claim("claim 2", "d")).await.0;
-    assert!(second.0 > lock.0 + FAR);
+    is_next(&*node, second, lock.0 + FAR);
     ask(&*node, release(Claim, "claim 2", "d")).await;
-    assert!(granted(&*node, take("new", "c")).await.0 > second);
+    is_next(&*node, granted(&*node, take("new", "c")).await.0, second.0);
     // So do its rounds.
     let kept = ask(&*node, extend(Claim, "claim", "b", 1, lock.0 + 2 * FAR)).await;
     assert!(is_kept(&kept), "{kept:?}");
-    assert!(granted(&*node, take("newer", "c")).await.0.0 > lock.0 + 2 * FAR);
+    let newer = granted(&*node, take("newer", "c")).await.0;
+    is_next(&*node, newer, lock.0 + 2 * FAR);
 }
 
 pub(crate) async fn a_claim_and_a_lock_of_one_name_bar_each_other(lab: Lab) {

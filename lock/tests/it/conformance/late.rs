@@ -132,7 +132,7 @@ pub(crate) async fn c2_what_is_healed_keeps_the_larger_counter(lab: Lab) {
     ask(&*node, forget("k", seen)).await;
     let answer = ask(&*node, extend(Lock, "k", "a", 1, grant.0)).await;
     assert!(is_healed(&answer), "{answer:?}");
-    assert!(view(&*node, "k").await.token >= Token(grant.0 + FAR));
+    is_counted(&*node, view(&*node, "k").await.token, grant.0 + FAR);
     ask(&*node, release(Lock, "k", "a")).await;
     assert!(granted(&*node, take("k", "b")).await.0.0 > grant.0 + FAR);
 }
@@ -143,5 +143,9 @@ pub(crate) async fn c4_a_new_lock_begins_above_what_was_forgotten(lab: Lab) {
     ask(&*node, confirm(Lock, "k", "a", grant.0 + FAR)).await;
     let seen = seen_in(&view(&*node, "k").await);
     ask(&*node, forget("k", seen)).await;
-    assert!(granted(&*node, take("new", "b")).await.0.0 > grant.0 + FAR);
+    is_next(
+        &*node,
+        granted(&*node, take("new", "b")).await.0,
+        grant.0 + FAR,
+    );
 }

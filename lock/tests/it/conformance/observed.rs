@@ -254,6 +254,7 @@ pub(crate) async fn what_nobody_guards_votes_and_needs_no_admission(lab: Lab) {
             panic!("{answer:?}")
         };
         let counter = shown.counter;
+        is_counted(&*node, counter, 0);
         assert_eq!(
             *shown,
             Admission {

@@ -51,8 +51,7 @@ pub(crate) async fn a_try_against_a_living_holder_is_refused_at_once(scene: Scen
         panic!("{refused:?}");
     };
     assert_eq!(by.as_deref(), Some(lease.view().owner()));
-    // Of some stores the time is known to a second or so.
-    let most = LONG + Duration::from_millis(1_100);
+    let most = LONG + scene.unknown_time();
     assert!(for_at_most.is_some_and(|life| !life.is_zero() && life <= most));
     let took = scene.now().since(start);
     assert!(took < scene.time.slack, "{took:?}");

@@ -130,6 +130,14 @@ impl Scene {
         self
     }
 
+    /// How much longer than asked a holder may be shown: what the store does not know of its time.
+    pub(crate) fn unknown_time(&self) -> Duration {
+        let first = self.eyes.first();
+        first.map_or(Duration::ZERO, |node| {
+            super::super::conformance::unknown_time(&**node)
+        })
+    }
+
     pub(crate) fn nodes(&self) -> usize {
         self.stage.count()
     }
