@@ -37,6 +37,9 @@ mod acquire;
 #[doc(hidden)] // for the commands and the tests
 pub mod admission;
 mod base;
+#[cfg(feature = "testing")]
+#[doc(hidden)] // for those who write a node
+pub mod conformance;
 pub mod election;
 pub mod event;
 mod expiry;

@@ -11,7 +11,8 @@ pub struct StoreArgs {
     // In documentation the brackets of the address would be links.
     #[arg(
         long,
-        help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]",
+        help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]; or one address of \
+                sentinels, sentinel://host,host,host/master, or of a cluster, cluster://host,host,host",
         value_name = "URL",
         value_delimiter = ',',
         conflicts_with_all = ["embedded", "postgres", "etcd"]

@@ -176,12 +176,26 @@ fn typed(path: &[String], text: &str) -> Result<Value, String> {
             Err(_) => {}
         }
     }
-    let items = text
-        .split([',', '\n'])
-        .map(str::trim)
-        .filter(|item| !item.is_empty());
-    let list: Value = items.collect();
+    let list: Value = items(text).iter().map(String::as_str).collect();
     schema::fits(path, &list).map(|()| list).map_err(|_| why)
+}
+
+/// The items of a list. Commas stand between them, and between the hosts of one address: `sentinel://a,b/orders`.
+fn items(text: &str) -> Vec<String> {
+    let several = ["sentinel://", "sentinels://", "cluster://", "clusters://"];
+    let has_hosts = |item: &str| several.iter().any(|scheme| item.starts_with(scheme));
+    let mut items: Vec<String> = Vec::new();
+    let words = text.split([',', '\n']).map(str::trim);
+    for word in words.filter(|word| !word.is_empty()) {
+        match items.last_mut() {
+            Some(last) if has_hosts(last) && !word.contains("://") => {
+                last.push(',');
+                last.push_str(word);
+            }
+            _ => items.push(word.to_owned()),
+        }
+    }
+    items
 }
 
 /// Shells export no name with a hyphen, so `NIGHTLY_REPORT` means the job `nightly-report` when that is the one there

@@ -261,6 +261,7 @@ impl World {
             guard: RestartGuard::Call,
             raw_keys: false,
             drift_ppm: 10_000,
+            failover: false,
         }
     }
 

@@ -90,6 +90,7 @@ impl Fleet {
             guard: RestartGuard::Call,
             raw_keys: false,
             drift_ppm: 10_000,
+            failover: false,
         };
         // Empty nodes vote after they were watched for the longest lease: that has happened when the story begins.
         let before = settings.max_ttl + settings.max_ttl / 3 + Duration::from_secs(5);

@@ -389,11 +389,13 @@ fn tests_in_tables(text: &str) -> Vec<String> {
 }
 
 /// Every test with the files that have one of this name: functions with such an attribute, and those of the folders of
-/// tests, which have a harness of their own.
+/// tests, which have a harness of their own, and of the suite that every store is tried with.
 fn tests() -> BTreeMap<String, Vec<PathBuf>> {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for (path, code) in sources() {
-        let in_tests = path.iter().any(|part| part == "tests");
+        let in_tests = path
+            .iter()
+            .any(|part| part == "tests" || part == "conformance");
         let mut marked = false;
         for line in code.lines().map(str::trim) {
             if line.starts_with("#[") {

@@ -238,7 +238,7 @@ impl Candidate {
 fn watch_time(theirs: &str, ours: &FleetConfig, timing: &Timing) -> Duration {
     let limit = FleetConfig::max_ttl_in(theirs)
         .unwrap_or_default()
-        .max(ours.max_ttl)
+        .max(ours.watched())
         .max(timing.max_ttl);
     timing.watch_time(limit)
 }
@@ -269,6 +269,7 @@ mod tests {
             guard: RestartGuard::Call,
             raw_keys: false,
             drift_ppm: 10_000,
+            failover: false,
         }
     }
 

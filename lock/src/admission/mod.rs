@@ -380,7 +380,7 @@ impl Tending {
             .is_guarded()
             .then(|| Picture::of(&shown, &self.list, fleet));
         self.begins = picture.as_ref().is_some_and(Picture::begins);
-        let pause = cluster.timing.watch_time(fleet.max_ttl);
+        let pause = cluster.timing.watch_time(fleet.watched());
         let lately = |at: &Option<Moment>| at.is_some_and(|at| looks.ended < at + pause);
         let is_held = self.begins && self.changed.iter().all(lately);
         let (mut todo, mut next): (_, Option<Moment>) = (Vec::new(), None);
@@ -450,7 +450,7 @@ impl Tending {
                 Some(Step::Close(was, forgets)) => {
                     // That of a fleet that had it before is waited for as well.
                     let theirs = shown.config.as_deref().and_then(FleetConfig::max_ttl_in);
-                    let limit = cluster.timing.max_ttl.max(fleet.max_ttl);
+                    let limit = cluster.timing.max_ttl.max(fleet.watched());
                     let limit = limit.max(theirs.unwrap_or_default());
                     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                     let config = closed_for(limit, &fleet.to_string());

@@ -643,6 +643,7 @@ mod tests {
             guard: RestartGuard::Call,
             raw_keys: false,
             drift_ppm: 10_000,
+            failover: false,
         }
     }
 

@@ -42,6 +42,7 @@ fn fleet(nodes: usize, max_ttl: Duration) -> FleetConfig {
         guard: RestartGuard::Call,
         raw_keys: false,
         drift_ppm: 10_000,
+        failover: false,
     }
 }
 

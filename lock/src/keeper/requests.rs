@@ -14,6 +14,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    settings::FleetConfig,
     admission,
     admission::{AdmissionReport, AdmissionState, Membership},
     backoff::Backoff,
@@ -346,7 +347,7 @@ impl Shared {
             .map(|shown| shown.as_ref().ok().cloned())
             .collect();
         let memberships = fleet.map(|fleet| admission::memberships(&names, &known, fleet));
-        let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
+        let limit = fleet.map_or(self.cluster.timing.max_ttl, FleetConfig::watched);
         let at_most = self.cluster.timing.watch_time(limit);
         let report = |(node, (link, shown)): (usize, (&Link, Result<Admission, NodeError>))| {
             let (state, memory_loss, nomination) = match shown {

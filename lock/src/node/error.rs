@@ -96,6 +96,30 @@ impl NodeError {
         }
     }
 
+    /// Whether nothing of what was asked stands, and nothing will: it has not left, or the whole server refuses all that it is asked.
+    #[must_use]
+    pub(crate) fn left_nothing(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Overload | Self::Tls(_) => true,
+            // Not those that a script may meet in the midst of its work.
+            Self::Refused { refusal, .. } => matches!(
+                refusal,
+                Refusal::ReadOnly
+                    | Refusal::Loading
+                    | Refusal::NoAuth
+                    | Refusal::WrongPass
+                    | Refusal::Evicts
+                    | Refusal::Version
+                    | Refusal::Clients
+                    | Refusal::Database
+                    | Refusal::Twin
+                    | Refusal::Tables
+                    | Refusal::NotDurable
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether the node as a whole is of no use now. Otherwise what was asked was refused, and the next call may
     /// succeed.
     #[doc(hidden)] // for the tests

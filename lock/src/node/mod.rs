@@ -26,7 +26,7 @@
 //! by its own clock, and sends what it has watched ([`Seen`]), so that the node can compare it in the same step. Claims end by
 //! the node's clock.
 //!
-//! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
+//! # Rules every implementation keeps (`src/conformance` holds them)
 //! The letters are those of the model, `tests/model`, which also has the rules of the clients.
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
 //! - N2 A call that arrives when the node's clock is at `not_after`, or past it, changes nothing and answers
@@ -189,7 +189,9 @@ pub struct Token(pub u64);
 
 /// One lock server.
 ///
-/// Stores are made in this crate: what passes between them and the lock may change with any release.
+/// What passes between a node and the lock is hidden, and may change with any release. A store of your own is possible all the same:
+/// `lock/examples/zookeeper` in the repository is a whole one, and the feature `testing` brings the cases that every node must pass
+/// (`watchkeeper_lock::conformance!`).
 ///
 /// Cancellation: a dropped call may or may not have been executed; a caller that drops one must treat the node as
 /// "maybe granted" and release. Calls of one client are executed in the order in which they were first polled.

@@ -110,7 +110,7 @@ impl Refusal {
                 "a client's script keeps it busy: look for it there (SCRIPT KILL ends one that has written nothing)"
             }
             Self::NoReplicas => {
-                "it wants replicas that it does not have: a lock server needs none, so set min-replicas-to-write 0"
+                "it wants replicas that it does not have: bring one back, or set min-replicas-to-write 0, as locks need none"
             }
             Self::NoAuth => {
                 "it wants a password: set locks.redis.username and locks.redis.password"
@@ -121,10 +121,11 @@ impl Refusal {
             Self::NoPerm => "allow it with ACL SETUSER; the documentation has the whole line",
             Self::NoKey => "allow this user the keys in question with ACL SETUSER and ~PATTERN",
             Self::ClusterDown => {
-                "its cluster is broken: locks want independent masters, best without cluster mode"
+                "its cluster is broken: mend it (redis-cli --cluster check), or use independent masters without cluster mode"
             }
             Self::Moved => {
-                "it is a part of a Redis Cluster and not in charge of these keys: use masters without cluster mode"
+                "it is a part of a Redis Cluster and not in charge of these keys: write cluster:// with all its nodes, or use masters without \
+                 cluster mode"
             }
             Self::Evicts => "locks must not be evicted: set maxmemory-policy noeviction",
             Self::Version => {

@@ -370,6 +370,7 @@ async fn a_message_from_before_a_loss_of_memory_is_refused() {
         guard: RestartGuard::Call,
         raw_keys: false,
         drift_ppm: 10_000,
+        failover: false,
     };
     let locks = scene.locks(1, Some(fleet));
     let once = Once::new(&locks, "orders", HOUR);

@@ -79,9 +79,10 @@ impl Cluster {
                             },
                         );
                     }
-                    // Every node that was asked has refused: there is nothing to undo. An undo would call the head of
-                    // the queue, which would try and be refused, again and again.
-                    _ if round.is_refused_by_the_first() || round.is_refused_by_all(i) => {}
+                    // Every node that was asked has refused, or could not be: there is nothing to undo. An undo would call the head
+                    // of the queue, which would try and be refused, again and again; and undoings wait for a node that is away, as
+                    // many as there were attempts meanwhile, to ask it all at once when it is back.
+                    _ if round.is_refused_by_the_first() || round.left_nothing(i) => {}
                     _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
                 }
                 let attempt = if token.is_some() {

@@ -118,10 +118,12 @@ impl<'a> Round<'a> {
         (keeps_the_line == node).then_some(ticket)
     }
 
-    pub(super) fn is_refused_by_all(&self, claim: usize) -> bool {
+    /// Whether the attempt stands nowhere, also not late: every node that was asked has refused, or was not reached.
+    pub(super) fn left_nothing(&self, claim: usize) -> bool {
         let mut votes = self.tallies[claim].votes().iter().enumerate();
         votes.all(|(node, vote)| match vote {
             Some(Vote::Refused(_)) => true,
+            Some(Vote::Failed(trouble)) => trouble.left_nothing(),
             None => !self.is_meant(node),
             Some(_) => false,
         })

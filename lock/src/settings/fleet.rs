@@ -14,6 +14,10 @@ use crate::{
 /// The layout of our keys on a node.
 const LAYOUT: u32 = 2;
 
+/// A server in whose place another one was put may be asked for leases for so long after that.
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "for the documentation of Redis"))]
+pub(crate) const LATE: Duration = Duration::from_secs(6);
+
 /// The part of the configuration that decides whether two programs exclude each other. A node votes for the one that it
 /// was admitted for, and for no other.
 ///
@@ -38,6 +42,9 @@ pub struct FleetConfig {
     pub raw_keys: bool,
     /// How far clocks may run apart, in millionths: how much longer than a lease its successor waits.
     pub drift_ppm: u32,
+    /// Whether others take the place of its server, by Sentinel or in a Cluster: then the new one is watched for longer.
+    #[doc(hidden)] // follows from the address
+    pub failover: bool,
 }
 
 // === impl FleetConfig ===
@@ -59,6 +66,17 @@ impl FleetConfig {
             guard: settings.restart_guard,
             raw_keys: settings.raw_keys,
             drift_ppm: ppm(settings.drift),
+            failover: settings.fails_over(),
+        }
+    }
+
+    /// For how long a node is watched before it votes again: until nothing that another life of it has granted can be held.
+    #[doc(hidden)] // for the worker and the commands
+    #[must_use]
+    pub fn watched(&self) -> Duration {
+        match self.failover {
+            true => self.max_ttl.saturating_add(LATE),
+            false => self.max_ttl,
         }
     }
 
@@ -73,6 +91,7 @@ impl FleetConfig {
             guard: RestartGuard::Off,
             raw_keys,
             drift_ppm: ppm(timing.drift),
+            failover: false,
         }
     }
 
@@ -145,16 +164,21 @@ impl FleetConfig {
         differ("restart_guard", &mode(there.guard), &mode(self.guard));
         differ("raw_keys", &there.raw_keys, &self.raw_keys);
         differ("drift", &share(there.drift_ppm), &share(self.drift_ppm));
+        differ(
+            "Sentinel or Cluster in redis.nodes",
+            &there.failover,
+            &self.failover,
+        );
         Some(found.join(", "))
     }
 
-    /// The longest lease of a marker's configuration, when it can be read.
+    /// For how long what a marker's configuration has granted may be held, when it can be read.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn max_ttl_in(marker: &str) -> Option<Duration> {
         match closed_since(marker) {
             Some(ms) => Some(Duration::from_millis(ms)),
-            None => Some(marker.parse::<Self>().ok()?.max_ttl),
+            None => Some(marker.parse::<Self>().ok()?.watched()),
         }
     }
 }
@@ -170,13 +194,15 @@ impl fmt::Display for FleetConfig {
             guard,
             raw_keys,
             drift_ppm,
+            failover,
         } = self;
         let max_ttl = max_ttl.as_millis();
         let (expiry, guard) = (word(*expiry), mode(*guard));
         write!(
             f,
             "{layout} n={nodes} max_ttl={max_ttl} expiry={expiry} gen={generation} guard={guard} raw_keys={raw_keys} \
-             drift={drift_ppm}"
+             drift={drift_ppm}{}",
+            if *failover { FAILOVER } else { "" }
         )
     }
 }
@@ -185,6 +211,10 @@ impl FromStr for FleetConfig {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
+        let (text, failover) = match text.strip_suffix(FAILOVER) {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
         let mut words = text.split(' ');
         let layout = words.next().and_then(|word| word.parse().ok()).ok_or(())?;
         let mut of = |key: &str| {
@@ -216,9 +246,13 @@ impl FromStr for FleetConfig {
             guard,
             raw_keys,
             drift_ppm,
+            failover,
         })
     }
 }
+
+/// What stands at the end of the text where others take the place of a server.
+const FAILOVER: &str = " failover";
 
 /// A share in millionths.
 fn ppm(share: f64) -> u32 {
@@ -259,6 +293,7 @@ mod tests {
             guard: RestartGuard::Call,
             raw_keys: false,
             drift_ppm: 10_000,
+            failover: false,
         }
     }
 
@@ -274,6 +309,25 @@ mod tests {
             FleetConfig::max_ttl_in(&text),
             Some(Duration::from_secs(30))
         );
+    }
+
+    /// Who goes to the master itself would trust a promoted server too early, and ask an old one for too long.
+    #[test]
+    fn g4_who_goes_around_sentinel_is_of_another_fleet() {
+        let through = FleetConfig {
+            failover: true,
+            ..config()
+        };
+        let text = through.to_string();
+        assert!(text.ends_with(" drift=10000 failover"), "{text}");
+        assert_eq!(text.parse(), Ok(through));
+        let differs = config().differs_from(&text).unwrap();
+        assert_eq!(
+            differs,
+            "Sentinel or Cluster in redis.nodes is true there and false here"
+        );
+        let watched = Some(through.max_ttl + LATE);
+        assert_eq!(FleetConfig::max_ttl_in(&text), watched);
     }
 
     #[test]

@@ -109,7 +109,9 @@ pub struct EmbeddedSettings {
 #[serde(deny_unknown_fields, default)]
 pub struct RedisSettings {
     /// The independent masters: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS, or
-    /// `redis+unix:///path`. An odd number, and the same in every program of a namespace, in any order.
+    /// `redis+unix:///path`. An odd number, and the same in every program of a namespace, in any order. Or one alone that others
+    /// replace: `sentinel://[user:password@]host[:port],…/master[?db=…&sentinel_user=…&sentinel_password=…]` with all sentinels, or
+    /// `cluster://[user:password@]host[:port],…` with all nodes of a Redis Cluster; `sentinels://` and `clusters://` for TLS.
     pub nodes: Vec<SecretUrl>,
     /// How long one node may take to answer.
     #[serde(with = "crate::human::duration")]
@@ -177,6 +179,11 @@ impl LockSettings {
             Backend::Redis | Backend::Postgres | Backend::Etcd => Expiry::Observed,
             Backend::Embedded | Backend::Memory => Expiry::Server,
         })
+    }
+
+    /// Whether others take the place of its server, by Sentinel or in a Cluster.
+    pub(crate) fn fails_over(&self) -> bool {
+        self.backend == Backend::Redis && redis_nodes::fails_over(&self.redis)
     }
 
     /// What all programs must have in common, as the marker of each node says it; `None` for a store of this machine.
@@ -357,10 +364,39 @@ impl LockSettings {
             }
             Backend::Redis => {
                 redis_nodes::check(&self.redis, found);
+                self.check_failover(found);
                 tls::check(&self.redis, found);
                 self.check_promises(found);
             }
             Backend::Embedded | Backend::Memory => {}
+        }
+    }
+
+    /// What cannot be had where another server takes the place of the one that was.
+    fn check_failover(&self, found: &mut Findings) {
+        if !self.fails_over() {
+            return;
+        }
+        if self.redis.nodes.len() > 1 {
+            found.error(
+                &["redis.nodes"],
+                "what is behind Sentinel or in a Cluster is one node, and the only one",
+                "write its address alone, or independent masters without either",
+            );
+        }
+        if self.restart_guard != RestartGuard::Call {
+            found.error(
+                &["restart_guard", "redis.nodes"],
+                "a promoted server has not got all that was granted before, and might vote at once: two may hold one lock",
+                "leave restart_guard out",
+            );
+        }
+        if self.raw_keys {
+            found.error(
+                &["raw_keys", "redis.nodes"],
+                "other clients take locks on a promoted server that were granted before",
+                "leave raw_keys out, or write independent masters",
+            );
         }
     }
 

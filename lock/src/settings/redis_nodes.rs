@@ -31,7 +31,8 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
             Err(why) => found.error(
                 &[&key],
                 format!("\"{shown}\" is no address of a Redis node: {why}"),
-                "write redis://[user:password@]host[:port][/db], rediss://… or redis+unix:///path",
+                "write redis://[user:password@]host[:port][/db], rediss://…, redis+unix:///path, sentinel://host,host/master or \
+                 cluster://host,host",
             ),
             Ok(server) => match seen.iter().find(|(other, _)| *other == server) {
                 Some((_, first)) => found.error(
@@ -49,6 +50,30 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
         let message = format!("no node answers within {}", Span(settings.node_timeout));
         found.error(&["redis.node_timeout"], message, "50ms is the default");
     }
+}
+
+/// Whether another server takes the place of a node of these.
+#[cfg(feature = "redis")]
+pub(super) fn fails_over(settings: &RedisSettings) -> bool {
+    let mut urls = settings.nodes.iter();
+    urls.any(|url| crate::node::redis::failover::fails_over(url.expose()))
+}
+
+/// Without it the backend is refused already.
+#[cfg(not(feature = "redis"))]
+pub(super) fn fails_over(_: &RedisSettings) -> bool {
+    false
+}
+
+/// Sentinels, or a cluster.
+#[cfg(feature = "redis")]
+fn failover(url: &str) -> Result<String, &'static str> {
+    crate::node::redis::failover::Failover::parse(url).map(|read| read.name())
+}
+
+#[cfg(not(feature = "redis"))]
+fn failover(_: &str) -> Result<String, &'static str> {
+    Err("Redis is not part of this build")
 }
 
 /// The server behind a URL, in one spelling per server.
@@ -70,7 +95,8 @@ fn server(url: &str) -> Result<String, &'static str> {
             Err("nothing may stand after a #: certificates are always verified")
         }
         "rediss" => tcp(rest),
-        _ => Err("the scheme is neither redis, rediss nor redis+unix"),
+        "sentinel" | "sentinels" | "cluster" | "clusters" => failover(url),
+        _ => Err("the scheme is neither redis, rediss, redis+unix, sentinel nor cluster"),
     }
 }
 

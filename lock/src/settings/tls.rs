@@ -5,14 +5,15 @@ use crate::finding::Findings;
 
 /// Adds what is wrong with `[locks.redis.tls]`. Keys are relative to `[locks]`.
 pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
-    let encrypted = |url: &str| url.starts_with("rediss:");
+    let schemes = ["rediss:", "sentinels:", "clusters:"];
+    let encrypted = |url: &str| schemes.iter().any(|scheme| url.starts_with(scheme));
     let nodes = &settings.nodes;
     if !nodes.iter().any(|url| encrypted(url.expose())) {
         if let Some(file) = first_set(&settings.tls) {
             found.error(
                 &[&format!("redis.tls.{file}"), "redis.nodes"],
                 "it is set, but no node is asked with TLS",
-                "write rediss:// in place of redis://, or leave it out",
+                "write rediss:// in place of redis:// (sentinels:// of sentinel://, clusters:// of cluster://), or leave it out",
             );
         }
         return;

@@ -33,14 +33,15 @@ mod turns;
     reason = "other stores use the rest"
 )]
 mod it {
-    #[macro_use]
-    pub mod conformance;
+    pub use watchkeeper_lock::conformance;
+
     #[macro_use]
     pub mod locks;
 }
 use it::conformance;
 /// As it is called where it is shared.
 use server as etcd_server;
+use watchkeeper_lock::every_case;
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -69,7 +70,10 @@ macro_rules! common_cases {
         vec![$($(server::trial(
             concat!("conformance::", stringify!($group), "::", stringify!($case)),
             &$server,
-            |server| scene::run(conformance::$group::$case(scene::lab(server))),
+            |server| {
+                let case = concat!(stringify!($group), "::", stringify!($case));
+                scene::run(conformance::play(case, scene::lab(server)));
+            },
         ),)*)*]
     };
 }

@@ -13,6 +13,7 @@ use watchkeeper_lock::{
     Locks,
     chance::Chance,
     clock::Clock,
+    conformance::{release, take_for},
     event::{Event, Events},
     lease::{Loss, VerifyError},
     lock::Timing,
@@ -21,8 +22,6 @@ use watchkeeper_lock::{
         sqlite::{OpenError, SqliteNode},
     },
 };
-
-use crate::conformance::{release, take_for};
 
 /// Where a child process finds the folder of its test.
 const FOLDER: &str = "WATCHKEEPER_TEST_FOLDER";

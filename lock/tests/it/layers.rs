@@ -75,6 +75,8 @@ const LAYERS: check::Layers = &[
             "quorum",
         ],
     ),
+    // For those who write a node.
+    ("conformance", &["base", "node"]),
     // The names under which programs know all this.
     (
         "lock",

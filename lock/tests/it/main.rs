@@ -5,21 +5,22 @@
     reason = "a test may fail by panic"
 )]
 
-#[macro_use]
-mod conformance;
 #[cfg(feature = "sqlite")]
 mod embedded;
 #[cfg(feature = "sqlite")]
 mod fences;
 #[cfg(feature = "sqlite")]
 mod holders;
+mod labs;
 mod layers;
 #[macro_use]
 mod locks;
 
-conformance!(memory, crate::conformance::memory);
+use watchkeeper_lock::conformance;
+
+conformance!(memory, crate::labs::memory);
 #[cfg(feature = "sqlite")]
-conformance!(sqlite, crate::conformance::sqlite);
+conformance!(sqlite, crate::labs::sqlite);
 
 #[tokio::test]
 async fn every_rule_of_admission_holds_in_memory() {

@@ -150,7 +150,7 @@
 //! - Retries of a break by an operator who has gone, and two breaks at once.
 //! - Losses of memory beside waiting clients: a flag that is lost with its node is left to polling, as is a lost subscription.
 //! - Records of several locks in one table, but for `c` that rises by itself; bodies and ledgers beside the table; the line (R7);
-//!   membership that changes while programs run. Who is woken in a line decides never who may take: `tests/it/conformance/locks.rs`.
+//!   membership that changes while programs run. Who is woken in a line decides never who may take: `src/conformance/locks.rs`.
 //! - When fewer than N - q + 1 other nodes can be read, the floor from outside is taken as good (T5).
 //! - Whether HSCAN returns all that stands: taken from its documentation.
 //! - R1, R2 and R6, in which order nodes are asked and for whom one waits: here a client may ask in any order, and act on any subset

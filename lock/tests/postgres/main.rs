@@ -14,6 +14,7 @@ mod fences;
 mod node;
 mod pooler;
 mod proxy;
+mod refusals;
 mod server;
 
 /// The suites of every store lie with those that need no server.
@@ -26,8 +27,8 @@ mod server;
     reason = "other stores use the rest"
 )]
 mod it {
-    #[macro_use]
-    pub mod conformance;
+    pub use watchkeeper_lock::conformance;
+
     pub mod holders;
     #[macro_use]
     pub mod locks;
@@ -35,6 +36,7 @@ mod it {
 use it::{conformance, holders};
 /// As it is called where it is shared.
 use server as postgres;
+use watchkeeper_lock::every_case;
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -47,13 +49,20 @@ macro_rules! cases {
     };
 }
 
+/// As the common suite calls it.
+macro_rules! case {
+    ($group:ident, $case:ident) => {
+        concat!(stringify!($group), "::", stringify!($case))
+    };
+}
+
 /// Every case of the common suite, in a namespace of its own.
 macro_rules! common_cases {
     ($server:ident: $($group:ident: [$($case:ident,)*],)*) => {
         vec![$($(server::trial(
             concat!("conformance::", stringify!($group), "::", stringify!($case)),
             &$server,
-            |server| node::run(conformance::$group::$case(node::lab(server))),
+            |server| node::run(conformance::play(case!($group, $case), node::lab(server))),
         ),)*)*]
     };
 }
@@ -80,7 +89,7 @@ macro_rules! pooled_cases {
             let server = $server.clone();
             pooler::trial(
                 concat!("pooled::", stringify!($group), "::", stringify!($case)),
-                move || node::run(conformance::$group::$case(node::pooled_lab(server.get()))),
+                move || node::run(conformance::play(case!($group, $case), node::pooled_lab(server.get()))),
             )
         },)*)*]
     };
@@ -129,6 +138,11 @@ fn main() {
         a_name_that_is_too_long_costs_itself_alone,
         tables_that_were_made_again_do_not_vote,
     ];
+    cases.extend(cases![server: refusals::{
+        an_old_server_is_refused_by_its_version,
+        a_full_database_grants_nothing_and_votes_when_there_is_room,
+        a_certificate_that_is_not_trusted_is_refused_with_the_remedy,
+    }]);
     cases.extend(every_case!(common_cases server));
     cases.extend(every_lock_case!(lock_cases server, Server));
     cases.extend(every_lock_case!(lock_cases server, Observed));

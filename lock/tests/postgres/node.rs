@@ -53,7 +53,7 @@ pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
 }
 
 /// A namespace that no other case has.
-fn fresh() -> String {
+pub(crate) fn fresh() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("n{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -69,11 +69,11 @@ pub(crate) fn settings(url: &str, namespace: &str) -> PostgresNodeSettings {
     }
 }
 
-fn node(settings: &PostgresNodeSettings) -> PostgresNode {
+pub(crate) fn node(settings: &PostgresNodeSettings) -> PostgresNode {
     PostgresNode::new(settings.clone(), Clock::system(), Spawn::system())
 }
 
-fn url(server: &PostgresServer) -> String {
+pub(crate) fn url(server: &PostgresServer) -> String {
     server.url(USER, "postgres")
 }
 
@@ -108,13 +108,13 @@ fn guarded(url: &str, namespace: &str, mode: RestartGuard, config: &str) -> Post
     })
 }
 
-async fn send(node: &dyn Node, ops: Vec<Op>) -> Result<Reply, NodeError> {
+pub(crate) async fn send(node: &dyn Node, ops: Vec<Op>) -> Result<Reply, NodeError> {
     let not_after = None;
     node.call(Call { not_after, ops }).await
 }
 
 /// The server itself, past our node.
-async fn client(url: &str) -> Client {
+pub(crate) async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     Spawn::system().spawn(async move { _ = connection.await });
     client

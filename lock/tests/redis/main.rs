@@ -14,9 +14,10 @@
 use std::sync::Arc;
 
 use libtest_mimic::Trial;
-use watchkeeper_lock::node::Node;
+use watchkeeper_lock::{every_case, node::Node};
 
 mod bench;
+mod cluster;
 mod damage;
 mod differential;
 mod doors;
@@ -28,6 +29,7 @@ mod locks;
 mod memory;
 mod refusals;
 mod semantics;
+mod sentinel;
 mod server;
 #[cfg(feature = "redis-tls")]
 mod tls;
@@ -44,8 +46,8 @@ mod wire;
     reason = "other stores use the rest"
 )]
 mod it {
-    #[macro_use]
-    pub mod conformance;
+    pub use watchkeeper_lock::conformance;
+
     pub mod holders;
     #[macro_use]
     pub mod locks;
@@ -67,12 +69,19 @@ macro_rules! cases {
     };
 }
 
+/// As the common suite calls it.
+macro_rules! case {
+    ($group:ident, $case:ident) => {
+        concat!(stringify!($group), "::", stringify!($case))
+    };
+}
+
 /// Every case of the common suite, on an empty server of its own.
 macro_rules! common_cases {
     (: $($group:ident: [$($case:ident,)*],)*) => {
         [$($((
             concat!("conformance::", stringify!($group), "::", stringify!($case)),
-            (|| bench::run(async { conformance::$group::$case(lab()).await })) as fn(),
+            (|| bench::run(async { conformance::play(case!($group, $case), lab()).await })) as fn(),
         ),)*)*]
     };
 }
@@ -91,7 +100,7 @@ macro_rules! narrow_cases {
     (: $($group:ident: [$($case:ident,)*],)*) => {
         vec![$($(server::trial(
             concat!("narrow::", stringify!($group), "::", stringify!($case)),
-            || bench::run(async { conformance::$group::$case(narrow_lab()).await }),
+            || bench::run(async { conformance::play(case!($group, $case), narrow_lab()).await }),
         ),)*)*]
     };
 }
@@ -158,6 +167,37 @@ fn main() {
         &cases![memory::{ names_that_were_used_once_take_no_memory }],
     ));
     let long = usual(&cases![memory::{ a_million_names_that_were_used_once_take_no_memory }]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
+    cases.extend(usual(&cases![
+        sentinel::{
+            a_killed_master_is_replaced_and_nothing_is_granted_before_its_leases_are_over,
+            a_frozen_master_that_comes_back_late_grants_nothing,
+            a_master_that_is_put_back_in_charge_has_lost_what_was_granted_meanwhile,
+            without_a_majority_of_sentinels_no_vote_is_asked_for_and_it_comes_back,
+            a_master_is_found_and_its_lock_kept,
+            one_listed_sentinel_of_three_is_no_majority,
+            a_sentinel_that_is_listed_twice_counts_once,
+            a_sentinel_that_has_forgotten_the_others_is_no_majority,
+            an_unknown_master_name_is_named,
+            a_sentinel_that_wants_a_password_is_named,
+            a_program_with_the_address_of_the_master_is_refused_by_name,
+            however_its_sentinels_are_listed_a_fleet_is_one,
+        },
+        cluster::{
+            a_killed_master_is_followed,
+            a_slot_that_moves_is_followed,
+            a_cluster_is_one_node,
+            too_few_listed_nodes_are_no_majority,
+        },
+    ]));
+    let long = usual(&cases![
+        sentinel::{
+            a_master_that_wants_a_password_gets_it,
+            a_planned_failover_moves_the_clients,
+            twenty_failovers_and_no_two_holders,
+        },
+        cluster::{ turns_go_on_across_a_failover_and_a_slot_that_moves },
+    ]);
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     cases.extend(every_case!(narrow_cases));
     cases.extend(every_lock_case!(lock_cases 1, Server));

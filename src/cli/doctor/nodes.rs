@@ -19,6 +19,8 @@ const LITTLE_SPACE: u64 = 64 << 20;
 pub(super) struct Limits {
     pub(super) node_timeout: Option<Duration>,
     pub(super) skew: Duration,
+    /// Whether others take the place of its server, by Sentinel or in a Cluster.
+    pub(super) failover: bool,
 }
 
 // === impl Limits ===
@@ -28,6 +30,7 @@ impl Limits {
         Self {
             node_timeout: config.locks.node_timeout(),
             skew: config.locks.skew,
+            failover: config.locks.fleet().is_some_and(|fleet| fleet.failover),
         }
     }
 }
@@ -79,7 +82,7 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
     found.extend(persistence(node));
     found.extend(room(node));
     found.extend(alarms(node));
-    found.extend(replicas(node));
+    found.extend(replicas(node, limits));
     found.extend(damaged(node));
     found.extend(latency(node, limits));
     found.extend(clock(node, limits));
@@ -243,8 +246,20 @@ fn stopped(node: &NodeState) -> Option<Finding> {
     ))
 }
 
-fn replicas(node: &NodeState) -> Option<Finding> {
-    let count = node.facts.replicas.filter(|count| *count > 0)?;
+fn replicas(node: &NodeState, limits: &Limits) -> Option<Finding> {
+    let count = node.facts.replicas?;
+    if limits.failover {
+        return (count == 0).then(|| {
+            Finding::warning(
+                &node.name,
+                "no replica follows it: nothing takes its place when it dies".to_owned(),
+                "start one, with replicaof",
+            )
+        });
+    }
+    if count == 0 {
+        return None;
+    }
     if node.facts.role.as_deref() == Some("primary") {
         return standbys(node, count);
     }

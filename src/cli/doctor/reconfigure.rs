@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
     with_nodes(config, |nodes| async move {
-        let mut longest = nodes.fleet.max_ttl;
+        let mut longest = nodes.fleet.watched();
         let mut others = Vec::new();
         let listed = nodes.pages(|from| Op::List {
             prefix: String::new(),
@@ -46,7 +46,7 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             let alike = || {
                 Some((
                     stranger?,
-                    longest_here.unwrap_or_default().max(nodes.fleet.max_ttl),
+                    longest_here.unwrap_or_default().max(nodes.fleet.watched()),
                 ))
             };
             if let Some((differs, limit)) = differs(&shown, &nodes.fleet).or_else(alike) {
@@ -104,8 +104,8 @@ fn living(replicas: &[Life]) -> Option<String> {
 fn differs(shown: &Admission, ours: &FleetConfig) -> Option<(String, std::time::Duration)> {
     let theirs = ours.stranger(shown).or_else(|| ours.rival(shown))?;
     let differs = ours.differs_from(theirs)?;
-    let limit = FleetConfig::max_ttl_in(theirs).unwrap_or(ours.max_ttl);
-    Some((differs, limit.max(ours.max_ttl)))
+    let limit = FleetConfig::max_ttl_in(theirs).unwrap_or(ours.watched());
+    Some((differs, limit.max(ours.watched())))
 }
 
 async fn close(

@@ -141,6 +141,13 @@ fn a_text_becomes_what_its_key_wants() {
         .env("LOCKS__BACKEND", "redis")
         .env("LOCKS__REDIS__NODES", "[\"redis://a\"]");
     assert_eq!(setup.loaded().config.locks.redis.nodes.len(), 1);
+
+    // The commas between hosts of one address separate no items.
+    let address = "sentinel://me:pw@a,b:1,c/orders?db=2";
+    let setup = Setup::empty()
+        .env("LOCKS__BACKEND", "redis")
+        .env("LOCKS__REDIS__NODES", address);
+    assert_eq!(setup.loaded().config.locks.redis.nodes[0].expose(), address);
 }
 
 #[test]

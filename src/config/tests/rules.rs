@@ -272,6 +272,42 @@ fn nodes_that_nothing_says_to_use_are_refused() {
     assert!(line.contains("locks.backend"), "{line}");
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn what_cannot_be_had_behind_sentinel_is_refused_with_the_remedy() {
+    let with = |nodes: &str, more: &str| {
+        format!("locks.backend = \"redis\"\nlocks.redis.nodes = [{nodes}]\n{more}")
+    };
+    let sentinel = "\"sentinel://:hunter2@a,b,c/orders\"";
+    let fleet = Setup::file(&with(sentinel, "")).loaded().config.locks.fleet();
+    assert!(fleet.is_some_and(|fleet| fleet.failover && fleet.nodes == 1));
+    for (file, part) in [
+        (
+            with(&format!("{sentinel}, \"redis://d\", \"redis://e\""), ""),
+            "is one node, and the only one",
+        ),
+        (
+            with(sentinel, "locks.restart_guard = \"off\""),
+            "restart_guard, locks.redis.nodes: a promoted server has not got all",
+        ),
+        (
+            with("\"cluster://a,b,c\"", "locks.raw_keys = true"),
+            "raw_keys, locks.redis.nodes: other clients take locks",
+        ),
+        (with("\"sentinel://a,b,c\"", ""), "the name of the master is missing"),
+        (with("\"sentinels://a,b,c/m\"", "locks.redis.tls.ca = \"none.pem\""), "none.pem"),
+        (
+            with(sentinel, "locks.redis.tls.ca = \"none.pem\""),
+            "no node is asked with TLS",
+        ),
+    ] {
+        let lines = Setup::file(&file).lines();
+        let errors = lines.join("\n");
+        assert!(errors.contains(part), "{file}: {errors}");
+        assert!(!errors.contains("hunter2"), "{errors}");
+    }
+}
+
 #[test]
 fn parameters_do_not_matter_to_commands_that_only_ask() {
     let file = "[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\nparams.cwd = \"./nope\"";

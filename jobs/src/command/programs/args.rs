@@ -162,7 +162,16 @@ fn key(text: &str) -> Result<String, String> {
     if text.chars().any(char::is_control) {
         return Err("the key contains control characters".to_owned());
     }
-    let addresses = ["redis://", "rediss://", "redis+unix://", "unix://"];
+    let addresses = [
+        "redis://",
+        "rediss://",
+        "redis+unix://",
+        "unix://",
+        "sentinel://",
+        "sentinels://",
+        "cluster://",
+        "clusters://",
+    ];
     if addresses.iter().any(|scheme| text.starts_with(scheme)) {
         return Err(
             "this is an address, not a key: put commas between --nodes, or repeat the option"

@@ -109,10 +109,8 @@ impl Trouble {
                 false => NodeError::Unreachable(text),
             });
         }
-        Self::Unknown(match error.is_timeout() {
-            true => NodeError::Timeout(limit),
-            false => NodeError::Unreachable(text),
-        })
+        // Whatever broke, it may have been executed.
+        Self::Unknown(NodeError::Timeout(limit))
     }
 }
 

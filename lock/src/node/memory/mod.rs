@@ -52,7 +52,7 @@ mod state;
 mod tests;
 
 pub use faults::{Cut, Faults, Link};
-#[doc(hidden)] // for the tests and the testing kit
+#[doc(hidden)] // for the tests, the testing kit, and those who write a node
 pub use state::{Claim, Entry, Key, NodeState, Row, State};
 
 /// Announcements that a slow reader may leave unread before it loses some.

@@ -1,4 +1,5 @@
-//! A node's whole state as one value, changed by [`NodeState::apply`] alone: no clock, no I/O, no chance.
+//! A node's whole state as one value, changed by [`NodeState::apply`] alone: no clock, no I/O, no chance. A store that compares and
+//! writes one value keeps it as a text ([`NodeState::read`], [`NodeState::written`]), and needs no rules of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,8 +8,10 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::node::{
-    Announcement, Call, NodeError, NodeMs, Reply, Token, rules,
+    Announcement, Call, NodeError, NodeMs, Refusal, Reply, Token, rules,
     rules::{Body, DocName, Gate, Guarded, Rows, Stored, Waiter},
 };
 
@@ -18,9 +21,13 @@ pub use crate::node::rules::{Claim, Entry, Key, Row, State};
 /// merely count as absent.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// What the fields below mean, in the text: a program that means something else by them has another number.
+const LAYOUT: u32 = 1;
+
 /// Everything a node knows.
-#[doc(hidden)] // for the tests and the testing kit
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)] // for the tests, the testing kit, and those who write a node
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeState {
     forgotten: Token,
     rows: BTreeMap<String, Row>,
@@ -31,13 +38,48 @@ pub struct NodeState {
     docs: BTreeMap<String, Stored>,
     queues: BTreeMap<String, Vec<Waiter>>,
     gate: Gate,
+    #[serde(skip)]
     announced: Vec<Announcement>,
+    #[serde(skip)]
     sweep_at: NodeMs,
+}
+
+/// A state as it is written.
+#[derive(Serialize, Deserialize)]
+struct Written<S> {
+    layout: u32,
+    state: S,
 }
 
 // === impl NodeState ===
 
 impl NodeState {
+    /// What [`NodeState::written`] has made; an empty text is an empty node.
+    ///
+    /// # Errors
+    /// [`NodeError::Unfit`] for the text of a program with another layout, [`NodeError::Refused`] for what is none of ours. Neither is
+    /// to be written over.
+    pub fn read(text: &str) -> Result<Self, NodeError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        match serde_json::from_str::<Written<Self>>(text) {
+            Ok(written) if written.layout == LAYOUT => Ok(written.state),
+            _ => Err(unreadable(text)),
+        }
+    }
+
+    /// All of it as a text, in JSON: the same text for the same state. What is still to be announced is not in it.
+    #[must_use]
+    pub fn written(&self) -> String {
+        let written = Written {
+            layout: LAYOUT,
+            state: self,
+        };
+        // Texts and numbers only, under names that are texts: nothing that cannot be written.
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+
     /// Executes a call at `now` on the node's clock and `wall_ms` on its wall clock.
     ///
     /// # Errors
@@ -150,6 +192,23 @@ impl NodeState {
         self.docs.retain(|_, row| now < row.until);
         self.queues
             .retain(|_, queue| queue.iter().any(|w| now < w.until));
+    }
+}
+
+/// Why a text is no state.
+fn unreadable(text: &str) -> NodeError {
+    #[derive(Deserialize)]
+    struct Layout {
+        layout: u32,
+    }
+    match serde_json::from_str(text) {
+        Ok(Layout { layout }) if layout != LAYOUT => NodeError::Unfit(format!(
+            "its memory is of layout {layout}, which this program does not know: upgrade it"
+        )),
+        _ => NodeError::Refused {
+            refusal: Refusal::WrongType,
+            said: "its memory makes no sense".to_owned(),
+        },
     }
 }
 

@@ -590,3 +590,78 @@ fn numbers_that_a_store_cannot_count_with_are_refused() {
     );
     assert_eq!(state, NodeState::default());
 }
+
+#[test]
+fn a_state_is_read_as_it_was_written() {
+    use crate::node::{Refusal, Ticket, Version};
+
+    assert_eq!(NodeState::read(""), Ok(NodeState::default()));
+    let op = |key: &str, owner: &str| acquire(key, owner).ops.remove(0);
+    let (mut queued, mut claim) = (op("k", "b"), op("c", "a"));
+    if let Op::Acquire { ticket, waits, .. } = &mut queued {
+        let id = "place".to_owned();
+        let (life, polite) = (TTL, false);
+        (*ticket, *waits) = (Some(Ticket { id, life, polite }), TTL);
+    }
+    if let Op::Acquire { kind, .. } = &mut claim {
+        *kind = Kind::Claim;
+    }
+    let write = Op::Write {
+        key: "k".to_owned(),
+        owner: "a".to_owned(),
+        version: Version {
+            token: Token(1),
+            rev: 1,
+        },
+        body: "nul\0 and \"quotes\"".to_owned(),
+        not_before: None,
+        expiry: Expiry::Server,
+    };
+    let doc = Op::PutDoc {
+        name: "d/ö".to_owned(),
+        rev: 1,
+        ttl: TTL,
+        body: "text".to_owned(),
+    };
+    let all = |ops| Call {
+        not_after: None,
+        ops,
+    };
+    let mut state = NodeState::default();
+    let call = all(vec![op("k", "a"), write, queued, claim, doc]);
+    let reply = state.apply(NodeMs(1), 1, &call).unwrap();
+    assert!(matches!(reply.answers[1], Answer::Done), "{reply:?}");
+    let text = state.written();
+    let mut again = NodeState::read(&text).unwrap();
+    assert_eq!(again.written(), text);
+    // It answers like the one that was written, and tells the same.
+    let over = Op::Release {
+        key: "k".to_owned(),
+        owner: "a".to_owned(),
+        kind: Kind::Lock,
+        marked: TTL,
+        retention: TTL,
+    };
+    let look = Op::Read {
+        key: "k".to_owned(),
+    };
+    let call = all(vec![look, over, op("k", "c"), op("c", "b")]);
+    assert_eq!(
+        again.apply(NodeMs(5), 5, &call),
+        state.apply(NodeMs(5), 5, &call)
+    );
+    let told = state.take_announced();
+    assert_eq!((told.len(), again.take_announced()), (1, told));
+    assert_eq!(again.written(), state.written());
+
+    let newer = NodeState::read(&text.replacen("\"layout\":1", "\"layout\":2", 1));
+    assert!(matches!(newer, Err(NodeError::Unfit(_))), "{newer:?}");
+    for nonsense in ["[]", "{}", "nonsense", "{\"layout\":1}"] {
+        let none = NodeState::read(nonsense);
+        let refusal = Refusal::WrongType;
+        assert!(
+            matches!(&none, Err(NodeError::Refused { refusal: why, .. }) if *why == refusal),
+            "{none:?}"
+        );
+    }
+}

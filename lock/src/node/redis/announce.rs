@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deadpool_redis::redis::{
-    Client, Msg, RedisResult,
+    Msg, RedisResult,
     aio::{PubSubSink, PubSubStream},
 };
 use futures_util::StreamExt;
@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     link::{FIRST_PAUSE, LASTING},
+    route::Route,
     trouble::{self, Scrub},
 };
 use crate::{
@@ -34,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What is needed to listen, and to listen again.
 pub(super) struct Listener {
     pub(super) name: String,
-    pub(super) client: Client,
+    pub(super) route: Route,
     pub(super) channel: String,
     pub(super) limit: Duration,
     pub(super) scrub: Scrub,
@@ -93,8 +94,9 @@ impl Listener {
     }
 
     async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), NodeError> {
+        let reach = self.route.reach().await?;
         let subscribing = async {
-            let (mut sink, stream) = self.client.get_async_pubsub().await?.split();
+            let (mut sink, stream) = reach.client.get_async_pubsub().await?.split();
             sink.subscribe(&self.channel).await?;
             RedisResult::Ok((sink, stream))
         };

@@ -16,6 +16,8 @@
 //!   (`a_master_that_became_a_replica_is_looked_at_anew`)
 //! - A server that began to evict since it was looked at is refused: it is looked at from time to time, and as soon as its marker is gone.
 //!   (`eviction_switched_on_under_a_living_connection_is_noticed`)
+//! - Where servers take each other's place, nothing is sent but to the one that a majority has named a few seconds ago: see `route`.
+//!   (`nothing_is_sent_without_a_majority`)
 //! - No connection is made to the server that another node of the fleet has reached.
 //!   (`an_address_that_leads_to_the_server_of_another_node_is_refused`)
 //! # When things fail
@@ -37,9 +39,8 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::{
-    Pool,
-    redis::{RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value},
+use deadpool_redis::redis::{
+    RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value,
 };
 use tokio::{
     sync::{oneshot, watch},
@@ -50,6 +51,7 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
+    route::{Route, Standing},
     script::{self, Layout, Peer, Prepared},
     trouble::{self, Scrub},
 };
@@ -83,7 +85,7 @@ pub(super) struct Link(Arc<Shared>);
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) name: String,
-    pub(super) pool: Pool,
+    pub(super) route: Route,
     /// The number of the database.
     pub(super) db: i64,
     pub(super) layout: Arc<Layout>,
@@ -171,6 +173,7 @@ impl Link {
             }
         };
         let line = shared.line(deadline).await?;
+        shared.is_in_charge(&line, deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
         let peer = line.peer();
         let request = put_on(&line, call.by_digest(&peer)).await;
@@ -242,6 +245,37 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Whether the server of this line is still the one to be asked; a line to another one is over.
+    async fn is_in_charge(
+        self: &Arc<Self>,
+        line: &Arc<LiveConnection>,
+        deadline: Moment,
+    ) -> Result<(), NodeError> {
+        let Route::Asked(finder) = &self.parts.route else {
+            return Ok(());
+        };
+        let mut standing = finder.standing(&line.reach);
+        let mut asked = Ok(());
+        if standing == Standing::Unsure {
+            // What takes longer is left to the task that connects.
+            asked = self.before(deadline, finder.ask()).await.flatten();
+            standing = finder.standing(&line.reach);
+        }
+        let why = match (standing, asked) {
+            (Standing::Over(why), _) | (_, Err(why)) => why,
+            (Standing::Sure, Ok(())) => return Ok(()),
+            (Standing::Due, Ok(())) => {
+                finder.look(&self.parts.spawn);
+                return Ok(());
+            }
+            (Standing::Unsure, Ok(())) => {
+                NodeError::Unreachable("it took too long to hear who is in charge".to_owned())
+            }
+        };
+        self.broke(line, why.clone());
+        Err(why)
     }
 
     /// Waits before anything was sent.
@@ -393,7 +427,7 @@ impl Shared {
 
     async fn connect(&self) -> Result<LiveConnection, NodeError> {
         let Parts {
-            pool,
+            route,
             db,
             clock,
             scrub,
@@ -401,9 +435,10 @@ impl Shared {
             connect_limit,
             ..
         } = &self.parts;
+        let reach = route.reach().await?;
         // Each step for itself: where it takes long because many connect at once, to begin anew would make it longer.
         let silent = |_| NodeError::Unreachable("no connection in time".to_owned());
-        let checked_out = clock.timeout(*connect_limit, pool.get()).await;
+        let checked_out = clock.timeout(*connect_limit, reach.pool.get()).await;
         let checked_out = checked_out
             .map_err(silent)?
             .map_err(|e| trouble::no_pooled(&e, scrub))?;
@@ -411,11 +446,17 @@ impl Shared {
         let seat = Seat(Mutex::new(Some(checked_out)));
         let looked = clock.timeout(*connect_limit, self.look_at(&connection));
         let identity = looked.await.map_err(silent)??;
+        // One that was put back in charge is another than it was: see `route`.
+        let epoch = match reach.epoch {
+            0 => String::new(),
+            epoch => format!("/{epoch}"),
+        };
         let peer = Peer {
-            server: format!("{}/{db}", identity.run_id),
+            server: format!("{}/{db}{epoch}", identity.run_id),
             marker: None,
         };
         Ok(LiveConnection {
+            reach,
             connection,
             seat,
             identity,

@@ -121,10 +121,12 @@
 
 mod announce;
 mod endless;
+pub(crate) mod failover;
 mod inspect;
 mod link;
 mod preflight;
 mod rights;
+mod route;
 mod script;
 #[cfg(test)]
 mod tests;
@@ -136,17 +138,16 @@ mod trouble;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use deadpool_redis::{
-    Manager, Pool, Runtime, Timeouts,
-    redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo},
-};
+use deadpool_redis::redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use self::preflight::Identity;
 use self::{
     announce::Listener,
+    failover::{Failover, fails_over},
     link::{Link, Parts},
+    route::{Finder, Reach, Route},
     script::{Layout, Prepared},
     trouble::Scrub,
 };
@@ -170,8 +171,10 @@ const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 /// Where a Redis is, and how it is used.
 #[derive(Clone, Debug)]
 pub struct RedisNodeSettings {
-    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, the same with `rediss://` for TLS, or
-    /// `unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`.
+    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, the same with `rediss://` for TLS,
+    /// `unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, or a master that others replace:
+    /// `sentinel://[USER[:PASSWORD]@]HOST[:PORT],…/MASTER[?db=DB&sentinel_user=USER&sentinel_password=PASSWORD]` and
+    /// `cluster://[USER[:PASSWORD]@]HOST[:PORT],…`, with an `s` after the first word for TLS.
     pub url: SecretString,
     /// Overrides the URL's user.
     pub username: Option<String>,
@@ -206,7 +209,7 @@ pub struct RedisNode {
     name: String,
     layout: Arc<Layout>,
     link: Link,
-    client: Client,
+    route: Route,
     limit: Duration,
     scrub: Scrub,
     clock: Clock,
@@ -260,36 +263,14 @@ impl RedisNode {
         if namespace.is_empty() || namespace.contains(spoils_tag) {
             return Err(SetupError::Namespace(namespace.clone()));
         }
-        let address = address(settings)?;
-        let scrub = Scrub::new(address.redis_settings().password());
-        let name = name(&address);
         let limit = settings.node_timeout;
         let connect_limit = limit.max(LEAST_CONNECT_LIMIT);
-
-        let times = AsyncConnectionConfig::new()
-            // Our own clock times each request: the library's timer would hold our stalls against the node.
-            .set_response_timeout(None)
-            .set_connection_timeout(Some(connect_limit));
-        let trouble = |e: &dyn fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
-        let client = open(address, settings, &scrub)?;
-        let address = client.get_connection_info().clone();
-        let db = address.redis_settings().db();
-        let manager = Manager::new_with_config(address, times).map_err(|e| trouble(&e))?;
-        let pool = Pool::builder(manager)
-            .max_size(LINES)
-            .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts {
-                wait: Some(connect_limit),
-                create: Some(connect_limit),
-                recycle: Some(limit),
-            })
-            .build()
-            .map_err(|e| trouble(&e))?;
         let layout = Layout::new(namespace, settings.raw_keys, settings.guard.clone());
         let layout = Arc::new(layout);
+        let (name, db, scrub, route) = way(settings, &layout, &clock)?;
         let link = Link::new(Parts {
             name: name.clone(),
-            pool,
+            route: route.clone(),
             db,
             layout: layout.clone(),
             limit,
@@ -302,7 +283,7 @@ impl RedisNode {
             name,
             layout,
             link,
-            client,
+            route,
             limit,
             scrub,
             clock,
@@ -381,7 +362,7 @@ impl Node for RedisNode {
             name: self.name.clone(),
             layout: self.layout.clone(),
             link: self.link.another(),
-            client: self.client.clone(),
+            route: self.route.clone(),
             limit: self.limit,
             scrub: self.scrub.clone(),
             clock: self.clock.clone(),
@@ -391,7 +372,10 @@ impl Node for RedisNode {
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
-        let asked = inspect::inspect(&self.client, limit, &self.scrub);
+        let asked = async {
+            let reach = self.route.reach().await?;
+            inspect::inspect(&reach.client, limit, &self.scrub).await
+        };
         match self.clock.timeout(limit * 2, asked).await {
             Ok(facts) => facts,
             Err(_) => Err(NodeError::Timeout(limit * 2)),
@@ -404,7 +388,10 @@ impl Node for RedisNode {
             return Ok(Vec::new());
         }
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
-        let walked = endless::endless(&self.client, &self.layout.table, limit, &self.scrub);
+        let walked = async {
+            let reach = self.route.reach().await?;
+            endless::endless(&reach.client, &self.layout.table, limit, &self.scrub).await
+        };
         match self.clock.timeout(endless::PATIENCE, walked).await {
             Ok(keys) => keys,
             Err(_) => Err(NodeError::Timeout(endless::PATIENCE)),
@@ -414,7 +401,7 @@ impl Node for RedisNode {
     async fn announcements(&self) -> Option<Announcements> {
         let listener = Listener {
             name: self.name.clone(),
-            client: self.client.clone(),
+            route: self.route.clone(),
             channel: self.layout.channel.clone(),
             limit: self.limit,
             scrub: self.scrub.clone(),
@@ -435,6 +422,29 @@ impl fmt::Debug for RedisNode {
 
 // === addresses ===
 
+/// The node's name, the number of its database, what its texts must not show, and the way to its server.
+fn way(
+    settings: &RedisNodeSettings,
+    layout: &Layout,
+    clock: &Clock,
+) -> Result<(String, i64, Scrub, Route), SetupError> {
+    let (url, limit) = (settings.url.expose_secret(), settings.node_timeout);
+    if fails_over(url) {
+        let mut address = Failover::parse(url).map_err(|why| SetupError::Url(why.to_owned()))?;
+        address.sign_in(|info| signed_in(info, settings));
+        let (name, data) = (address.name(), address.servers.redis_settings());
+        let (db, scrub) = (data.db(), Scrub::new(data.password()));
+        let open = |info| open(info, settings, &scrub);
+        let finder = Finder::new(address, &layout.table, limit, open, clock.clone())?;
+        return Ok((name, db, scrub.clone(), Route::Asked(Arc::new(finder))));
+    }
+    let address = address(settings)?;
+    let scrub = Scrub::new(address.redis_settings().password());
+    let (name, db) = (name(&address), address.redis_settings().db());
+    let reach = Reach::new(open(address, settings, &scrub)?, 0, limit, &scrub)?;
+    Ok((name, db, scrub, Route::Fixed(Arc::new(reach))))
+}
+
 fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
     let url = settings.url.expose_secret();
     let tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
@@ -448,6 +458,11 @@ fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
     let info = url
         .into_connection_info()
         .map_err(|e| SetupError::Url(e.category().to_lowercase()))?;
+    Ok(signed_in(info, settings))
+}
+
+/// With the user and the password that stand beside the address.
+fn signed_in(info: ConnectionInfo, settings: &RedisNodeSettings) -> ConnectionInfo {
     let mut redis = info.redis_settings().clone();
     if let Some(username) = &settings.username {
         redis = redis.set_username(username);
@@ -455,7 +470,7 @@ fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
     if let Some(password) = &settings.password {
         redis = redis.set_password(password.expose_secret());
     }
-    Ok(info.set_redis_settings(redis))
+    info.set_redis_settings(redis)
 }
 
 /// A client, which alone knows the certificates.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(any(feature = "postgres", feature = "etcd"))]
 use serde::{Deserialize, Serialize};
 
 use super::{Body, LAST, Rows, Turn, later};
@@ -12,12 +11,8 @@ use crate::node::{
 };
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-#[cfg_attr(
-    any(feature = "postgres", feature = "etcd"),
-    derive(Serialize, Deserialize),
-    serde(default)
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Gate {
     marker: Option<Marker>,
     nomination: Option<Nomination>,
@@ -28,11 +23,7 @@ pub(crate) struct Gate {
 }
 
 /// Which incarnation may vote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    any(feature = "postgres", feature = "etcd"),
-    derive(Serialize, Deserialize)
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     /// Empty for a fleet without a guard.
     incarnation: String,
@@ -45,11 +36,7 @@ struct Marker {
 }
 
 /// Which incarnation is watched, and by which fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    any(feature = "postgres", feature = "etcd"),
-    derive(Serialize, Deserialize)
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Nomination {
     incarnation: String,
     nonce: String,

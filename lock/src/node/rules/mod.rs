@@ -20,6 +20,8 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Announcement, Answer, Call, NodeError, NodeMs, Op, Record, Refusal, Reply, Seen, Token, Version,
 };
@@ -69,7 +71,8 @@ pub(crate) const DOUBTED: Token = Token(LIMIT - (1 << 40));
 const LEFT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What became of a recorded lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum State {
     /// Its owner may believe in it.
     #[default]
@@ -81,7 +84,7 @@ pub enum State {
 }
 
 /// The record of a named lock.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Entry {
     /// What became of it.
     pub state: State,
@@ -106,7 +109,7 @@ pub struct Entry {
 }
 
 /// A short claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Whose it is.
     pub owner: String,
@@ -119,7 +122,8 @@ pub struct Claim {
 }
 
 /// What stands for one lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Row {
     /// Of a named lock.
     Record(Entry),
@@ -130,7 +134,7 @@ pub enum Row {
 }
 
 /// What can be read of a row that makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Malformed {
     /// The largest token known for the lock.
     pub counter: Option<Token>,
@@ -139,7 +143,7 @@ pub struct Malformed {
 }
 
 /// What the holders of a lock leave for their successors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Body {
     pub(crate) record: Record,
     /// When it ends; `None` while a lease stands.
@@ -149,7 +153,7 @@ pub(crate) struct Body {
 }
 
 /// The plain key beside a record: the wire format of other Redlock clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The holder's random value, or whatever a foreign client wrote.
     pub value: String,
@@ -194,7 +198,7 @@ impl Row {
 }
 
 /// A stored document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) rev: u64,
     pub(crate) ttl: Duration,

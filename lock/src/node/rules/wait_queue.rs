@@ -1,10 +1,12 @@
 //! The queue for one lock: in what order its waiters are woken. It has no say in who may take the lock.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Rows, Turn, later};
 use crate::node::{NodeMs, Ticket};
 
 /// A waiter in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub(crate) ticket: String,
     /// Until when the place is kept without a sign of life.

@@ -12,7 +12,7 @@
 //! # What it does not show
 //! Clients that miss a rule by a hair: no confirmation of grants that differ, a deadline that counts from the reply, a lost
 //! attempt that is not undone pass all cases. The simulation has these as mutants (`src/quorum/mutant.rs`), and must find them.
-//! What each node answers is held case by case in `conformance.rs`.
+//! What each node answers is held case by case in `watchkeeper_lock::conformance`.
 //!
 //! # What it costs
 //! In memory nothing: time is paused. On SQLite and Redis time is real; leases that must end live for half a second, the

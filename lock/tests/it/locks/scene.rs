@@ -134,7 +134,7 @@ impl Scene {
     pub(crate) fn unknown_time(&self) -> Duration {
         let first = self.eyes.first();
         first.map_or(Duration::ZERO, |node| {
-            super::super::conformance::unknown_time(&**node)
+            watchkeeper_lock::conformance::unknown_time(&**node)
         })
     }
 
@@ -330,7 +330,10 @@ impl Client {
     pub(crate) async fn attempt(&self) -> Result<Lease, LockError> {
         loop {
             match self.take(self.lock()).await {
-                Err(LockError::NoQuorum(_) | LockError::TooSlow) => {}
+                Err(LockError::NoQuorum(_) | LockError::TooSlow) => {
+                    // One that is away is refused at once, and would be asked for by all that the machine has.
+                    self.scene.time.clock.sleep(Duration::from_millis(5)).await;
+                }
                 other => return other,
             }
         }

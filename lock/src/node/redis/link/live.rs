@@ -21,6 +21,7 @@ use crate::{
     clock::Moment,
     node::redis::{
         preflight::{self, Identity},
+        route::Reach,
         script::{Marker, Peer},
     },
 };
@@ -31,6 +32,8 @@ const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// One connection, checked out of the pool for as long as it works.
 pub(super) struct LiveConnection {
+    /// The server, as it was found.
+    pub(super) reach: Arc<Reach>,
     pub(super) connection: MultiplexedConnection,
     pub(super) seat: Seat,
     pub(super) identity: Identity,

@@ -83,7 +83,7 @@ impl SentRequest {
                         let why = NodeError::Unreachable(why.clone());
                         self.shared.broke(&self.line, why);
                     }
-                    Trouble::Answered(refused) if must_be_looked_at(refused) => {
+                    Trouble::Answered(refused) if self.must_be_looked_at(refused) => {
                         self.shared.broke(&self.line, refused.clone());
                     }
                     Trouble::Answered(_) | Trouble::NoScript => {}
@@ -110,6 +110,16 @@ impl SentRequest {
             .parts
             .spawn
             .spawn(async move { drop(join_all(taught).await) });
+    }
+
+    fn must_be_looked_at(&self, refused: &NodeError) -> bool {
+        let moved = |refusal| matches!(refusal, Refusal::Moved | Refusal::ClusterDown);
+        let is_moved = match refused {
+            NodeError::Refused { refusal, .. } => moved(*refusal),
+            _ => false,
+        };
+        // Another node of the cluster may be in charge by now.
+        must_be_looked_at(refused) || (is_moved && self.shared.parts.route.is_asked())
     }
 
     /// The server does not say which key it means. What else can be of another type costs nothing but itself.

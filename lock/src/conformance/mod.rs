@@ -1,42 +1,75 @@
-//! What every [`Node`] must do, written once.
+//! What every [`Node`] must do, written once, for those who write one.
 //!
-//! # Adding a store
-//! Write `async fn make() -> Lab` that starts an *empty* node (an own namespace will do) and knows how to connect
-//! clients to it, then put `conformance!(name, path::to::make);` into `main.rs`. Every case becomes a test
-//! `name::group::case`.
+//! # Trying a store
+//! Write `async fn make() -> Lab` that starts an *empty* node (an own namespace will do) and knows how to connect clients to it.
+//! Every case becomes a test `name::group::case`. The feature `testing` brings the suite; no other crate is needed for it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use watchkeeper_lock::{clock::Clock, conformance::Lab, node::{Node, memory::MemoryNode}};
+//!
+//! async fn make() -> Lab {
+//!     let node = MemoryNode::new("mine", Clock::system());
+//!     Lab::new((), move || {
+//!         let client: Arc<dyn Node> = Arc::new(node.clone());
+//!         Box::pin(async move { client })
+//!     })
+//! }
+//!
+//! watchkeeper_lock::conformance!(mine, crate::make);
+//! ```
+//!
+//! Where a server may be missing, one attribute for all of the tests says so:
+//! `conformance!(mine, crate::make, #[cfg_attr(not(there), ignore = "there is no server")])`. A harness that makes its tests itself
+//! goes through [`names`], and plays each with [`play`].
 //!
 //! # Adding a case
-//! Write `pub(crate) async fn the_promise_as_a_sentence(lab: Lab)` in one of the groups and name it in the macro below; a
-//! case that is not named there is reported as dead code.
+//! Write `pub(crate) async fn the_promise_as_a_sentence(lab: Lab)` in one of the groups and name it in `every_case` below; a case
+//! that is not named there is reported as dead code.
 //!
 //! Time is real, because a Redis is: leases that must end live for [`SHORT`] and are waited for by asking the node.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a test fails by panicking, and its name says what it holds"
+)]
+
 use std::{any::Any, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
-use watchkeeper_lock::{
+use futures_util::future::{BoxFuture, LocalBoxFuture};
+use tokio::runtime::Builder;
+
+use crate::{
     clock::Clock,
     node::{
-        Answer, Call, Cursor, Expiry, Kind, Node, NodeMs, Op, Page, Record, Reply, Seen, Take,
-        Token, Version, View, memory::MemoryNode,
+        Announcements, Answer, Call, Cursor, Expiry, Kind, Node, NodeMs, Op, Page, Record, Reply,
+        Seen, Take, Token, Version, View,
     },
 };
 
-pub(crate) mod admission;
-pub(crate) mod breaks;
-pub(crate) mod claims;
-pub(crate) mod crowds;
-pub(crate) mod late;
-pub(crate) mod locks;
-pub(crate) mod observed;
-pub(crate) mod records;
-pub(crate) mod sweeps;
-pub(crate) mod waits;
+pub mod admission;
+mod breaks;
+mod claims;
+mod crowds;
+mod late;
+mod locks;
+mod observed;
+mod records;
+mod sweeps;
+mod waits;
 
-/// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
+/// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`. A macro of another crate stands in
+/// brackets.
+#[doc(hidden)] // for those who write a node
+#[macro_export]
 macro_rules! every_case {
     ($emit:ident $($with:tt)*) => {
-        $emit! { $($with)*:
+        $crate::every_case! { [$emit] $($with)* }
+    };
+    ([$($emit:tt)*] $($with:tt)*) => {
+        $($emit)*! { $($with)*:
             locks: [
                 an_absent_key_is_granted_and_a_held_one_refused_n3,
                 the_same_attempt_sent_again_gets_the_same_grant_a2,
@@ -152,38 +185,62 @@ macro_rules! every_case {
     };
 }
 
-/// Instantiates every case for one store.
+/// Makes a test of every case for one store: `conformance!(name, path::to::make);`, with the whole path, because the tests lie in
+/// modules. One attribute may follow, which each of them gets: `#[cfg_attr(not(there), ignore = "there is no server")]`.
+#[doc(hidden)] // for those who write a node
+#[macro_export]
 macro_rules! conformance {
     ($store:ident, $make:path) => {
-        every_case! { conformance $store, $make }
+        $crate::conformance! { $store, $make, #[doc = "What every node must do."] }
     };
-    ($store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
+    ($store:ident, $make:path, #$attribute:tt) => {
+        $crate::every_case! { [$crate::conformance] $store, $make, #$attribute }
+    };
+    ($store:ident, $make:path, #$attribute:tt: $($group:ident: [$($case:ident,)*],)*) => {
         mod $store {
             $(mod $group {
-                $(#[tokio::test]
-                async fn $case() {
-                    let lab = $make().await;
-                    $crate::conformance::$group::$case(lab).await;
+                $(#[test]
+                #$attribute
+                fn $case() {
+                    let case = concat!(stringify!($group), "::", stringify!($case));
+                    $crate::conformance::run(case, $make);
                 })*
             })*
         }
     };
 }
 
+/// A case, as `group::name`.
+struct Case {
+    name: &'static str,
+    play: fn(Lab) -> LocalBoxFuture<'static, ()>,
+}
+
+macro_rules! table {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        &[$($(Case {
+            name: concat!(stringify!($group), "::", stringify!($case)),
+            play: |lab| Box::pin($group::$case(lab)),
+        },)*)*]
+    };
+}
+
+const CASES: &[Case] = every_case!(table);
+
 /// For leases that must not end during a test.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(20);
 
 /// For leases that must end during a test.
-pub(crate) const SHORT: Duration = Duration::from_millis(150);
+pub const SHORT: Duration = Duration::from_millis(150);
 
 /// No key of ours lives longer.
-pub(crate) const MAX_TTL: Duration = Duration::from_secs(30);
+pub const MAX_TTL: Duration = Duration::from_secs(30);
 
 /// How long a release and a body are kept where that does not matter.
-pub(crate) const RETENTION: Duration = Duration::from_secs(20);
+pub const RETENTION: Duration = Duration::from_secs(20);
 
 /// Above whatever a store has granted by itself: counters of some begin higher, and grow by more than one.
-pub(crate) const FAR: u64 = 1_000_000_000;
+pub const FAR: u64 = 1_000_000_000;
 
 /// Whether its counter grows with whatever is written there, and its time is known to a second: etcd, which has neither.
 fn is_approximate(node: &dyn Node) -> bool {
@@ -191,7 +248,7 @@ fn is_approximate(node: &dyn Node) -> bool {
 }
 
 /// How much longer than asked what ends by the node's clock may last: what a store does not know of its time.
-pub(crate) fn unknown_time(node: &dyn Node) -> Duration {
+pub fn unknown_time(node: &dyn Node) -> Duration {
     match is_approximate(node) {
         true => Duration::from_millis(1_100),
         false => Duration::ZERO,
@@ -199,7 +256,7 @@ pub(crate) fn unknown_time(node: &dyn Node) -> Duration {
 }
 
 /// The grant is the next one after this counter; of a store whose counter grows by itself, a later one.
-pub(crate) fn is_next(node: &dyn Node, grant: Token, counter: u64) {
+pub fn is_next(node: &dyn Node, grant: Token, counter: u64) {
     match is_approximate(node) {
         true => assert!(grant.0 > counter, "{grant} after {counter}"),
         false => assert_eq!(grant.0, counter + 1),
@@ -207,7 +264,7 @@ pub(crate) fn is_next(node: &dyn Node, grant: Token, counter: u64) {
 }
 
 /// What is counted is exactly this; of a store whose counter grows by itself, at least this.
-pub(crate) fn is_counted(node: &dyn Node, counter: Token, exactly: u64) {
+pub fn is_counted(node: &dyn Node, counter: Token, exactly: u64) {
     match is_approximate(node) {
         true => assert!(counter.0 >= exactly, "{counter} of {exactly}"),
         false => assert_eq!(counter.0, exactly),
@@ -218,58 +275,71 @@ pub(crate) fn is_counted(node: &dyn Node, counter: Token, exactly: u64) {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An empty node and the way to it.
-pub(crate) struct Lab {
+pub struct Lab {
     connect: Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync>,
+    announces: bool,
     _alive: Box<dyn Any + Send + Sync>,
-}
-
-// === the stores ===
-
-/// A node in memory.
-pub(crate) async fn memory() -> Lab {
-    let node = MemoryNode::new("memory", Clock::system());
-    Lab::new((), move || {
-        let client: Arc<dyn Node> = Arc::new(node.clone());
-        Box::pin(async move { client })
-    })
-}
-
-/// A SQLite file; every client opens it anew, as another process would.
-#[cfg(feature = "sqlite")]
-pub(crate) async fn sqlite() -> Lab {
-    use watchkeeper_lock::node::sqlite::SqliteNode;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("locks.db");
-    Lab::new(folder, move || {
-        let client: Arc<dyn Node> = Arc::new(SqliteNode::open(&path, Clock::system()).unwrap());
-        Box::pin(async move { client })
-    })
 }
 
 // === impl Lab ===
 
 impl Lab {
     /// `alive` is dropped when the test ends: a folder, a server process.
-    pub(crate) fn new(
+    pub fn new(
         alive: impl Any + Send + Sync,
         connect: impl Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             connect: Box::new(connect),
+            announces: true,
             _alive: Box::new(alive),
         }
     }
 
+    /// Of a store that has no announcements: its clients look again and again.
+    #[must_use]
+    pub fn without_announcements(mut self) -> Self {
+        self.announces = false;
+        self
+    }
+
     /// Another client of the node.
-    pub(crate) async fn client(&self) -> Arc<dyn Node> {
+    pub async fn client(&self) -> Arc<dyn Node> {
         (self.connect)().await
     }
+
+    /// What a client is told from now on; `None` of a store that has no announcements.
+    async fn news(&self, client: &dyn Node) -> Option<Announcements> {
+        let news = client.announcements().await;
+        assert_eq!(news.is_some(), self.announces, "announcements");
+        news
+    }
+}
+
+// === playing ===
+
+/// The names of all cases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.name)
+}
+
+/// Plays the case of this name.
+pub async fn play(name: &str, lab: Lab) {
+    let case = CASES.iter().find(|case| case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    (case.play)(lab).await;
+}
+
+/// The same on a runtime of its own, on which the node is made.
+pub fn run<F: Future<Output = Lab>>(name: &str, make: impl FnOnce() -> F) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { play(name, make().await).await });
 }
 
 // === asking ===
 
 /// Executes the operations as one call.
-pub(crate) async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
+pub async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
     let count = ops.len();
     let reply = node
         .call(Call {
@@ -283,12 +353,12 @@ pub(crate) async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
 }
 
 /// Executes one operation.
-pub(crate) async fn ask(node: &dyn Node, op: Op) -> Answer {
+pub async fn ask(node: &dyn Node, op: Op) -> Answer {
     ask_all(node, vec![op]).await.answers.remove(0)
 }
 
 /// Acquires and expects a grant.
-pub(crate) async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
+pub async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
     match ask(node, op).await {
         Answer::Granted { grant, record } => (grant, record),
         other => panic!("not granted: {other:?}"),
@@ -296,7 +366,7 @@ pub(crate) async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
 }
 
 /// Executes one operation and expects a refusal.
-pub(crate) async fn refused(node: &dyn Node, op: Op) -> View {
+pub async fn refused(node: &dyn Node, op: Op) -> View {
     match ask(node, op.clone()).await {
         Answer::Refused(view) => view,
         other => panic!("not refused: {other:?} to {op:?}"),
@@ -304,7 +374,7 @@ pub(crate) async fn refused(node: &dyn Node, op: Op) -> View {
 }
 
 /// What the node shows of a lock.
-pub(crate) async fn view(node: &dyn Node, key: &str) -> View {
+pub async fn view(node: &dyn Node, key: &str) -> View {
     match ask(
         node,
         Op::Read {
@@ -319,12 +389,12 @@ pub(crate) async fn view(node: &dyn Node, key: &str) -> View {
 }
 
 /// Waits until `key` is free in the node's own view.
-pub(crate) async fn wait_until_free(node: &dyn Node, key: &str) {
+pub async fn wait_until_free(node: &dyn Node, key: &str) {
     wait_until(node, key, |view| view.holder.is_none()).await;
 }
 
 /// Waits until the node's view of `key` is as wanted.
-pub(crate) async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bool) {
+pub async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bool) {
     let clock = Clock::system();
     let end = clock.now() + PATIENCE;
     loop {
@@ -338,7 +408,7 @@ pub(crate) async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View
 }
 
 /// Waits for `work` with patience.
-pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+pub async fn soon<T>(work: impl Future<Output = T>) -> T {
     Clock::system()
         .timeout(PATIENCE, work)
         .await
@@ -348,12 +418,12 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
 // === operations ===
 
 /// Takes a named lock for [`LONG`].
-pub(crate) fn take(key: &str, owner: &str) -> Op {
+pub fn take(key: &str, owner: &str) -> Op {
     take_for(key, owner, LONG)
 }
 
 /// Takes a named lock.
-pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
+pub fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
     let (key, owner) = (key.to_owned(), owner.to_owned());
     Op::Acquire {
         key,
@@ -369,7 +439,7 @@ pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
 }
 
 /// Takes a short claim.
-pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
+pub fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
     let (key, owner) = (key.to_owned(), owner.to_owned());
     Op::Acquire {
         key,
@@ -385,7 +455,7 @@ pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
 }
 
 /// Confirms a token.
-pub(crate) fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
+pub fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
     Op::Confirm {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -396,7 +466,7 @@ pub(crate) fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
 }
 
 /// Round `seq` of a lease.
-pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
+pub fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
     let (key, owner, token) = (key.to_owned(), owner.to_owned(), Token(token));
     Op::Extend {
         key,
@@ -410,12 +480,12 @@ pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -
 }
 
 /// The same attempt by the record.
-pub(crate) fn observed_take(attempt: Op, seen: Option<Seen>) -> Op {
+pub fn observed_take(attempt: Op, seen: Option<Seen>) -> Op {
     with(attempt, |take, _| *take = Take::Observed(seen))
 }
 
 /// The same attempt of a client that waits for so long.
-pub(crate) fn waiting(attempt: Op, life: Duration) -> Op {
+pub fn waiting(attempt: Op, life: Duration) -> Op {
     with(attempt, |_, waits| *waits = life)
 }
 
@@ -427,12 +497,12 @@ fn with(mut attempt: Op, change: impl FnOnce(&mut Take, &mut Duration)) -> Op {
 }
 
 /// Takes a named lock by its record.
-pub(crate) fn observe(key: &str, owner: &str, seen: Option<Seen>) -> Op {
+pub fn observe(key: &str, owner: &str, seen: Option<Seen>) -> Op {
     observed_take(take(key, owner), seen)
 }
 
 /// A round of an observed lease.
-pub(crate) fn round(key: &str, owner: &str, seq: u64, token: u64, seen: Option<Seen>) -> Op {
+pub fn round(key: &str, owner: &str, seq: u64, token: u64, seen: Option<Seen>) -> Op {
     Op::Extend {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -445,7 +515,7 @@ pub(crate) fn round(key: &str, owner: &str, seq: u64, token: u64, seen: Option<S
 }
 
 /// What a contender that looks now has seen.
-pub(crate) fn seen_in(view: &View) -> Seen {
+pub fn seen_in(view: &View) -> Seen {
     Seen {
         inc: view.inc.clone(),
         owner: view.owner.clone().unwrap(),
@@ -453,21 +523,21 @@ pub(crate) fn seen_in(view: &View) -> Seen {
     }
 }
 
-pub(crate) fn is_kept(answer: &Answer) -> bool {
+pub fn is_kept(answer: &Answer) -> bool {
     matches!(answer, Answer::Kept { .. })
 }
 
-pub(crate) fn is_healed(answer: &Answer) -> bool {
+pub fn is_healed(answer: &Answer) -> bool {
     matches!(answer, Answer::Healed { .. })
 }
 
 /// Ends a lease or an attempt.
-pub(crate) fn release(kind: Kind, key: &str, owner: &str) -> Op {
+pub fn release(kind: Kind, key: &str, owner: &str) -> Op {
     release_for(kind, key, owner, RETENTION, RETENTION)
 }
 
 /// Ends a lease or an attempt.
-pub(crate) fn release_for(
+pub fn release_for(
     kind: Kind,
     key: &str,
     owner: &str,
@@ -484,7 +554,7 @@ pub(crate) fn release_for(
 }
 
 /// Forgets a lease.
-pub(crate) fn forget(key: &str, seen: Seen) -> Op {
+pub fn forget(key: &str, seen: Seen) -> Op {
     Op::Forget {
         key: key.to_owned(),
         seen,
@@ -493,7 +563,7 @@ pub(crate) fn forget(key: &str, seen: Seen) -> Op {
 }
 
 /// Everything that a walk shows, in pages of about two, by key: nodes may walk in any order.
-pub(crate) async fn walk(node: &dyn Node, op: impl Fn(Cursor, u32) -> Op) -> Page {
+pub async fn walk(node: &dyn Node, op: impl Fn(Cursor, u32) -> Op) -> Page {
     let (mut all, mut from) = (Page::default(), Some(Cursor::default()));
     while let Some(cursor) = from {
         let page = match ask(node, op(cursor, 2)).await {
@@ -511,7 +581,7 @@ pub(crate) async fn walk(node: &dyn Node, op: impl Fn(Cursor, u32) -> Op) -> Pag
 }
 
 /// All locks and claims whose key starts so.
-pub(crate) async fn list(node: &dyn Node, prefix: &str) -> Vec<View> {
+pub async fn list(node: &dyn Node, prefix: &str) -> Vec<View> {
     let prefix = prefix.to_owned();
     let list = |from, count| Op::List {
         prefix: prefix.clone(),
@@ -522,14 +592,14 @@ pub(crate) async fn list(node: &dyn Node, prefix: &str) -> Vec<View> {
 }
 
 /// Sweeps the whole memory: the keys of the leases that look orphaned, and how much was forgotten.
-pub(crate) async fn swept(node: &dyn Node) -> (Vec<String>, u32) {
+pub async fn swept(node: &dyn Node) -> (Vec<String>, u32) {
     let page = walk(node, |from, count| Op::Sweep { from, count }).await;
     let keys = page.views.into_iter().map(|view| view.key).collect();
     (keys, page.forgotten)
 }
 
 /// Waits until so much time has passed by the node's clock.
-pub(crate) async fn pass(node: &dyn Node, by: Duration) {
+pub async fn pass(node: &dyn Node, by: Duration) {
     let clock = Clock::system();
     let by = by + unknown_time(node);
     let end = ask_all(node, vec![]).await.at.0 + u64::try_from(by.as_millis()).unwrap();
@@ -539,7 +609,7 @@ pub(crate) async fn pass(node: &dyn Node, by: Duration) {
 }
 
 /// Replaces a record's body.
-pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> Op {
+pub fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> Op {
     Op::Write {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -554,7 +624,7 @@ pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> 
 }
 
 /// Ends a lease by force and takes `token`.
-pub(crate) fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
+pub fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
     Op::Break {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -567,7 +637,7 @@ pub(crate) fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
 }
 
 /// Breaks a lease, expects that it is over, and answers what stood there before.
-pub(crate) async fn broken(node: &dyn Node, op: Op) -> View {
+pub async fn broken(node: &dyn Node, op: Op) -> View {
     match ask(node, op).await {
         Answer::Broken(view) => view,
         other => panic!("not broken: {other:?}"),

@@ -1,8 +1,7 @@
 //! Records, documents, and looking at them.
 
-use watchkeeper_lock::node::{Doc, Kind::Lock, Life, sum_of};
-
 use super::*;
+use crate::node::{Doc, Kind::Lock, Life, sum_of};
 
 pub(crate) async fn a_record_is_handed_to_the_successor(lab: Lab) {
     let node = lab.client().await;

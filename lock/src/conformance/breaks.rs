@@ -1,8 +1,7 @@
 //! Ending a lease by force.
 
-use watchkeeper_lock::node::Kind::Lock;
-
 use super::*;
+use crate::node::Kind::Lock;
 
 pub(crate) async fn a_broken_lease_is_over_but_its_key_stays_n7(lab: Lab) {
     let node = lab.client().await;

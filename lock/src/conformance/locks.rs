@@ -1,8 +1,7 @@
 //! Named locks: grants, tokens, rounds, releases.
 
-use watchkeeper_lock::node::{Kind::Lock, NodeError, Ticket};
-
 use super::*;
+use crate::node::{Kind::Lock, NodeError, Ticket};
 
 pub(crate) async fn an_absent_key_is_granted_and_a_held_one_refused_n3(lab: Lab) {
     let (first, second) = (lab.client().await, lab.client().await);

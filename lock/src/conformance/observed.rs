@@ -1,8 +1,7 @@
 //! Locks that are taken by their records, and what both modes share with them.
 
-use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock};
-
 use super::*;
+use crate::node::{Admission, Eligibility, Kind::Lock};
 
 fn observe_for(key: &str, owner: &str, ttl: Duration, seen: Option<Seen>) -> Op {
     observed_take(take_for(key, owner, ttl), seen)

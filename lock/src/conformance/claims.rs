@@ -1,8 +1,7 @@
 //! Short claims of batches and messages.
 
-use watchkeeper_lock::node::Kind::{Claim, Lock};
-
 use super::*;
+use crate::node::Kind::{Claim, Lock};
 
 fn claim(key: &str, owner: &str) -> Op {
     claim_for(key, owner, LONG)

@@ -1,15 +1,14 @@
 //! What a fleet has in common and the restart guard, for every node that has them. `Guarded` connects clients of fleets with this
 //! configuration; those whose begins with `off` go without the guard.
 
-use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock};
-
 use super::*;
+use crate::node::{Admission, Eligibility, Kind::Lock};
 
 /// Connects a client of a fleet with this configuration to one node.
-pub(crate) type Guarded<'a> = &'a (dyn Fn(&str) -> Arc<dyn Node> + Sync);
+pub type Guarded<'a> = &'a (dyn Fn(&str) -> Arc<dyn Node> + Sync);
 
 /// What the node says of its admission.
-pub(crate) async fn admission(node: &dyn Node) -> Admission {
+pub async fn admission(node: &dyn Node) -> Admission {
     told(ask(node, Op::Admission).await)
 }
 
@@ -26,7 +25,7 @@ fn counting(shown: Admission, counter: Token) -> Admission {
 }
 
 /// Whether the node may vote.
-pub(crate) async fn eligibility(node: &dyn Node) -> Eligibility {
+pub async fn eligibility(node: &dyn Node) -> Eligibility {
     ask_all(node, vec![]).await.eligibility
 }
 
@@ -54,14 +53,14 @@ async fn admitted_as(node: &dyn Node, nonce: &str, config: &str) {
 }
 
 /// Nominates and admits at once, as no fleet does.
-pub(crate) async fn admitted(node: &dyn Node, nonce: &str, config: &str) {
+pub async fn admitted(node: &dyn Node, nonce: &str, config: &str) {
     let reply = ask_all(node, vec![nominate(nonce), admit_as(nonce, config, 0)]).await;
     assert_eq!(reply.answers[1], Answer::Done);
     assert!(reply.eligibility.is_admitted());
 }
 
 /// All that does not need a fault.
-pub(crate) async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn Node> + Sync>) {
+pub async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn Node> + Sync>) {
     an_unadmitted_node_votes_for_nobody_and_does_the_rest(&*fresh()).await;
     only_the_standing_nomination_is_admitted(&*fresh()).await;
     what_is_merged_is_the_body_alone(&*fresh()).await;

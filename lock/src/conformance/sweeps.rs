@@ -1,8 +1,7 @@
 //! Forgetting, and walking through what is there.
 
-use watchkeeper_lock::node::Kind::{Claim, Lock};
-
 use super::*;
+use crate::node::Kind::{Claim, Lock};
 
 pub(crate) async fn s0_a_release_is_kept_for_as_long_as_its_sender_said(lab: Lab) {
     let node = lab.client().await;

@@ -1,8 +1,7 @@
 //! What arrives late for an owner that is over, and what is granted above it.
 
-use watchkeeper_lock::node::Kind::Lock;
-
 use super::*;
+use crate::node::Kind::Lock;
 
 pub(crate) async fn a1_an_owner_that_let_go_is_not_granted_again(lab: Lab) {
     let node = lab.client().await;

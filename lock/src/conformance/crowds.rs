@@ -3,9 +3,9 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use watchkeeper_lock::{chance::Chance, node::Kind::Lock};
 
 use super::*;
+use crate::{chance::Chance, node::Kind::Lock};
 
 pub(crate) async fn the_operations_of_a_call_are_atomic_n1(lab: Lab) {
     let mut clients = Vec::new();
