@@ -14,7 +14,6 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    settings::FleetConfig,
     admission,
     admission::{AdmissionReport, AdmissionState, Membership},
     backoff::Backoff,
@@ -29,6 +28,7 @@ use crate::{
         link::Link,
         tally::{Ballot, RoundResult, majority, round_result},
     },
+    settings::FleetConfig,
 };
 
 /// How much of a node's memory is listed at once: the server does nothing else meanwhile.

@@ -3,7 +3,8 @@
 //! # Invariants (held by the simulation in `src/sim`, each with a mutant that it must catch)
 //! - R3 The deadline counts from before this attempt's first byte.                 (deadline_counts_from_before_the_first_byte)
 //! - R4 Votes are summed within one round; a retry starts from zero.               (votes_of_two_rounds_are_never_summed)
-//! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
+//! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (`r5_a_lost_attempt_is_undone`)
+//! - One that never left is not: its undoing would wait for the nodes.  (`attempts_that_never_left_are_not_undone`)
 //! - A caller that goes away during its attempt leaves nothing, either.  (an_acquire_that_is_cancelled_leaves_nothing)
 //! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
 
@@ -51,6 +52,10 @@ impl Cluster {
         } else {
             start
         };
+
+        if tokens.iter().all(Option::is_none) {
+            round.hear_who_is_away();
+        }
 
         // The last thing before a lease is handed out: is enough of it left?
         let now = self.clock.now();

@@ -210,6 +210,16 @@ impl<'a> Round<'a> {
         }
     }
 
+    /// Takes note of the nodes that were not reached, of those that were not waited for: nothing of it is a vote.
+    pub(super) fn hear_who_is_away(&mut self) {
+        while let Some((node, result)) = self.asked.by_now() {
+            if let Err(trouble) = result {
+                let failed = |tally: &mut Tally| tally.count(node, Vote::Failed(trouble.clone()));
+                self.tallies.iter_mut().for_each(failed);
+            }
+        }
+    }
+
     /// Whether there is anything to wait for. What is lost by refusals of some and the silence of others is lost at once; but a
     /// client that goes to sleep waits until enough of the others have been told (W2).
     fn is_open(&self, tally: &Tally) -> bool {

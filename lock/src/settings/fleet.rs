@@ -15,7 +15,10 @@ use crate::{
 const LAYOUT: u32 = 2;
 
 /// A server in whose place another one was put may be asked for leases for so long after that.
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "for the documentation of Redis"))]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "for the documentation of Redis")
+)]
 pub(crate) const LATE: Duration = Duration::from_secs(6);
 
 /// The part of the configuration that decides whether two programs exclude each other. A node votes for the one that it

@@ -34,9 +34,15 @@ pub(crate) fn an_old_server_is_refused_by_its_version(_: &PostgresServer) {
             .unwrap();
         let node = node(&settings(&url(&server), &fresh()));
         let (refusal, said) = refused(send(&node, vec![take("k", "a")]).await);
-        assert_eq!((refusal, said.as_str()), (Refusal::Version, "PostgreSQL 12"));
+        assert_eq!(
+            (refusal, said.as_str()),
+            (Refusal::Version, "PostgreSQL 12")
+        );
         assert!(refusal.remedy().contains("PostgreSQL to 13"));
-        let made = owner.query("SELECT 1 FROM pg_namespace WHERE nspname = 'watchkeeper'", &[]);
+        let made = owner.query(
+            "SELECT 1 FROM pg_namespace WHERE nspname = 'watchkeeper'",
+            &[],
+        );
         assert!(made.await.unwrap().is_empty(), "nothing was made there");
     });
 }
@@ -61,12 +67,28 @@ pub(crate) fn a_full_database_grants_nothing_and_votes_when_there_is_room(_: &Po
         let (refusal, said) = refused(send(&node, vec![take("l", "a"), take("m", "a")]).await);
         assert_eq!(refusal, Refusal::OutOfMemory, "{said}");
         assert!(said.contains("No space left"), "{said}");
-        assert!(refusal.remedy().contains("make room on the disk of PostgreSQL"));
-        owner.batch_execute("DROP TRIGGER full_disk ON watchkeeper.lease").await.unwrap();
-        let held = owner.query("SELECT key FROM watchkeeper.lease ORDER BY key", &[]).await.unwrap();
+        assert!(
+            refusal
+                .remedy()
+                .contains("make room on the disk of PostgreSQL")
+        );
+        owner
+            .batch_execute("DROP TRIGGER full_disk ON watchkeeper.lease")
+            .await
+            .unwrap();
+        let held = owner
+            .query(
+                "SELECT convert_from(key, 'UTF8') FROM watchkeeper.lease ORDER BY key",
+                &[],
+            )
+            .await
+            .unwrap();
         let held: Vec<String> = held.iter().map(|row| row.get(0)).collect();
         assert_eq!(held, ["k"], "nothing stands by halves");
-        let answers = send(&node, vec![take("l", "a"), take("k", "b")]).await.unwrap().answers;
+        let answers = send(&node, vec![take("l", "a"), take("k", "b")])
+            .await
+            .unwrap()
+            .answers;
         assert!(matches!(answers[0], Answer::Granted { .. }), "{answers:?}");
         assert!(!matches!(answers[1], Answer::Granted { .. }), "{answers:?}");
     });
@@ -101,7 +123,10 @@ pub(crate) fn a_certificate_that_is_not_trusted_is_refused_with_the_remedy(_: &P
     let trusted = format!("sslmode=verify-full&sslrootcert={}", ca.display());
     run(async {
         for (url, words) in [
-            (at("localhost", "sslmode=require"), "name the file of its CA as `sslrootcert`"),
+            (
+                at("localhost", "sslmode=require"),
+                "name the file of its CA as `sslrootcert`",
+            ),
             (at("127.0.0.1", &trusted), "invalid peer certificate"),
         ] {
             let answer = send(&node(&settings(&url, "n")), vec![take("k", "a")]).await;
@@ -110,6 +135,10 @@ pub(crate) fn a_certificate_that_is_not_trusted_is_refused_with_the_remedy(_: &P
             };
             assert!(why.contains(words), "{url}: {why}");
         }
-        granted(&node(&settings(&at("localhost", &trusted), "n")), take("k", "a")).await;
+        granted(
+            &node(&settings(&at("localhost", &trusted), "n")),
+            take("k", "a"),
+        )
+        .await;
     });
 }

@@ -279,7 +279,11 @@ fn what_cannot_be_had_behind_sentinel_is_refused_with_the_remedy() {
         format!("locks.backend = \"redis\"\nlocks.redis.nodes = [{nodes}]\n{more}")
     };
     let sentinel = "\"sentinel://:hunter2@a,b,c/orders\"";
-    let fleet = Setup::file(&with(sentinel, "")).loaded().config.locks.fleet();
+    let fleet = Setup::file(&with(sentinel, ""))
+        .loaded()
+        .config
+        .locks
+        .fleet();
     assert!(fleet.is_some_and(|fleet| fleet.failover && fleet.nodes == 1));
     for (file, part) in [
         (
@@ -294,8 +298,17 @@ fn what_cannot_be_had_behind_sentinel_is_refused_with_the_remedy() {
             with("\"cluster://a,b,c\"", "locks.raw_keys = true"),
             "raw_keys, locks.redis.nodes: other clients take locks",
         ),
-        (with("\"sentinel://a,b,c\"", ""), "the name of the master is missing"),
-        (with("\"sentinels://a,b,c/m\"", "locks.redis.tls.ca = \"none.pem\""), "none.pem"),
+        (
+            with("\"sentinel://a,b,c\"", ""),
+            "the name of the master is missing",
+        ),
+        (
+            with(
+                "\"sentinels://a,b,c/m\"",
+                "locks.redis.tls.ca = \"none.pem\"",
+            ),
+            "none.pem",
+        ),
         (
             with(sentinel, "locks.redis.tls.ca = \"none.pem\""),
             "no node is asked with TLS",

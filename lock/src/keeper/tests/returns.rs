@@ -18,7 +18,10 @@ use crate::{
     clock::Moment,
     keeper::lease_table::LeaseTable,
     lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, Note, Pulse, Work},
-    node::{Kind, Node, Op, Record, Token, memory::MemoryNode},
+    node::{
+        Kind, Node, Op, Record, Token,
+        memory::{Cut, MemoryNode},
+    },
     quorum::LockError,
     sim_clock::SimTime,
     spawn::Spawn,
@@ -158,4 +161,42 @@ async fn whoever_ends_the_process_waits_until_lost_attempts_are_undone() {
     locks.settle().await;
     assert!(undone.load(Ordering::SeqCst));
     assert_eq!(nodes[0].inspect(|state| state.held().count()), 0);
+}
+
+/// A program that tries again and again while its nodes are away would have as many releases to tell them when they are back, all
+/// at once, and they would stay away.
+#[tokio::test(start_paused = true)]
+async fn attempts_that_never_left_are_not_undone() {
+    let time = SimTime::new();
+    let nodes: Vec<_> = (0..3)
+        .map(|n| MemoryNode::new(format!("n{n}"), time.clock()))
+        .collect();
+    let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
+    let locks = Locks::over(lines.collect())
+        .clock(time.clock())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    for node in &nodes {
+        node.faults().partition(Cut::Refuse);
+    }
+    for _ in 0..100 {
+        let away = locks.lock("a").acquire().await;
+        assert!(matches!(away, Err(LockError::NoQuorum(_))), "{away:?}");
+    }
+    let told = Arc::new(AtomicBool::new(false));
+    for node in &nodes {
+        let told = told.clone();
+        node.observe(move |executed| {
+            let mut ops = executed.call.ops.iter();
+            if ops.any(|op| matches!(op, Op::Release { .. })) {
+                told.store(true, Ordering::SeqCst);
+            }
+        });
+        node.faults().heal();
+    }
+    time.clock().sleep(MS * 60_000).await;
+    assert!(!told.load(Ordering::SeqCst), "nothing of them stands there");
+    locks.lock("a").acquire().await.unwrap();
 }

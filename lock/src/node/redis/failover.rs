@@ -65,7 +65,9 @@ impl Failover {
             (true, name) if name.contains('/') => return Err("a master has a name without a /"),
             (true, name) => Kind::Sentinel(name.to_owned()),
             (false, "") => Kind::Cluster,
-            (false, _) => return Err("a cluster has one database alone: nothing may follow the hosts"),
+            (false, _) => {
+                return Err("a cluster has one database alone: nothing may follow the hosts");
+            }
         };
         let asked = Query::read(query, is_sentinel)?;
         let mut seeds: Vec<(String, ConnectionInfo)> = Vec::new();
@@ -93,7 +95,11 @@ impl Failover {
             seeds.push((shown, seed));
         }
         let servers = servers.ok_or("it has no host")?;
-        Ok(Self { kind, seeds, servers })
+        Ok(Self {
+            kind,
+            seeds,
+            servers,
+        })
     }
 
     /// Changes how the servers of data are signed in to. The nodes of a cluster are such servers; sentinels are none.
@@ -134,7 +140,9 @@ impl Query {
                 Some(("sentinel_user", value)) if is_sentinel => user = value,
                 Some(("sentinel_password", value)) if is_sentinel => password = value,
                 _ if is_sentinel => {
-                    return Err("after the ? only db, sentinel_user and sentinel_password have a meaning");
+                    return Err(
+                        "after the ? only db, sentinel_user and sentinel_password have a meaning",
+                    );
                 }
                 _ => return Err("nothing after a ? has a meaning"),
             }
@@ -204,9 +212,15 @@ mod tests {
         assert_eq!(shown(&read), ["a:1", "b:26379"]);
         assert_eq!(read.name(), "sentinel orders");
         let data = read.servers.redis_settings();
-        assert_eq!((data.username(), data.password(), data.db()), (Some("me"), Some("p@w"), 3));
+        assert_eq!(
+            (data.username(), data.password(), data.db()),
+            (Some("me"), Some("p@w"), 3)
+        );
         let seed = read.seeds[1].1.redis_settings();
-        assert_eq!((seed.username(), seed.password(), seed.db()), (Some("s"), Some("x/y"), 0));
+        assert_eq!(
+            (seed.username(), seed.password(), seed.db()),
+            (Some("s"), Some("x/y"), 0)
+        );
         let alone = Failover::parse("sentinel://:pw@a/m?sentinel_password=x").unwrap();
         let seed = alone.seeds[0].1.redis_settings();
         assert_eq!((seed.username(), seed.password()), (None, Some("x")));

@@ -17,7 +17,7 @@
 //! - A server that began to evict since it was looked at is refused: it is looked at from time to time, and as soon as its marker is gone.
 //!   (`eviction_switched_on_under_a_living_connection_is_noticed`)
 //! - Where servers take each other's place, nothing is sent but to the one that a majority has named a few seconds ago: see `route`.
-//!   (`nothing_is_sent_without_a_majority`)
+//!   (`without_a_majority_of_sentinels_no_vote_is_asked_for_and_it_comes_back`)
 //! - No connection is made to the server that another node of the fleet has reached.
 //!   (`an_address_that_leads_to_the_server_of_another_node_is_refused`)
 //! # When things fail
@@ -39,9 +39,7 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::redis::{
-    RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value,
-};
+use deadpool_redis::redis::{RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value};
 use tokio::{
     sync::{oneshot, watch},
     task::unconstrained,

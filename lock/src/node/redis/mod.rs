@@ -147,7 +147,7 @@ use self::{
     announce::Listener,
     failover::{Failover, fails_over},
     link::{Link, Parts},
-    route::{Finder, Reach, Route},
+    route::{Finder, LEAST_CONNECT_LIMIT, Reach, Route},
     script::{Layout, Prepared},
     trouble::Scrub,
 };
@@ -160,13 +160,6 @@ use crate::{clock::Clock, spawn::Spawn};
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
 #[doc(hidden)] // for the tests
 pub const MAX_OPS: usize = 250;
-
-/// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
-/// while it may still hang. Release announcements have one of their own.
-const LINES: usize = 4;
-
-/// Connections may take longer to make than calls to answer: they are made beside the calls.
-const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where a Redis is, and how it is used.
 #[derive(Clone, Debug)]
@@ -441,7 +434,8 @@ fn way(
     let address = address(settings)?;
     let scrub = Scrub::new(address.redis_settings().password());
     let (name, db) = (name(&address), address.redis_settings().db());
-    let reach = Reach::new(open(address, settings, &scrub)?, 0, limit, &scrub)?;
+    let reach = Reach::new(open(address, settings, &scrub)?, 0, limit, &scrub);
+    let reach = reach.map_err(SetupError::Pool)?;
     Ok((name, db, scrub, Route::Fixed(Arc::new(reach))))
 }
 

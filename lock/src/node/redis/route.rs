@@ -36,7 +36,6 @@ use deadpool_redis::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
-    LEAST_CONNECT_LIMIT, LINES, SetupError,
     failover::{Failover, Kind},
     trouble::{self, Scrub, Trouble},
 };
@@ -44,6 +43,13 @@ use crate::{
     clock::{Clock, Moment},
     node::NodeError,
 };
+
+/// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
+/// while it may still hang. Release announcements have one of their own.
+const LINES: usize = 4;
+
+/// Connections may take longer to make than calls to answer: they are made beside the calls.
+pub(super) const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 /// A server is asked for no longer than this after a majority has named it.
 const TRUST: Duration = Duration::from_secs(5);
@@ -144,8 +150,8 @@ impl Reach {
         epoch: u64,
         limit: Duration,
         scrub: &Scrub,
-    ) -> Result<Self, SetupError> {
-        let trouble = |e: &dyn std::fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
+    ) -> Result<Self, String> {
+        let trouble = |e: &dyn std::fmt::Display| scrub.clean(&e.to_string());
         let connect_limit = limit.max(LEAST_CONNECT_LIMIT);
         let times = AsyncConnectionConfig::new()
             // Our own clock times each request: the library's timer would hold our stalls against the node.
@@ -202,14 +208,14 @@ impl Finder {
     /// Asks those of this address. `key` is one of ours.
     ///
     /// # Errors
-    /// [`SetupError`] where a file for TLS cannot be used.
-    pub(super) fn new(
+    /// Those of `open`, which makes clients.
+    pub(super) fn new<E>(
         address: Failover,
         key: &str,
         limit: Duration,
-        open: impl Fn(ConnectionInfo) -> Result<Client, SetupError>,
+        open: impl Fn(ConnectionInfo) -> Result<Client, E>,
         clock: Clock,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, E> {
         let Failover {
             kind,
             seeds,
@@ -228,7 +234,7 @@ impl Finder {
         let servers = open(servers)?.get_connection_info().clone();
         Ok(Self {
             scrub: Scrub::new(servers.redis_settings().password()),
-            seeds: seeds.into_iter().map(seed).collect::<Result<_, _>>()?,
+            seeds: seeds.into_iter().map(seed).collect::<Result<_, E>>()?,
             kind,
             servers,
             key: key.to_owned(),
@@ -245,7 +251,11 @@ impl Finder {
         let Some(named) = &found.named else {
             return Standing::Unsure;
         };
-        if !found.reach.as_ref().is_some_and(|now| Arc::ptr_eq(now, reach)) {
+        if !found
+            .reach
+            .as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, reach))
+        {
             return Standing::Over(NodeError::Unreachable(format!(
                 "{}:{} is in charge now, and no longer {} as it was",
                 named.by.host, named.by.port, reach.address
@@ -315,7 +325,7 @@ impl Finder {
             let info = self.at(&named.by.host, named.by.port);
             let client = Client::open(info).map_err(|e| self.no_way(&e.to_string()))?;
             let reach = Reach::new(client, named.by.epoch, self.limit, &self.scrub);
-            let reach = reach.map_err(|e| self.no_way(&e.to_string()))?;
+            let reach = reach.map_err(NodeError::Unreachable)?;
             found.reach = Some(Arc::new(reach));
         }
         found.named = Some(named);
@@ -637,7 +647,10 @@ mod tests {
         later.names.epoch = 2;
         let both = [said("a", 1, 3), later.clone()];
         assert_eq!(agreed(&both, 3), None);
-        assert_eq!(agreed(&[both, [later.clone(), later.clone()]].concat(), 3), Some(later.names));
+        assert_eq!(
+            agreed(&[both, [later.clone(), later.clone()]].concat(), 3),
+            Some(later.names)
+        );
     }
 
     #[test]
@@ -655,11 +668,16 @@ mod tests {
         let port = |nodes| read_cluster(16383, nodes, "x").unwrap().names.port;
         assert_eq!(port(nodes), 7002);
         // Both have it until all know: the larger epoch is the later one.
-        let later = format!("{nodes}d4 127.0.0.1:7003@17003 master - 0 0 9 connected 10923-16383\n");
+        let later =
+            format!("{nodes}d4 127.0.0.1:7003@17003 master - 0 0 9 connected 10923-16383\n");
         assert_eq!(port(&later), 7003);
         let alone = "a1 :7000@17000 myself,master - 0 0 1 connected 0-16383\n";
         assert_eq!(read_cluster(1, alone, "x").unwrap().names.host, "x");
-        assert!(read_cluster(1, "", "x").unwrap_err().contains("cluster-enabled"));
+        assert!(
+            read_cluster(1, "", "x")
+                .unwrap_err()
+                .contains("cluster-enabled")
+        );
         let empty = "a1 :7000@17000 myself,master - 0 0 1 connected\n";
         assert!(read_cluster(1, empty, "x").unwrap_err().contains("slot 1"));
     }

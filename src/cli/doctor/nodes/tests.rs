@@ -14,8 +14,18 @@ fn replicas_are_a_danger_to_a_master_and_wanted_where_it_is_replaced() {
     let with = |count, failover| {
         let mut node = good("a");
         node.facts.replicas = Some(count);
-        let found = one(&node, &Limits { failover, ..limits() });
-        found.into_iter().map(|f| f.finding).collect::<Vec<_>>().join("; ")
+        let found = one(
+            &node,
+            &Limits {
+                failover,
+                ..limits()
+            },
+        );
+        found
+            .into_iter()
+            .map(|f| f.finding)
+            .collect::<Vec<_>>()
+            .join("; ")
     };
     assert!(with(1, false).contains("two may hold a lock"));
     assert_eq!(with(0, false), "");
