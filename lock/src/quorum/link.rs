@@ -71,7 +71,7 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
-use answer_queue::ended;
+use answer_queue::{ended, lost};
 use caller_links::CallerLinks;
 use queue::{MOST_UNDER_WAY, Queue, Return, TOGETHER, refused_in_all, shortest_ttl};
 
@@ -490,9 +490,13 @@ impl Link {
         self.0.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Why nothing is sent there. Of a node that is silent as well: what was not sent was not executed.
     fn known_trouble(&self) -> NodeError {
-        self.trouble()
-            .unwrap_or_else(|| NodeError::Unreachable("known to be down".to_owned()))
+        match self.trouble() {
+            Some(silent @ NodeError::Timeout(_)) => NodeError::Unreachable(silent.to_string()),
+            Some(trouble) => trouble,
+            None => NodeError::Unreachable("known to be down".to_owned()),
+        }
     }
 
     /// Learns from the outcome of a call.
@@ -613,7 +617,7 @@ impl Future for Answering {
         let result = match &mut *self {
             Self::Over(trouble) => Err(trouble.take().unwrap_or_else(ended)),
             Self::Queued(answer) => match Pin::new(answer).poll(cx) {
-                Poll::Ready(result) => result.unwrap_or_else(|_| Err(ended())),
+                Poll::Ready(result) => result.unwrap_or_else(|_| Err(lost())),
                 Poll::Pending => return Poll::Pending,
             },
             Self::Alone(link, alone) => match alone.look(cx) {

@@ -7,7 +7,7 @@ use crate::{
     human::Span,
     node::{
         Admission,
-        guard::{closed_by, closed_since},
+        guard::{FAILOVER, closed_by, closed_since},
     },
 };
 
@@ -124,11 +124,12 @@ impl FleetConfig {
         if theirs != marker {
             return Some(theirs);
         }
-        let unguarded = |text: &str| {
+        // A server that was promoted is of another life for those that it was promoted by, too: who goes around them is none of them.
+        let unlike = |text: &str| {
             text.parse::<Self>()
-                .is_ok_and(|theirs| !theirs.is_guarded())
+                .is_ok_and(|theirs| !theirs.is_guarded() || theirs.failover != self.failover)
         };
-        let stands = shown.admitted || !self.is_guarded() || unguarded(theirs);
+        let stands = shown.admitted || !self.is_guarded() || unlike(theirs);
         stands.then_some(theirs)
     }
 
@@ -240,6 +241,10 @@ impl FromStr for FleetConfig {
         };
         let raw_keys = of("raw_keys").and_then(|raw| raw.parse().ok()).ok_or(())?;
         let drift_ppm = of("drift").and_then(|ppm| ppm.parse().ok()).ok_or(())?;
+        // What a later version says is not read by halves.
+        if words.next().is_some() {
+            return Err(());
+        }
         Ok(Self {
             layout,
             nodes,
@@ -253,9 +258,6 @@ impl FromStr for FleetConfig {
         })
     }
 }
-
-/// What stands at the end of the text where others take the place of a server.
-const FAILOVER: &str = " failover";
 
 /// A share in millionths.
 fn ppm(share: f64) -> u32 {

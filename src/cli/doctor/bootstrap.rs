@@ -75,7 +75,11 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
 fn quiet(locks: &LockSettings) -> Duration {
     // A connection that died with the server costs a failed round, a probe, and a few answers before the nomination.
     let slack = Duration::from_secs(1) + locks.node_timeout().unwrap_or_default() * 10;
-    (locks.max_ttl / 3 + slack).max(PRESENCE)
+    // One that is still sent to the server before extends there, and meets this one only afterwards.
+    let late = locks
+        .fleet()
+        .map_or(Duration::ZERO, |fleet| fleet.watched() - fleet.max_ttl);
+    (locks.max_ttl / 3 + slack).max(PRESENCE) + late
 }
 
 async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {

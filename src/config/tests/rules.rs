@@ -292,11 +292,11 @@ fn what_cannot_be_had_behind_sentinel_is_refused_with_the_remedy() {
         ),
         (
             with(sentinel, "locks.restart_guard = \"off\""),
-            "restart_guard, locks.redis.nodes: a promoted server has not got all",
+            "locks.restart_guard: a promoted server has not got all",
         ),
         (
             with("\"cluster://a,b,c\"", "locks.raw_keys = true"),
-            "raw_keys, locks.redis.nodes: other clients take locks",
+            "locks.raw_keys: other clients take locks",
         ),
         (
             with("\"sentinel://a,b,c\"", ""),

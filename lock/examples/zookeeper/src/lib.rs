@@ -214,7 +214,7 @@ impl Place {
             let wall_ms = self.clock.wall().as_millisecond();
             let now = NodeMs(u64::try_from(wall_ms).unwrap_or(0));
             let reply = state.apply(now, wall_ms, call)?;
-            let next = state.written();
+            let next = state.written()?;
             check_room(call, text.len(), next.len())?;
             let next = (next != text).then_some(next);
             if let Some(stat) = self.write(client, stat, next.as_deref()).await? {

@@ -70,14 +70,15 @@ impl NodeState {
     }
 
     /// All of it as a text, in JSON: the same text for the same state. What is still to be announced is not in it.
-    #[must_use]
-    pub fn written(&self) -> String {
+    ///
+    /// # Errors
+    /// [`NodeError::Unfit`] for what cannot be written, which is nothing that a call leaves.
+    pub fn written(&self) -> Result<String, NodeError> {
         let written = Written {
             layout: LAYOUT,
             state: self,
         };
-        // Texts and numbers only, under names that are texts: nothing that cannot be written.
-        serde_json::to_string(&written).unwrap_or_default()
+        serde_json::to_string(&written).map_err(|why| NodeError::Unfit(why.to_string()))
     }
 
     /// Executes a call at `now` on the node's clock and `wall_ms` on its wall clock.

@@ -1,6 +1,6 @@
 //! Release announcements: a connection of their own, made again as often as it breaks.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{
     Msg, RedisResult,
@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     link::{FIRST_PAUSE, LASTING},
-    route::Route,
+    route::{Reach, Route},
     trouble::{self, Scrub},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 /// Announcements that wait for a slow listener; what comes on top is dropped, and polling finds it.
 const QUEUE: usize = 1024;
 
-/// A subscription that is silent for so long is asked whether it still lives: a vanished host says nothing.
+/// So often it is asked whether a subscription still lives, and leads to the server in charge: a vanished host says nothing.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Not in a hurry, as polling finds what is not announced.
@@ -65,14 +65,14 @@ impl Listener {
         loop {
             let began = self.clock.now();
             match self.subscribe().await {
-                Ok((sink, stream)) => {
+                Ok((reach, sink, stream)) => {
                     match subscribed.take() {
                         Some(subscribed) => _ = subscribed.send(()),
                         // A full queue drops it, as any other.
                         None => _ = announce.try_send(interrupted()),
                     }
                     told = "";
-                    self.forward(sink, stream, &announce).await;
+                    self.forward(&reach, (sink, stream), &announce).await;
                     if self.clock.now().since(began) >= LASTING {
                         pauses.reset();
                     }
@@ -93,12 +93,12 @@ impl Listener {
         }
     }
 
-    async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), NodeError> {
+    async fn subscribe(&self) -> Result<(Arc<Reach>, PubSubSink, PubSubStream), NodeError> {
         let reach = self.route.reach().await?;
         let subscribing = async {
             let (mut sink, stream) = reach.client.get_async_pubsub().await?.split();
             sink.subscribe(&self.channel).await?;
-            RedisResult::Ok((sink, stream))
+            RedisResult::Ok((reach.clone(), sink, stream))
         };
         match self.clock.timeout(self.patience(), subscribing).await {
             Ok(done) => done.map_err(|error| trouble::no_connection(&error, &self.scrub)),
@@ -109,10 +109,11 @@ impl Listener {
     /// Passes messages on until the listeners have gone or the connection is dead.
     async fn forward(
         &self,
-        mut sink: PubSubSink,
-        mut stream: PubSubStream,
+        reach: &Arc<Reach>,
+        (mut sink, mut stream): (PubSubSink, PubSubStream),
         announce: &mpsc::Sender<Announcement>,
     ) {
+        let mut look_at = self.clock.now() + SILENCE;
         loop {
             tokio::select! {
                 () = announce.closed() => return,
@@ -121,11 +122,12 @@ impl Listener {
                     Some(message) => if let Some(it) = read(&message) { _ = announce.try_send(it) },
                     None => return,
                 },
-                () = self.clock.sleep(SILENCE) => {
+                () = self.clock.sleep_until(look_at) => {
                     let alive = self.clock.timeout(self.patience(), sink.ping::<()>()).await;
-                    if !matches!(alive, Ok(Ok(()))) {
+                    if !matches!(alive, Ok(Ok(()))) || !self.route.leads_to(reach).await {
                         return;
                     }
+                    look_at = self.clock.now() + SILENCE;
                 }
             }
         }

@@ -62,7 +62,9 @@ impl Failover {
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let kind = match (is_sentinel, path) {
             (true, "") => return Err("the name of the master is missing: sentinel://HOSTS/NAME"),
-            (true, name) if name.contains('/') => return Err("a master has a name without a /"),
+            (true, name) if name.contains(['/', ',']) => {
+                return Err("a master has a name without a / and without commas");
+            }
             (true, name) => Kind::Sentinel(name.to_owned()),
             (false, "") => Kind::Cluster,
             (false, _) => {
@@ -246,6 +248,7 @@ mod tests {
             ("sentinel://a,A:26379/m", "twice"),
             ("sentinel://a:0/m", "port"),
             ("sentinel://a/m/n", "without a /"),
+            ("sentinel://a/m,b:6379", "without commas"),
             ("sentinel://a/m?db=x", "not a number"),
             ("sentinel://a/m?ttl=3", "have a meaning"),
             ("sentinel://p@w@a/m", "%40"),

@@ -135,7 +135,9 @@ impl Link {
 
     /// A link of its own to the same server.
     pub(super) fn another(&self) -> Self {
-        Self::new(self.0.parts.clone())
+        let mut parts = self.0.parts.clone();
+        parts.route = parts.route.another();
+        Self::new(parts)
     }
 
     /// Runs the script; at most one round trip when the server knows it.

@@ -152,8 +152,8 @@ use self::{
     trouble::Scrub,
 };
 use super::{
-    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, Servers,
-    rules,
+    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply,
+    RestartGuard, Servers, guard::FAILOVER, rules,
 };
 use crate::{clock::Clock, spawn::Spawn};
 
@@ -234,6 +234,12 @@ pub enum SetupError {
     /// An empty namespace, or one with braces or spaces.
     #[error("namespace `{0}` must not be empty nor contain braces or white space")]
     Namespace(String),
+    /// Others take the place of a server, and the settings would trust each of them at once.
+    #[doc(hidden)] // `LockSettings` are refused before
+    #[error(
+        "what is behind Sentinel or in a Cluster wants the guard of `LockSettings::guard`, in the mode `call`, and no raw keys"
+    )]
+    Failover,
     /// The pool could not be made.
     #[error("no connection pool: {0}")]
     Pool(String),
@@ -366,7 +372,7 @@ impl Node for RedisNode {
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
         let asked = async {
-            let reach = self.route.reach().await?;
+            let reach = self.route.another().reach().await?;
             inspect::inspect(&reach.client, limit, &self.scrub).await
         };
         match self.clock.timeout(limit * 2, asked).await {
@@ -382,7 +388,7 @@ impl Node for RedisNode {
         }
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
         let walked = async {
-            let reach = self.route.reach().await?;
+            let reach = self.route.another().reach().await?;
             endless::endless(&reach.client, &self.layout.table, limit, &self.scrub).await
         };
         match self.clock.timeout(endless::PATIENCE, walked).await {
@@ -394,7 +400,7 @@ impl Node for RedisNode {
     async fn announcements(&self) -> Option<Announcements> {
         let listener = Listener {
             name: self.name.clone(),
-            route: self.route.clone(),
+            route: self.route.another(),
             channel: self.layout.channel.clone(),
             limit: self.limit,
             scrub: self.scrub.clone(),
@@ -424,6 +430,11 @@ fn way(
     let (url, limit) = (settings.url.expose_secret(), settings.node_timeout);
     if fails_over(url) {
         let mut address = Failover::parse(url).map_err(|why| SetupError::Url(why.to_owned()))?;
+        let guard = &settings.guard;
+        let of_failover = guard.config.ends_with(FAILOVER);
+        if guard.mode != RestartGuard::Call || settings.raw_keys || !of_failover {
+            return Err(SetupError::Failover);
+        }
         address.sign_in(|info| signed_in(info, settings));
         let (name, data) = (address.name(), address.servers.redis_settings());
         let (db, scrub) = (data.db(), Scrub::new(data.password()));

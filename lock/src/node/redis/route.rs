@@ -19,6 +19,11 @@
 //!
 //! It is asked before the first connection, whenever one breaks, and every second while there are calls; of a client that was
 //! asleep before its next call. A program without a majority has no node: unsure means not leading.
+//!
+//! # Not promised
+//! Majorities are those of one set. While sentinels, or nodes of a cluster, are added or taken away, all of them must reach each other:
+//! otherwise two sides may count differently, and both find a majority. What forgets its epoch (a configuration on no disk) names what
+//! it was told first.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -41,7 +46,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Moment},
-    node::NodeError,
+    node::{NodeError, Refusal},
 };
 
 /// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
@@ -88,7 +93,7 @@ pub(super) enum Standing {
     Over(NodeError),
 }
 
-/// Asks who is in charge.
+/// Asks who is in charge. Each link has one of its own, on its own runtime: what was found is shared.
 pub(super) struct Finder {
     kind: Kind,
     seeds: Vec<Seed>,
@@ -99,8 +104,8 @@ pub(super) struct Finder {
     limit: Duration,
     scrub: Scrub,
     clock: Clock,
-    found: Mutex<Found>,
-    /// One asks for all.
+    found: Arc<Mutex<Found>>,
+    /// One asks for all that use this link.
     asking: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -196,6 +201,20 @@ impl Route {
         }
     }
 
+    /// Whether this server is still the one in charge; when nobody says, it is.
+    pub(super) async fn leads_to(&self, reach: &Arc<Reach>) -> bool {
+        let now = self.reach().await;
+        now.is_ok_and(|now| Arc::ptr_eq(&now, reach)) || !self.is_asked()
+    }
+
+    /// For a link of its own.
+    pub(super) fn another(&self) -> Self {
+        match self {
+            Self::Fixed(reach) => Self::Fixed(reach.clone()),
+            Self::Asked(finder) => Self::Asked(Arc::new(finder.another())),
+        }
+    }
+
     /// Whether others take the place of a server.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self, Self::Asked(_))
@@ -240,9 +259,30 @@ impl Finder {
             key: key.to_owned(),
             limit,
             clock,
-            found: Mutex::default(),
+            found: Arc::default(),
             asking: Arc::default(),
         })
+    }
+
+    /// One that asks by itself, on connections of its own: a runtime that stands still holds up nobody else.
+    fn another(&self) -> Self {
+        let seed = |seed: &Seed| Seed {
+            shown: seed.shown.clone(),
+            client: seed.client.clone(),
+            scrub: seed.scrub.clone(),
+            line: tokio::sync::Mutex::default(),
+        };
+        Self {
+            kind: self.kind.clone(),
+            seeds: self.seeds.iter().map(seed).collect(),
+            servers: self.servers.clone(),
+            key: self.key.clone(),
+            limit: self.limit,
+            scrub: self.scrub.clone(),
+            clock: self.clock.clone(),
+            found: self.found.clone(),
+            asking: Arc::default(),
+        }
     }
 
     /// Whether this server may still be asked.
@@ -320,6 +360,14 @@ impl Finder {
     /// Takes note of the server that was named.
     fn settle(&self, named: Named) -> Result<(), NodeError> {
         let mut found = self.found();
+        // Another link has asked later.
+        if found
+            .named
+            .as_ref()
+            .is_some_and(|now| now.asked > named.asked)
+        {
+            return Ok(());
+        }
         let is_same = |now: &Named| now.by == named.by;
         if found.reach.is_none() || !found.named.as_ref().is_some_and(is_same) {
             let info = self.at(&named.by.host, named.by.port);
@@ -371,14 +419,16 @@ impl Finder {
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
         let mut line = seed.line.lock().await;
         let asking = async {
-            let mut connection = match &*line {
-                Some(connection) => connection.clone(),
-                None => line.insert(seed.connect(limit).await?).clone(),
-            };
-            match &self.kind {
-                Kind::Sentinel(master) => sentinel(&mut connection, master).await,
-                Kind::Cluster => cluster(&mut connection, &self.key, &seed.host()).await,
+            // One that has stood idle may lead nowhere.
+            if let Some(connection) = line.take() {
+                let said = self.put(connection.clone(), seed).await;
+                if said.is_ok() {
+                    *line = Some(connection);
+                    return said;
+                }
             }
+            let connection = line.insert(seed.connect(limit).await?).clone();
+            self.put(connection, seed).await
         };
         let answer = match self.clock.timeout(limit * 2, asking).await {
             Ok(answer) => answer,
@@ -392,6 +442,17 @@ impl Finder {
         }
         let answer = answer.map_err(|error| seed.trouble(&error, &self.kind))?;
         answer.map_err(|why| NodeError::Protocol(format!("{}: {why}", seed.shown)))
+    }
+
+    async fn put(&self, mut connection: MultiplexedConnection, seed: &Seed) -> Answer {
+        match &self.kind {
+            Kind::Sentinel(master) => sentinel(&mut connection, master).await,
+            Kind::Cluster => {
+                // Certificates are for names; without them an address is what leads there for certain.
+                let named = matches!(self.servers.addr(), ConnectionAddr::TcpTls { .. });
+                cluster(&mut connection, &self.key, (&seed.host(), named)).await
+            }
+        }
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {
@@ -432,8 +493,14 @@ impl Seed {
             Trouble::NoScript => NodeError::Protocol(format!("{shown}: NOSCRIPT")),
             Trouble::Answered(NodeError::Tls(why)) => NodeError::Tls(format!("{shown}: {why}")),
             // The remedies of these are those of lock servers.
-            Trouble::Answered(NodeError::Refused { said, .. }) => {
+            Trouble::Answered(NodeError::Refused { refusal, said }) => {
                 let remedy = match kind {
+                    Kind::Sentinel(_) if refusal == Refusal::NoPerm => {
+                        "allow its user +sentinel|myid +sentinel|master +sentinel|get-master-addr-by-name"
+                    }
+                    Kind::Cluster if refusal == Refusal::NoPerm => {
+                        "allow its user +cluster|keyslot +cluster|nodes"
+                    }
                     Kind::Sentinel(_) => {
                         "sentinels have a user and a password of their own: write ?sentinel_password=… at the end of the address"
                     }
@@ -493,7 +560,7 @@ fn read_sentinel(
     }
 }
 
-async fn cluster(connection: &mut MultiplexedConnection, key: &str, own: &str) -> Answer {
+async fn cluster(connection: &mut MultiplexedConnection, key: &str, own: (&str, bool)) -> Answer {
     let mut asked = pipe();
     asked.cmd("CLUSTER").arg("KEYSLOT").arg(key);
     asked.cmd("CLUSTER").arg("NODES");
@@ -501,8 +568,9 @@ async fn cluster(connection: &mut MultiplexedConnection, key: &str, own: &str) -
     Ok(read_cluster(slot, &nodes, own))
 }
 
-/// Reads `CLUSTER NODES`: `id host:port@bus,name flags master ping pong epoch link slots…`. `own` is where it was asked.
-fn read_cluster(slot: u16, nodes: &str, own: &str) -> Result<Said, String> {
+/// Reads `CLUSTER NODES`: `id host:port@bus,name flags master ping pong epoch link slots…`. `own` is where it was asked, and whether
+/// names count.
+fn read_cluster(slot: u16, nodes: &str, own: (&str, bool)) -> Result<Said, String> {
     let (mut me, mut owner, mut of) = (None, None, HashSet::new());
     for line in nodes.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -542,11 +610,15 @@ fn read_cluster(slot: u16, nodes: &str, own: &str) -> Result<Said, String> {
     })
 }
 
-/// Host and port of `127.0.0.1:7000@17000,name`: the name, where there is one, is what certificates are for.
-fn host_of(address: &str, own: &str) -> Option<(String, u16)> {
+/// Host and port of `127.0.0.1:7000@17000,name`.
+fn host_of(address: &str, (own, named): (&str, bool)) -> Option<(String, u16)> {
     let (at, names) = address.split_once('@').unwrap_or((address, ""));
     let (ip, port) = at.rsplit_once(':')?;
-    let name = names.split(',').nth(1).unwrap_or_default();
+    let name = names
+        .split(',')
+        .nth(1)
+        .filter(|_| named)
+        .unwrap_or_default();
     let host = [name, ip, own].into_iter().find(|host| !host.is_empty())?;
     let port = port.parse().ok().filter(|&port: &u16| port != 0)?;
     Some((host.to_owned(), port))
@@ -662,24 +734,23 @@ mod tests {
             d4 127.0.0.1:7003@17003 slave c3 0 0 3 connected\n\
             e5 :0@0 slave,noaddr c3 0 0 3 disconnected\n\
             nonsense\n";
-        let read = read_cluster(6000, nodes, "x").unwrap();
-        let shown = (read.id.as_str(), read.names.host.as_str(), read.of);
-        assert_eq!((shown, read.names.port), (("a1", "name.example", 4), 7001));
-        let port = |nodes| read_cluster(16383, nodes, "x").unwrap().names.port;
+        let read = |slot, nodes| read_cluster(slot, nodes, ("x", true));
+        let one = read(6000, nodes).unwrap();
+        let shown = (one.id.as_str(), one.names.host.as_str(), one.of);
+        assert_eq!((shown, one.names.port), (("a1", "name.example", 4), 7001));
+        let by_address = read_cluster(6000, nodes, ("x", false)).unwrap();
+        assert_eq!(by_address.names.host, "127.0.0.1");
+        let port = |nodes| read(16383, nodes).unwrap().names.port;
         assert_eq!(port(nodes), 7002);
         // Both have it until all know: the larger epoch is the later one.
         let later =
             format!("{nodes}d4 127.0.0.1:7003@17003 master - 0 0 9 connected 10923-16383\n");
         assert_eq!(port(&later), 7003);
         let alone = "a1 :7000@17000 myself,master - 0 0 1 connected 0-16383\n";
-        assert_eq!(read_cluster(1, alone, "x").unwrap().names.host, "x");
-        assert!(
-            read_cluster(1, "", "x")
-                .unwrap_err()
-                .contains("cluster-enabled")
-        );
+        assert_eq!(read(1, alone).unwrap().names.host, "x");
+        assert!(read(1, "").unwrap_err().contains("cluster-enabled"));
         let empty = "a1 :7000@17000 myself,master - 0 0 1 connected\n";
-        assert!(read_cluster(1, empty, "x").unwrap_err().contains("slot 1"));
+        assert!(read(1, empty).unwrap_err().contains("slot 1"));
     }
 
     #[test]

@@ -192,6 +192,8 @@ pub(super) fn no_pooled(error: &PoolError, scrub: &Scrub) -> NodeError {
 /// What becomes of a request that was on its way: a connection that broke under it may have carried it.
 pub(super) fn maybe_executed(trouble: Trouble, waited: Duration) -> NodeError {
     match trouble {
+        // It broke under a request that had left.
+        Trouble::Answered(NodeError::Tls(_)) => NodeError::Timeout(waited),
         Trouble::Answered(refusal) => refusal,
         Trouble::NoScript => forgotten(),
         Trouble::Slow | Trouble::Broken(_) => NodeError::Timeout(waited),

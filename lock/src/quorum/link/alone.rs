@@ -77,7 +77,7 @@ impl Alone {
             }
             State::Elsewhere(waker) => waker,
             State::Over(result) => {
-                let result = result.take().unwrap_or_else(|| Err(super::ended()));
+                let result = result.take().unwrap_or_else(|| Err(super::lost()));
                 return Poll::Ready(Looked::Elsewhere(result));
             }
         };
@@ -123,7 +123,7 @@ impl Drop for Adopted {
     fn drop(&mut self) {
         let open = matches!(&*self.0.state(), State::Elsewhere(_));
         if open {
-            self.0.keep(Err(super::ended()));
+            self.0.keep(Err(super::lost()));
         }
     }
 }

@@ -96,12 +96,17 @@ impl AnswerSlot {
 impl Drop for AnswerSlot {
     fn drop(&mut self) {
         if !self.answered {
-            self.leave(Err(ended()));
+            self.leave(Err(lost()));
         }
     }
 }
 
-/// The answer when the keeper has ended and cannot give one.
+/// The answer when whoever carried a call is gone, and with it what has become of the call.
+pub(crate) fn lost() -> NodeError {
+    NodeError::Timeout(std::time::Duration::ZERO)
+}
+
+/// The answer when the keeper has ended and nothing leaves any more.
 pub(crate) fn ended() -> NodeError {
     NodeError::Unreachable("the keeper has ended".to_owned())
 }

@@ -315,7 +315,12 @@ impl Link {
                     result.map(|reply| of_a_repeat(ops, reply))
                 }
             };
-            share_out(vec![queued], result);
+            // It may stand there since the first time, whatever kept it from being repeated.
+            let unknown = |trouble: NodeError| match trouble.left_nothing() {
+                true => NodeError::Timeout(self.0.timeout),
+                false => trouble,
+            };
+            share_out(vec![queued], result.map_err(unknown));
         }
         slowest
     }
