@@ -419,11 +419,11 @@ impl Finder {
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
         let mut line = seed.line.lock().await;
         let asking = async {
-            // One that has stood idle may lead nowhere.
-            if let Some(connection) = line.take() {
-                let said = self.put(connection.clone(), seed).await;
-                if said.is_ok() {
-                    *line = Some(connection);
+            // Whoever has heard enough leaves in the midst of this, and the connection stays.
+            if let Some(connection) = line.clone() {
+                let said = self.put(connection, seed).await;
+                // One that has stood idle may lead nowhere.
+                if !said.as_ref().is_err_and(|e| e.is_io_error()) {
                     return said;
                 }
             }
