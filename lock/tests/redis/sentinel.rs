@@ -696,14 +696,34 @@ pub(crate) fn a_master_is_found_and_its_lock_kept() {
         found(&settings).await;
         let (one, other) = (locks(&settings), locks(&settings));
         let lease = taken(&one).await;
+        is_refused(&other).await;
+        let before = connections(&deployment);
         // Longer than what was heard of the master is believed.
         let ends = Clock::system().timeout(TRUST * 2, lease.lost()).await;
         assert!(ends.is_err(), "{ends:?}");
+        // They are asked every second, over connections that stay, also those whose answer is not waited for.
+        let made: Vec<u64> = connections(&deployment)
+            .iter()
+            .zip(&before)
+            .map(|(now, before)| now - before)
+            .collect();
+        assert!(made.iter().all(|made| *made <= 5), "{made:?}");
         is_refused(&other).await;
         let first = lease.token();
         assert_eq!(lease.release().await.nodes, 1);
         assert!(first < taken(&other).await.token());
     });
+}
+
+/// How many connections each sentinel was asked for so far.
+fn connections(deployment: &Deployment) -> Vec<u64> {
+    let count = |sentinel: &Sentinel| {
+        let told = sentinel.ask(&["INFO", "stats"]).unwrap_or_default();
+        let mut lines = told.lines();
+        let found = lines.find_map(|line| line.strip_prefix("total_connections_received:"));
+        found.and_then(|count| count.parse().ok()).expect("a count")
+    };
+    deployment.sentinels.iter().map(count).collect()
 }
 
 pub(crate) fn one_listed_sentinel_of_three_is_no_majority() {
