@@ -424,27 +424,20 @@ pub fn take(key: &str, owner: &str) -> Op {
 
 /// Takes a named lock.
 pub fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
-    let (key, owner) = (key.to_owned(), owner.to_owned());
-    Op::Acquire {
-        key,
-        owner,
-        kind: Kind::Lock,
-        ttl,
-        floor: Token(0),
-        take: Take::Server,
-        clamp: MAX_TTL,
-        ticket: None,
-        waits: Duration::ZERO,
-    }
+    acquire(Kind::Lock, key, owner, ttl)
 }
 
 /// Takes a short claim.
 pub fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
+    acquire(Kind::Claim, key, owner, ttl)
+}
+
+fn acquire(kind: Kind, key: &str, owner: &str, ttl: Duration) -> Op {
     let (key, owner) = (key.to_owned(), owner.to_owned());
     Op::Acquire {
         key,
         owner,
-        kind: Kind::Claim,
+        kind,
         ttl,
         floor: Token(0),
         take: Take::Server,

@@ -4,7 +4,7 @@
 //! they have ended. An *admission marker* in its data names the incarnation that may. Clients put a *nomination* beside
 //! it, watch it stay for the longest lease, read what the other nodes know, and only then write the marker.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,9 @@ pub(crate) const INC: usize = 16;
 
 /// What stands at the end of the configuration of a fleet in whose node one server takes the place of another.
 pub(crate) const FAILOVER: &str = " failover";
+
+/// A server in whose place another one was put may be asked for leases for almost so long after that.
+pub(crate) const LATE: Duration = Duration::from_secs(6);
 
 /// Letters of a roster's stamp.
 pub(crate) const STAMP: usize = 16;

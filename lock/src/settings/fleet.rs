@@ -7,19 +7,12 @@ use crate::{
     human::Span,
     node::{
         Admission,
-        guard::{FAILOVER, closed_by, closed_since},
+        guard::{FAILOVER, LATE, closed_by, closed_since},
     },
 };
 
 /// The layout of our keys on a node.
 const LAYOUT: u32 = 2;
-
-/// A server in whose place another one was put may be asked for leases for so long after that.
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "for the documentation of Redis")
-)]
-pub(crate) const LATE: Duration = Duration::from_secs(6);
 
 /// The part of the configuration that decides whether two programs exclude each other. A node votes for the one that it
 /// was admitted for, and for no other.

@@ -28,7 +28,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{LockError, admission::admit_at_once},
     node::{
-        Answer, Call, Op, RestartGuard,
+        Answer, Call, Op,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     open,
@@ -988,17 +988,11 @@ pub(crate) fn without_a_majority_of_sentinels_no_vote_is_asked_for_and_it_comes_
 
 /// So many failovers, of servers that are killed, stand still or are told to, while programs contend for a lock: how often two of
 /// them held it at once.
-pub(crate) fn storm(failovers: usize, guard: RestartGuard) -> usize {
+fn storm(failovers: usize) -> usize {
     beside(async {
         let mut deployment = Deployment::of(3, Passwords::default()).await;
-        let settings = LockSettings {
-            restart_guard: guard,
-            ..through(&deployment.url(), SHORT)
-        };
-        let is_guarded = guard != RestartGuard::Off;
-        if is_guarded {
-            found(&settings).await;
-        }
+        let settings = through(&deployment.url(), SHORT);
+        found(&settings).await;
         let contest = Contest::start(&settings);
         contest.go_on("before it begins").await;
         for n in 0..failovers {
@@ -1029,17 +1023,17 @@ pub(crate) fn storm(failovers: usize, guard: RestartGuard) -> usize {
         let mut held = contest.end().await;
         let overlaps = overlaps(&held);
         println!(
-            "[sentinel] {failovers} failovers, {guard:?}: {} leases, {overlaps} overlaps",
+            "[sentinel] {failovers} failovers: {} leases, {overlaps} overlaps",
             held.len()
         );
-        if is_guarded && overlaps == 0 {
+        if overlaps == 0 {
             tokens_rise(&mut held);
         }
         overlaps
     })
 }
 
-/// Takes about ten minutes.
+/// Takes about six minutes.
 pub(crate) fn twenty_failovers_and_no_two_holders() {
-    assert_eq!(storm(20, RestartGuard::Call), 0);
+    assert_eq!(storm(20), 0);
 }

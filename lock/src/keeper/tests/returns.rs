@@ -129,32 +129,43 @@ async fn what_was_returned_is_believed_by_nobody_when_the_keeper_has_read_it() {
     assert_eq!(lease.loss(), Some(Loss::Released));
 }
 
+/// Three nodes, and a client of them.
+fn three(time: &SimTime) -> (Vec<MemoryNode>, Locks) {
+    let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
+    let nodes: Vec<_> = (0..3).map(node).collect();
+    let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
+    let locks = Locks::over(lines.collect())
+        .clock(time.clock())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system());
+    (nodes, locks.start().unwrap())
+}
+
+/// Whether one of these nodes has executed a release from now on.
+fn is_told_of_a_release(nodes: &[MemoryNode]) -> Arc<AtomicBool> {
+    let told = Arc::new(AtomicBool::new(false));
+    for node in nodes {
+        let told = told.clone();
+        node.observe(move |executed| {
+            let mut ops = executed.call.ops.iter();
+            if ops.any(|op| matches!(op, Op::Release { .. })) {
+                told.store(true, Ordering::SeqCst);
+            }
+        });
+    }
+    told
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_ends_the_process_waits_until_lost_attempts_are_undone() {
     let time = SimTime::new();
-    let nodes: Vec<_> = (0..3)
-        .map(|n| MemoryNode::new(format!("n{n}"), time.clock()))
-        .collect();
+    let (nodes, locks) = three(&time);
     for node in &nodes[1..] {
         node.faults().plant("lock/a", "theirs", Some(MS * 10_000));
     }
     // The grant of this one comes when the attempt is lost already.
     nodes[0].faults().delay_requests(MS * 20, MS * 20);
-    let undone = Arc::new(AtomicBool::new(false));
-    let seen = undone.clone();
-    nodes[0].observe(move |executed| {
-        let mut ops = executed.call.ops.iter();
-        if ops.any(|op| matches!(op, Op::Release { .. })) {
-            seen.store(true, Ordering::SeqCst);
-        }
-    });
-    let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
-    let locks = Locks::over(lines.collect())
-        .clock(time.clock())
-        .chance(Chance::seeded(7))
-        .keeper_here(Spawn::system())
-        .start()
-        .unwrap();
+    let undone = is_told_of_a_release(&nodes[..1]);
     let lost = locks.lock("a").acquire().await;
     assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
     assert!(!undone.load(Ordering::SeqCst), "it is not waited for");
@@ -168,16 +179,7 @@ async fn whoever_ends_the_process_waits_until_lost_attempts_are_undone() {
 #[tokio::test(start_paused = true)]
 async fn attempts_that_never_left_are_not_undone() {
     let time = SimTime::new();
-    let nodes: Vec<_> = (0..3)
-        .map(|n| MemoryNode::new(format!("n{n}"), time.clock()))
-        .collect();
-    let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
-    let locks = Locks::over(lines.collect())
-        .clock(time.clock())
-        .chance(Chance::seeded(7))
-        .keeper_here(Spawn::system())
-        .start()
-        .unwrap();
+    let (nodes, locks) = three(&time);
     for node in &nodes {
         node.faults().partition(Cut::Refuse);
     }
@@ -185,15 +187,8 @@ async fn attempts_that_never_left_are_not_undone() {
         let away = locks.lock("a").acquire().await;
         assert!(matches!(away, Err(LockError::NoQuorum(_))), "{away:?}");
     }
-    let told = Arc::new(AtomicBool::new(false));
+    let told = is_told_of_a_release(&nodes);
     for node in &nodes {
-        let told = told.clone();
-        node.observe(move |executed| {
-            let mut ops = executed.call.ops.iter();
-            if ops.any(|op| matches!(op, Op::Release { .. })) {
-                told.store(true, Ordering::SeqCst);
-            }
-        });
         node.faults().heal();
     }
     time.clock().sleep(MS * 60_000).await;

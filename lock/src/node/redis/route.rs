@@ -8,7 +8,7 @@
 //! What one sentinel names has an order: a later configuration has a larger epoch, and it never goes back. Two clients that use two
 //! masters have each heard a majority of *all* sentinels, so at least one of them has named the old master first and the new one
 //! later. No lease of the old one was asked for later than [`TRUST`] after it was asked, so that it is over `max_ttl` after that;
-//! the new one is of another life, and votes only when it was watched for `max_ttl` and `LATE` (`settings`), which is longer. The
+//! the new one is of another life, and votes only when it was watched for `max_ttl` and [`LATE`], which is longer. The
 //! same holds for the nodes of a cluster. No setting of the servers is needed for it, and no replica: of a pair the one that is
 //! left serves on. How many there are is what they say themselves, so a list that names too few is no majority, and one that is
 //! named twice counts once, by its id.
@@ -46,7 +46,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Moment},
-    node::{NodeError, Refusal},
+    node::{NodeError, Refusal, guard::LATE},
 };
 
 /// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
@@ -58,6 +58,9 @@ pub(super) const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 /// A server is asked for no longer than this after a majority has named it.
 const TRUST: Duration = Duration::from_secs(5);
+
+/// What was asked of the server before may still be held when the next one could first be watched, and no later.
+const _: () = assert!(TRUST.as_secs() < LATE.as_secs());
 
 /// How often it is asked again while there are calls.
 const LOOK: Duration = Duration::from_secs(1);
@@ -201,7 +204,7 @@ impl Route {
         }
     }
 
-    /// Whether this server is still the one in charge; when nobody says, it is.
+    /// Whether this server is still the one in charge; when it is to be asked and nobody says, it is not.
     pub(super) async fn leads_to(&self, reach: &Arc<Reach>) -> bool {
         let now = self.reach().await;
         now.is_ok_and(|now| Arc::ptr_eq(&now, reach)) || !self.is_asked()
