@@ -11,15 +11,18 @@
     reason = "a bench fails by panicking"
 )]
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 use watchkeeper_lock::{
+    Elector, Locks,
     clock::Clock,
     node::{
         Answer, Call, GuardSettings, Kind, Node, Op, Take, Token,
         postgres::{PostgresNode, PostgresNodeSettings, address::PgAddress},
     },
+    settings::LockSettings,
     spawn::Spawn,
 };
 
@@ -32,6 +35,12 @@ const TTL: Duration = Duration::from_secs(60);
 /// Leases that are extended together, in calls of [`CALL`].
 const LEASES: usize = 1_000;
 const CALL: usize = 250;
+/// Programs that stand by for one lock, or locks that one program stands by for.
+const STANDBYS: usize = 100;
+/// For how long they are measured: several of their looks, and of their holder's renewals.
+const IDLE: Duration = Duration::from_secs(60);
+/// Until all have seen who holds what.
+const SETTLED: Duration = Duration::from_secs(15);
 
 fn main() {
     if server::programs().is_none() {
@@ -44,14 +53,92 @@ fn main() {
         false => 2,
     };
     let server = PostgresServer::start_with(
-        &["fsync=on", "synchronous_commit=on", "full_page_writes=on"],
+        &[
+            "fsync=on",
+            "synchronous_commit=on",
+            "full_page_writes=on",
+            "max_connections=400",
+        ],
         |_| {},
     );
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
-    runtime.unwrap().block_on(measure(&server, rounds));
+    let runtime = runtime.unwrap();
+    runtime.block_on(measure(&server, rounds));
+    let idle = match rounds {
+        2 => Duration::from_millis(10),
+        _ => IDLE,
+    };
+    runtime.block_on(stand_by(&server, idle));
+}
+
+/// What standbys cost the server while nothing happens: a hundred programs that wait for one lock, and one program that waits
+/// for a hundred. The holder's renewals are counted before, and taken off.
+async fn stand_by(server: &PostgresServer, idle: Duration) {
+    let url = server.url(USER, "postgres");
+    let open = |namespace: &str| {
+        let settings = LockSettings::postgres(url.as_str());
+        Locks::open(&settings, namespace).unwrap().start().unwrap()
+    };
+    for (what, namespace, programs, locks) in [
+        ("100 programs that wait for one lock", "many", STANDBYS, 1),
+        ("one program that waits for 100 locks", "one", 1, STANDBYS),
+    ] {
+        let names: Vec<String> = (0..locks).map(|n| format!("idle-{n}")).collect();
+        let holder = open(namespace);
+        let mut terms = Vec::new();
+        for name in &names {
+            terms.push(Elector::new(&holder, name).campaign().await.unwrap());
+        }
+        let held = processor(server, idle).await;
+        let mut standbys = JoinSet::new();
+        for _ in 0..programs {
+            let waits = open(namespace);
+            for name in &names {
+                let elector = Elector::new(&waits, name);
+                standbys.spawn(async move { drop(elector.campaign().await) });
+            }
+        }
+        Clock::system().sleep(SETTLED.min(idle)).await;
+        let both = processor(server, idle).await;
+        println!("{what}: {:.2} % of a processor of the server", both - held);
+        standbys.shutdown().await;
+    }
+}
+
+/// What part of a processor the server uses for such a time, in percent.
+async fn processor(server: &PostgresServer, time: Duration) -> f64 {
+    let before = used(server);
+    Clock::system().sleep(time).await;
+    let used = used(server).saturating_sub(before);
+    100.0 * used.as_secs_f64() / time.as_secs_f64()
+}
+
+/// Processor time of the server's processes so far, as the system counts it.
+fn used(server: &PostgresServer) -> Duration {
+    let pids = fs::read_to_string(server.folder().join("data/postmaster.pid")).unwrap();
+    let first = pids.lines().next().unwrap().to_owned();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|of| of.path());
+    let mut all = Duration::ZERO;
+    for process in processes {
+        // One that has ended meanwhile counts no more.
+        let Ok(stat) = fs::read_to_string(process.join("stat")) else {
+            continue;
+        };
+        let Some((_, after_name)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let parent = after_name.split(' ').nth(1);
+        let is_ours = process.file_name().is_some_and(|pid| pid == first.as_str());
+        if is_ours || parent == Some(first.as_str()) {
+            let ran = fs::read_to_string(process.join("schedstat")).unwrap_or_default();
+            let ran = ran.split(' ').next().and_then(|ns| ns.parse().ok());
+            all += Duration::from_nanos(ran.unwrap_or(0));
+        }
+    }
+    all
 }
 
 async fn measure(server: &PostgresServer, rounds: usize) {

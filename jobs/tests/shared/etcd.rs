@@ -7,6 +7,8 @@ use crate::{etcd_members::EtcdCluster, etcd_server::EtcdServer};
 /// The locks of one scene.
 pub(crate) struct Etcd {
     urls: Vec<String>,
+    /// Whether the restart guard is on.
+    guarded: bool,
     servers: Mutex<Servers>,
 }
 
@@ -22,7 +24,16 @@ impl Etcd {
         let server = EtcdServer::start();
         Self {
             urls: vec![server.url()],
+            guarded: false,
             servers: Mutex::new(Servers::One(server)),
+        }
+    }
+
+    /// A single member, for a fleet with its restart guard on.
+    pub(crate) fn guarded() -> Self {
+        Self {
+            guarded: true,
+            ..Self::new()
         }
     }
 
@@ -31,15 +42,20 @@ impl Etcd {
         let cluster = EtcdCluster::start();
         Self {
             urls: cluster.urls(),
+            guarded: false,
             servers: Mutex::new(Servers::Three(cluster)),
         }
     }
 
     /// One more of the same sort.
     pub(crate) fn another(&self) -> Self {
-        match &*self.servers() {
+        let another = match &*self.servers() {
             Servers::One(_) => Self::new(),
             Servers::Three(_) => Self::cluster(),
+        };
+        Self {
+            guarded: self.guarded,
+            ..another
         }
     }
 
@@ -48,10 +64,18 @@ impl Etcd {
         &self.urls
     }
 
-    /// What stands in the configuration below `[locks]`. It has just been started, and loses nothing.
+    /// What stands in the configuration below `[locks]`.
+    ///
+    /// The guard waits for a memory that was lost, or is new. These members lose none: they are killed with all that they have
+    /// written, and nothing is restored from a backup. So most cases do without it, lest what they measure is the founding of a
+    /// fleet; those of [`Etcd::guarded`] show that the guard waits for nothing but that.
     pub(crate) fn settings(&self) -> String {
+        let guard = match self.guarded {
+            true => "max_ttl = \"2s\"",
+            false => "restart_guard = \"off\"",
+        };
         format!(
-            "backend = \"etcd\"\nrestart_guard = \"off\"\netcd.endpoints = {:?}\netcd.node_timeout = \"100ms\"\n",
+            "backend = \"etcd\"\n{guard}\netcd.endpoints = {:?}\netcd.node_timeout = \"100ms\"\n",
             self.urls
         )
     }
@@ -90,6 +114,7 @@ impl Etcd {
 
     pub(crate) fn name(&self) -> &'static str {
         match &*self.servers() {
+            Servers::One(_) if self.guarded => "etcd, guarded",
             Servers::One(_) => "etcd",
             Servers::Three(_) => "etcd, three members",
         }

@@ -242,14 +242,9 @@ pub const RETENTION: Duration = Duration::from_secs(20);
 /// Above whatever a store has granted by itself: counters of some begin higher, and grow by more than one.
 pub const FAR: u64 = 1_000_000_000;
 
-/// Whether its counter grows with whatever is written there, and its time is known to a second: etcd, which has neither.
-fn is_approximate(node: &dyn Node) -> bool {
-    node.name() == "etcd"
-}
-
 /// How much longer than asked what ends by the node's clock may last: what a store does not know of its time.
 pub fn unknown_time(node: &dyn Node) -> Duration {
-    match is_approximate(node) {
+    match node.is_approximate() {
         true => Duration::from_millis(1_100),
         false => Duration::ZERO,
     }
@@ -257,7 +252,7 @@ pub fn unknown_time(node: &dyn Node) -> Duration {
 
 /// The grant is the next one after this counter; of a store whose counter grows by itself, a later one.
 pub fn is_next(node: &dyn Node, grant: Token, counter: u64) {
-    match is_approximate(node) {
+    match node.is_approximate() {
         true => assert!(grant.0 > counter, "{grant} after {counter}"),
         false => assert_eq!(grant.0, counter + 1),
     }
@@ -265,7 +260,7 @@ pub fn is_next(node: &dyn Node, grant: Token, counter: u64) {
 
 /// What is counted is exactly this; of a store whose counter grows by itself, at least this.
 pub fn is_counted(node: &dyn Node, counter: Token, exactly: u64) {
-    match is_approximate(node) {
+    match node.is_approximate() {
         true => assert!(counter.0 >= exactly, "{counter} of {exactly}"),
         false => assert_eq!(counter.0, exactly),
     }

@@ -72,4 +72,40 @@ pub struct NodeFacts {
     /// Embedded store: a stopped process that keeps it locked, so that no other process can write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_writer: Option<u32>,
+    /// etcd: each of the first 32 endpoints, in the order of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberFacts>,
+}
+
+/// What is known of one member of a cluster that is one node.
+#[doc(hidden)] // for the command `doctor`
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberFacts {
+    /// Where it is, without user and password.
+    pub address: String,
+    /// Why it does not tell; then nothing else is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// `leader`, `follower`, `learner` or `without a leader`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The cluster of which it is a member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Whether that is another one than that of most endpoints.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stranger: bool,
+    /// Bytes of its database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Bytes in use of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<u64>,
+    /// The alarms that it has raised, and what else it complains of, with commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarms: Option<String>,
 }

@@ -131,6 +131,8 @@ pub mod tag;
 pub use error::NodeError;
 pub(crate) use error::unfounded;
 pub use expiry::{Expiry, Seen, Take};
+#[doc(hidden)] // for the command `doctor`
+pub use facts::MemberFacts;
 pub use facts::NodeFacts;
 pub use guard::{Admission, Card, Eligibility, GuardSettings, RestartGuard};
 #[doc(hidden)] // for the command `doctor`
@@ -250,6 +252,13 @@ pub trait Node: Send + Sync + 'static {
     /// [`Expiry::Server`] only where the node's clock never jumps. The default believes no clock.
     fn expiry(&self) -> Expiry {
         Expiry::Observed
+    }
+
+    /// Whether its counter grows with whatever is written there, and its time is known to about a second alone: of a store that has
+    /// neither of its own. Its tokens leave numbers out, and what ends by its clock ends late by as much.
+    #[doc(hidden)] // for those who write a node
+    fn is_approximate(&self) -> bool {
+        false
     }
 
     /// What the server tells of itself, for a person who looks for faults. Not bound to the time limit of calls; also of

@@ -143,6 +143,10 @@ impl<N: Node> Node for Scoped<N> {
         self.node.expiry()
     }
 
+    fn is_approximate(&self) -> bool {
+        self.node.is_approximate()
+    }
+
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
         self.node.inspect().await
     }

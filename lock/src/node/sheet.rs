@@ -118,11 +118,23 @@ pub(crate) struct Changes<'s> {
     pub(crate) forgotten: Option<Token>,
     /// Those that may not stand there yet.
     pub(crate) rows: Vec<(&'s str, Option<&'s Row>)>,
-    /// Those that take the place of others.
-    pub(crate) replaced_rows: Vec<(&'s str, Option<&'s Row>)>,
+    pub(crate) replaced_rows: Vec<Replaced<'s>>,
     pub(crate) bodies: Vec<(&'s str, Option<&'s SheetBody>)>,
     pub(crate) queues: Vec<(&'s str, Option<&'s Vec<Waiter>>)>,
     pub(crate) docs: Vec<(&'s str, Option<&'s SheetDoc>)>,
+}
+
+/// A row that takes the place of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replaced<'s> {
+    pub(crate) key: &'s str,
+    /// As it was read in the same step.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "others write all of it")
+    )]
+    pub(crate) was: &'s Row,
+    pub(crate) is: &'s Row,
 }
 
 /// One kind of rows by their names. `None` is a row of which is known that it does not stand.
@@ -331,10 +343,13 @@ impl Sheet {
     /// What is to be written.
     pub(crate) fn changes(&self) -> Changes<'_> {
         let (was, is) = self.forgotten;
-        let replaces = |(key, row): &(&str, Option<&Row>)| {
-            row.is_some() && matches!(self.rows.read.get(*key), Some(Some(_)))
-        };
-        let (replaced_rows, rows) = self.rows.changes().into_iter().partition(replaces);
+        let (mut rows, mut replaced_rows) = (Vec::new(), Vec::new());
+        for (key, row) in self.rows.changes() {
+            match (self.rows.read.get(key), row) {
+                (Some(Some(was)), Some(is)) => replaced_rows.push(Replaced { key, was, is }),
+                _ => rows.push((key, row)),
+            }
+        }
         Changes {
             forgotten: is.filter(|is| *is != was),
             rows,
@@ -351,7 +366,13 @@ impl Sheet {
     }
 }
 
-impl Changes<'_> {
+impl<'s> Changes<'s> {
+    /// All rows, whether others stood in their place or not.
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = (&'s str, Option<&'s Row>)> {
+        let replaced = self.replaced_rows.iter().map(|row| (row.key, Some(row.is)));
+        self.rows.iter().copied().chain(replaced)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.forgotten.is_none()
             && self.rows.is_empty()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use watchkeeper_lock::node::{Answer, Kind::Lock, Op, etcd::EtcdNodeSettings};
+use watchkeeper_lock::node::{Answer, Kind::Lock, MemberFacts, Node, Op, etcd::EtcdNodeSettings};
 
 use crate::{
     it::conformance::{ask, granted, release, take},
@@ -80,6 +80,41 @@ pub(crate) fn without_a_majority_of_members_nothing_is_granted() {
             panic!("it has forgotten")
         };
         assert_eq!(seen.owner.as_deref(), Some("a"));
+    });
+}
+
+/// Also one that is not there, and one of another cluster.
+pub(crate) fn every_endpoint_is_inspected() {
+    let mut cluster = EtcdCluster::start();
+    let other = EtcdServer::start();
+    let endpoints = [cluster.urls(), vec![other.url()]].concat();
+    run(async {
+        let node = node(over(&endpoints, "n"));
+        cluster.leader();
+        let facts = node.inspect().await.unwrap();
+        let roles: Vec<_> = facts.members.iter().map(|m| m.role.as_deref()).collect();
+        let leaders = roles[..3].iter().filter(|role| **role == Some("leader"));
+        assert_eq!(leaders.count(), 1, "{roles:?}");
+        assert!(!roles[..3].contains(&Some("without a leader")), "{roles:?}");
+        let strange: Vec<bool> = facts.members.iter().map(|m| m.stranger).collect();
+        assert_eq!(strange, [false, false, false, true]);
+        let addresses: Vec<&str> = facts.members.iter().map(|m| &*m.address).collect();
+        assert_eq!(addresses, endpoints);
+        for member in &facts.members {
+            assert!(
+                member.version.is_some() && member.size.is_some(),
+                "{member:?}"
+            );
+        }
+        let ours = facts.members[0].cluster.clone();
+        assert!(ours.is_some() && facts.run_id == ours, "{facts:?}");
+        cluster.kill(2);
+        cluster.leader();
+        let facts = node.inspect().await.unwrap();
+        let failed = |member: &MemberFacts| member.error.is_some();
+        let failed: Vec<bool> = facts.members.iter().map(failed).collect();
+        assert_eq!(failed, [false, false, true, false]);
+        assert!(facts.role.is_some(), "the others speak for it");
     });
 }
 

@@ -11,9 +11,11 @@
     reason = "a test fails by panicking"
 )]
 
+mod cleaning;
 mod cluster;
 mod crowd;
 mod doors;
+mod large;
 mod members;
 mod memory;
 mod node;
@@ -104,6 +106,7 @@ fn main() {
             no_two_hold_a_lock_while_the_only_member_is_killed,
             without_a_majority_of_members_nothing_is_granted,
             a_member_that_stood_still_shows_nothing_old,
+            every_endpoint_is_inspected,
         },
         memory::{
             a_lease_lost_with_a_cluster_is_granted_again_when_the_longest_is_over,
@@ -116,6 +119,8 @@ fn main() {
             a_server_that_starts_is_not_taken_for_a_copy_from_before,
             a_server_that_was_killed_votes_at_once_with_all_it_knew,
             other_clients_hear_of_a_release_also_after_a_restart,
+            a_listener_begins_anew_in_a_cluster_made_from_a_backup,
+            a_listener_begins_anew_in_a_copy_from_before,
         },
         doors::{
             a_user_with_the_right_password_is_let_in_and_a_wrong_one_is_shown_to_nobody,
@@ -133,9 +138,16 @@ fn main() {
             of_many_who_ask_for_one_lock_all_the_time_each_has_it_once,
             many_who_want_locks_of_their_own_overtake_nobody,
         },
+        cleaning::{ what_is_gone_is_deleted_and_the_keys_do_not_grow },
+        large::{
+            a_call_of_many_writings_is_executed_in_parts,
+            a_part_that_is_refused_is_told_for_itself_alone,
+        },
         node::{
             every_rule_of_admission,
             a_look_costs_one_request_and_a_change_two,
+            what_is_promised_again_is_compared_and_not_written,
+            what_is_granted_again_without_writing_is_compared,
             what_was_decided_on_an_old_look_is_decided_anew,
             what_was_deleted_meanwhile_is_no_absence,
             what_was_written_without_an_answer_is_found_by_the_same_attempt,

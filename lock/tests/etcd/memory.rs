@@ -8,7 +8,7 @@ use watchkeeper_lock::{
     node::{
         Answer, Eligibility,
         Kind::{Claim, Lock},
-        NodeError, Op, Refusal, Reply, RestartGuard,
+        Node, NodeError, Op, Refusal, Reply, RestartGuard,
     },
     settings::LockSettings,
 };
@@ -259,6 +259,11 @@ pub(crate) fn a_full_database_is_refused_until_there_is_room() {
             panic!("{why:?}")
         };
         assert_eq!(refusal, Refusal::OutOfMemory);
+        // It says so to whoever looks for faults, and which member has raised the alarm.
+        let facts = node.inspect().await.unwrap();
+        let alarms = facts.alarms.unwrap_or_default();
+        assert!(alarms.contains("NOSPACE"), "{alarms}");
+        assert_eq!(facts.members[0].alarms.as_deref(), Some(&*alarms));
         assert_eq!(view(&node, "k").await.owner.as_deref(), Some("a"));
         assert_eq!(view(&node, "l").await.owner, None);
         // What it can let go of without writing is let go of.

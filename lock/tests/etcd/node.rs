@@ -1,6 +1,7 @@
 //! What is asked of etcd and how, and how its answers are heard.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +12,7 @@ use std::{
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer,
+        Announcements, Answer,
         Kind::Lock,
         Node, NodeError, RestartGuard, Token, View,
         etcd::{EtcdNode, EtcdNodeSettings},
@@ -21,9 +22,10 @@ use watchkeeper_lock::{
 
 use crate::{
     it::conformance::{
-        LONG,
+        FAR, LONG,
         admission::{self, admitted, eligibility},
-        ask, ask_all, extend, granted, list, refused, release, take, view, waiting,
+        ask, ask_all, broken, extend, force, granted, list, refused, release, take, view, waiting,
+        write,
     },
     proxy::{
         Asked::{Read, Write},
@@ -71,6 +73,47 @@ pub(crate) fn a_look_costs_one_request_and_a_change_two(server: &EtcdServer) {
         let both = vec![take("k", "c"), take("l", "c")];
         ask_all(&node, both).await;
         assert_eq!(proxy.asked(), [Read, Write], "two acquisitions in one call");
+    });
+}
+
+/// What is promised and stands there already is compared all the same: one request more, and nothing is written.
+pub(crate) fn what_is_promised_again_is_compared_and_not_written(server: &EtcdServer) {
+    run(async {
+        let (proxy, namespace) = (Proxy::start(server).await, fresh());
+        let node = node(settings(&proxy.url(), &namespace));
+        let (token, _) = granted(&node, take("k", "a")).await;
+        let body = write("k", "a", (token.0, 1), "body");
+        assert_eq!(ask(&node, body.clone()).await, Answer::Done);
+        // With their revisions.
+        let keys = || server.keys(&format!("watchkeeper/{namespace}/"));
+        let before = keys();
+        proxy.asked();
+        assert_eq!(granted(&node, take("k", "a")).await.0, token);
+        assert_eq!(proxy.asked(), [Read, Write], "a grant that stands");
+        assert_eq!(ask(&node, body).await, Answer::Done);
+        assert_eq!(proxy.asked(), [Read, Write], "a body that stands");
+        assert_eq!(keys(), before);
+    });
+}
+
+/// The grant stands at the look, and is over when that is heard of: it was broken, and another one has the lock.
+pub(crate) fn what_is_granted_again_without_writing_is_compared(server: &EtcdServer) {
+    run(async {
+        let (proxy, namespace) = (Proxy::start(server).await, fresh());
+        let late = node(settings(&proxy.url(), &namespace));
+        granted(&late, take("k", "a")).await;
+        let other = node(settings(&server.url(), &namespace));
+        granted(&other, take("first of the other", "b")).await;
+        proxy.hold();
+        let call = Spawn::system().spawn(async move {
+            let seen = refused(&late, take("k", "a")).await;
+            assert_eq!(seen.owner.as_deref(), Some("b"));
+        });
+        proxy.holds_an_answer().await;
+        broken(&other, force("k", "a", FAR, true)).await;
+        granted(&other, take("k", "b")).await;
+        proxy.go_on();
+        call.await.unwrap();
     });
 }
 
@@ -253,19 +296,73 @@ pub(crate) fn other_clients_hear_of_a_release_also_after_a_restart() {
             send(&holder, vec![]).await.is_ok() && send(&other, vec![]).await.is_ok()
         })
         .await;
-        // What happens before it listens again may be lost to it, and what happens then is not.
-        let (mut round, mut is_told) = (0, false);
-        until("a release after the restart", async || {
-            round += 1;
-            let key = format!("k{round}");
-            hand_over(&holder, &other, &key).await;
-            let soon = Duration::from_millis(500);
-            while let Ok(news) = clock.timeout(soon, heard.recv()).await {
-                is_told |= news.expect("it goes on").key == key;
-            }
-            is_told
+        hears_again(&holder, &other, &mut heard).await;
+    });
+}
+
+/// What happens before it listens again may be lost to it, and what happens then is not. Whether it was told that something may be.
+async fn hears_again(holder: &EtcdNode, other: &EtcdNode, heard: &mut Announcements) -> bool {
+    let clock = Clock::system();
+    let (mut round, mut is_told, mut is_interrupted) = (0, false, false);
+    until("a release that is heard of", async || {
+        round += 1;
+        let key = format!("k{round}");
+        hand_over(holder, other, &key).await;
+        let soon = Duration::from_millis(500);
+        while let Ok(news) = clock.timeout(soon, heard.recv()).await {
+            let news = news.expect("it goes on");
+            is_told |= news.key == key;
+            is_interrupted |= news.key.is_empty();
+        }
+        is_told
+    })
+    .await;
+    is_interrupted
+}
+
+/// A memory that is not as far as the one that was listened to: the watch would wait there for a revision that is far away.
+pub(crate) fn a_listener_begins_anew_in_a_cluster_made_from_a_backup() {
+    listens_on_after(EtcdServer::bring_back_as_another);
+}
+
+/// The same in a copy from before, for those that have just come.
+pub(crate) fn a_listener_begins_anew_in_a_copy_from_before() {
+    listens_on_after(EtcdServer::bring_back);
+}
+
+fn listens_on_after(restored: fn(&mut EtcdServer, &Path)) {
+    let mut server = EtcdServer::start();
+    run(async {
+        let clock = Clock::system();
+        let (first, listener) = (
+            node(settings(&server.url(), "n")),
+            node(settings(&server.url(), "n")),
+        );
+        granted(&first, take("early", "a")).await;
+        let copy = server.snapshot();
+        // Far more than what the handovers below write while they are waited for.
+        for rev in 1..=300 {
+            ask(&first, put_doc("d", rev)).await;
+        }
+        let mut heard = listener.announcements().await.expect("it has some");
+        hand_over(&first, &listener, "late").await;
+        let news = clock.timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it is told").expect("it goes on");
+        assert_eq!(news.key, "late");
+        server.kill();
+        restored(&mut server, &copy);
+        server.start_again();
+        // These have seen nothing of what was lost.
+        let (holder, other) = (
+            node(settings(&server.url(), "n")),
+            node(settings(&server.url(), "n")),
+        );
+        until("both", async || {
+            send(&holder, vec![]).await.is_ok() && send(&other, vec![]).await.is_ok()
         })
         .await;
+        let is_interrupted = hears_again(&holder, &other, &mut heard).await;
+        assert!(is_interrupted, "what it has missed, it is to look for");
     });
 }
 

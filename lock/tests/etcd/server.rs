@@ -323,6 +323,13 @@ impl EtcdServer {
         }
     }
 
+    /// The keys that begin so, as its own client shows them: with their values and revisions.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<Value> {
+        let found = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);
+        let found: Value = serde_json::from_str(&found).expect("JSON");
+        found["kvs"].as_array().cloned().unwrap_or_default()
+    }
+
     /// Writes a value as something else would.
     pub(crate) fn put(&self, key: &str, value: &str) {
         // What is long is read from a pipe, and nothing cannot be.

@@ -16,6 +16,7 @@ mod pooler;
 mod proxy;
 mod refusals;
 mod server;
+mod swapped;
 
 /// The suites of every store lie with those that need no server.
 #[macro_use]
@@ -138,6 +139,9 @@ fn main() {
         a_name_that_is_too_long_costs_itself_alone,
         tables_that_were_made_again_do_not_vote,
     ];
+    cases.extend(cases![server: swapped::{
+        a_pooler_that_was_not_noticed_is_noticed_before_anything_is_written,
+    }]);
     cases.extend(cases![server: refusals::{
         an_old_server_is_refused_by_its_version,
         a_full_database_grants_nothing_and_votes_when_there_is_room,

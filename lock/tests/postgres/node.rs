@@ -365,7 +365,7 @@ pub(crate) fn a_client_that_freezes_between_its_flights_delays_others_for_a_whil
         });
         let watch = client(&url(server)).await;
         until("its transaction", async || {
-            let idle = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%pg_control_system%'";
+            let idle = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%clock_timestamp()%'";
             watch.query(idle, &[]).await.unwrap().len() == 1
         })
         .await;

@@ -64,6 +64,7 @@ fn summary(node: &NodeState) -> String {
         facts
             .in_use
             .map(|bytes| format!("{} KiB of them in use", bytes / 1024)),
+        (facts.members.len() > 1).then(|| format!("{} endpoints", facts.members.len())),
     ] {
         text += &part.map(|part| format!(", {part}")).unwrap_or_default();
     }
@@ -82,6 +83,7 @@ fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
     found.extend(persistence(node));
     found.extend(room(node));
     found.extend(alarms(node));
+    found.extend(members(node));
     found.extend(replicas(node, limits));
     found.extend(damaged(node));
     found.extend(latency(node, limits));
@@ -231,8 +233,59 @@ fn alarms(node: &NodeState) -> Option<Finding> {
         }
         _ => "look at its log, and at its other members (etcdctl endpoint status)",
     };
-    let finding = format!("it reports {}, and refuses to write", alarms.trim());
+    let mut finding = format!("it reports {}, and refuses to write", alarms.trim());
+    let members = node.facts.members.iter();
+    let by = members.filter(|member| member.alarms.is_some() && !member.stranger);
+    let by: Vec<&str> = by.map(|member| member.address.as_str()).collect();
+    if !by.is_empty() {
+        finding += &format!("; see {}", by.join(", "));
+    }
     Some(Finding::error(&node.name, finding, remedy))
+}
+
+/// What is wrong with single members of a cluster, which is one node.
+fn members(node: &NodeState) -> Vec<Finding> {
+    let facts = &node.facts;
+    let found = facts.members.iter().filter_map(|member| {
+        let address = &member.address;
+        if let Some(why) = &member.error {
+            return Some(Finding::warning(
+                &node.name,
+                format!("its member {address} does not answer: {why}"),
+                "start it, let this machine reach it, or correct locks.etcd.endpoints",
+            ));
+        }
+        if member.stranger {
+            let shown = |cluster: &Option<String>| cluster.clone().unwrap_or_default();
+            let (its, ours) = (shown(&member.cluster), shown(&facts.run_id));
+            return Some(Finding::error(
+                &node.name,
+                format!(
+                    "{address} is of another cluster ({its}) than the other endpoints ({ours})"
+                ),
+                "name members of one cluster (locks.etcd.endpoints)",
+            ));
+        }
+        // What is true of all of them was said of the node.
+        let role = member.role.as_deref();
+        let (what, remedy) = match role.filter(|_| member.role != facts.role)? {
+            "learner" => (
+                "is a learner, which does not serve",
+                "promote it (etcdctl member promote), or leave it out of locks.etcd.endpoints",
+            ),
+            "without a leader" => (
+                "hears of no leader, and does not serve",
+                "let it reach the other members, and look at its log",
+            ),
+            _ => return None,
+        };
+        Some(Finding::warning(
+            &node.name,
+            format!("its member {address} {what}"),
+            remedy,
+        ))
+    });
+    found.collect()
 }
 
 fn stopped(node: &NodeState) -> Option<Finding> {

@@ -80,7 +80,11 @@ impl Listener {
                 left = hearing => match left {
                     Ok(()) => {}
                     Err(why) => {
-                        debug!(node = %shared.name, cause = why.cause(), %why, "no announcements");
+                        let at = shared.client.name_of(member);
+                        debug!(
+                            node = %shared.name, member = at, cause = why.cause(), %why,
+                            "no announcements"
+                        );
                         // Another one may tell more.
                         member = (member + 1) % shared.client.members();
                     }

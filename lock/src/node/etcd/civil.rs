@@ -1,8 +1,9 @@
 //! The civil time of a member, by its answers.
 //!
-//! etcd tells no time, but its gateway dates each answer by the second. An answer was dated between its question and its arrival, so
+//! etcd tells no time, but its gateway dates each answer, in a header (`Date`) that has no part of a second. An answer was dated between its question and its arrival, so
 //! that each of them bounds how far the member's clock and ours are apart. What all bounds have in common is a second wide at first, and
 //! narrows with each answer at another part of a second. A clock that was set, or another member, breaks them: then the newest one counts alone.
+//! What is not known is never guessed: `allowance.rs` says what becomes of it.
 
 use std::time::Duration;
 

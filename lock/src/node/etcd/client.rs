@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -13,15 +13,20 @@ use reqwest::{RequestBuilder, Response, header, redirect::Policy};
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
+use tracing::debug;
 
 use super::{
     address,
     civil::Civil,
     error::Trouble,
     settings::EtcdNodeSettings,
-    wire::{Done, LoggedIn, Login, Refused, Txn},
+    version,
+    wire::{Done, LoggedIn, Login, Refused, Txn, Versions},
 };
-use crate::{clock::Clock, node::NodeError};
+use crate::{
+    clock::Clock,
+    node::{NodeError, Refusal},
+};
 
 /// The longest answer that is read.
 const LONGEST: usize = 256 << 20;
@@ -45,6 +50,8 @@ struct Known {
     token: Mutex<Option<String>>,
     /// The time of each member.
     civil: Vec<Mutex<Civil>>,
+    /// Which of them are not too old.
+    new_enough: Vec<AtomicBool>,
     clock: Clock,
 }
 
@@ -78,6 +85,7 @@ impl Client {
             login,
             token: Mutex::default(),
             civil: members.iter().map(|_| Mutex::default()).collect(),
+            new_enough: members.iter().map(|_| AtomicBool::new(false)).collect(),
             members,
             clock,
         };
@@ -106,6 +114,71 @@ impl Client {
 
     pub(super) fn members(&self) -> usize {
         self.known.members.len()
+    }
+
+    /// Where a member is: without user and password, which are refused there.
+    pub(super) fn name_of(&self, member: usize) -> &str {
+        let members = &self.known.members;
+        let member = members.get(member).or(members.first());
+        member.map_or("", String::as_str)
+    }
+
+    /// Asks a member that is met for the first time of which version it is, and the others in turn where that is too old. One that
+    /// does not tell is judged by what it answers to all else.
+    pub(super) async fn is_new_enough(&self, limit: Duration) -> Result<(), NodeError> {
+        let mut first = None;
+        for _ in 0..self.known.members.len() {
+            let member = self.member();
+            let Some(known) = self.known.new_enough.get(member) else {
+                break;
+            };
+            if known.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let why = match self.version(member, limit).await {
+                Ok(found) => match version::too_old(&found) {
+                    Some(said) => Trouble::Elsewhere(NodeError::Refused {
+                        refusal: Refusal::Version,
+                        said,
+                    }),
+                    None => {
+                        known.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                },
+                Err(why) => why,
+            };
+            match why.at(self.name_of(member)) {
+                Trouble::Elsewhere(why) => {
+                    self.leave(member);
+                    // One that answers says more than one that is silent.
+                    if matches!(first, None | Some(NodeError::Unreachable(_))) {
+                        first = Some(why);
+                    }
+                }
+                // The time is over.
+                Trouble::Unknown(why @ NodeError::Timeout(_)) => {
+                    self.leave(member);
+                    return Err(why);
+                }
+                Trouble::Nothing(_) | Trouble::Unknown(_) | Trouble::Token => return Ok(()),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The version that a member tells.
+    async fn version(&self, member: usize, limit: Duration) -> Result<String, Trouble> {
+        let request = self.http.get(format!("{}/version", self.name_of(member)));
+        let answered = self
+            .known
+            .clock
+            .timeout(limit, self.answer(member, request, limit));
+        let unknown = |_| Trouble::Unknown(NodeError::Timeout(limit));
+        let text = answered.await.map_err(unknown)??;
+        let nonsense = |why| Trouble::Nothing(NodeError::Protocol(format!("no version: {why}")));
+        let Versions { etcdserver } = serde_json::from_slice(&text).map_err(nonsense)?;
+        Ok(etcdserver)
     }
 
     /// A transaction that may be asked twice: it only looks, or makes what is made once.
@@ -145,7 +218,7 @@ impl Client {
         Err(first.unwrap_or_else(|| NodeError::Unreachable("it has no members".to_owned())))
     }
 
-    /// Asks the member that is in use, once; a token that is refused is asked for again. The next member is in use after one that
+    /// Asks the member that is in use, once, and says which it was, also where it fails. The next member is in use after one that
     /// does not serve.
     async fn post<A: DeserializeOwned>(
         &self,
@@ -154,7 +227,27 @@ impl Client {
         limit: Duration,
     ) -> Result<(usize, A), Trouble> {
         let member = self.known.at.load(Ordering::Relaxed);
-        let done = match self.post_to(member, path, question, limit).await {
+        let done = self.ask_one(member, path, question, limit).await;
+        if matches!(done, Err(Trouble::Elsewhere(_) | Trouble::Unknown(_))) {
+            self.leave(member);
+        }
+        let name = self.name_of(member);
+        if matches!(done, Err(Trouble::Unknown(NodeError::Timeout(_)))) {
+            debug!(member = name, path, "no answer in time");
+        }
+        done.map(|answer| (member, answer))
+            .map_err(|trouble| trouble.at(name))
+    }
+
+    /// Asks this member, once; a token that is refused is asked for again.
+    pub(super) async fn ask_one<A: DeserializeOwned>(
+        &self,
+        member: usize,
+        path: &str,
+        question: &impl Serialize,
+        limit: Duration,
+    ) -> Result<A, Trouble> {
+        match self.post_to(member, path, question, limit).await {
             Err(Trouble::Token) if self.known.login.is_some() => {
                 *self
                     .known
@@ -164,11 +257,7 @@ impl Client {
                 self.post_to(member, path, question, limit).await
             }
             done => done,
-        };
-        if matches!(done, Err(Trouble::Elsewhere(_) | Trouble::Unknown(_))) {
-            self.leave(member);
         }
-        done.map(|answer| (member, answer))
     }
 
     /// Another member is in use, unless it is already.
@@ -335,12 +424,7 @@ impl Client {
     ) -> Result<RequestBuilder, Trouble> {
         let text = serde_json::to_vec(question);
         let text = text.map_err(|why| Trouble::Nothing(NodeError::Protocol(why.to_string())))?;
-        let origin = self
-            .known
-            .members
-            .get(member)
-            .or(self.known.members.first());
-        let origin = origin.map_or("", String::as_str);
+        let origin = self.name_of(member);
         let request = self.http.post(format!("{origin}{path}"));
         Ok(request
             .header(header::CONTENT_TYPE, "application/json")

@@ -42,6 +42,16 @@ impl Trouble {
         }
     }
 
+    /// The same, with the member that it is about.
+    pub(super) fn at(self, member: &str) -> Self {
+        match self {
+            Self::Nothing(why) => Self::Nothing(named(why, member)),
+            Self::Elsewhere(why) => Self::Elsewhere(named(why, member)),
+            Self::Unknown(why) => Self::Unknown(named(why, member)),
+            Self::Token => Self::Nothing(named(self.error(), member)),
+        }
+    }
+
     /// What a member said.
     pub(super) fn said(status: u16, refused: &Refused) -> Self {
         let text = match refused.message.is_empty() {
@@ -114,6 +124,23 @@ impl Trouble {
     }
 }
 
+/// The error with the member that it is about, where it has room for a text.
+fn named(why: NodeError, member: &str) -> NodeError {
+    let at = |text: String| format!("{member}: {text}");
+    match why {
+        NodeError::Unreachable(text) => NodeError::Unreachable(at(text)),
+        NodeError::Tls(text) => NodeError::Tls(at(text)),
+        NodeError::Auth(text) => NodeError::Auth(at(text)),
+        NodeError::Unfit(text) => NodeError::Unfit(at(text)),
+        NodeError::Protocol(text) => NodeError::Protocol(at(text)),
+        NodeError::Refused { refusal, said } => NodeError::Refused {
+            refusal,
+            said: at(said),
+        },
+        other => other,
+    }
+}
+
 /// The error and its causes, without the address.
 fn chain(error: &reqwest::Error) -> String {
     let mut texts = Vec::new();
@@ -182,7 +209,10 @@ mod tests {
             said(16, "etcdserver: invalid auth token"),
             Trouble::Token
         ));
-        let full = said(8, "etcdserver: mvcc: database space exceeded").error();
+        let named = said(8, "etcdserver: mvcc: database space exceeded").at("http://a:2379");
+        assert!(matches!(named, Trouble::Nothing(_)), "{named:?}");
+        let full = named.error();
+        assert!(full.to_string().starts_with("http://a:2379: "), "{full}");
         assert!(
             matches!(
                 full,

@@ -5,7 +5,14 @@
 //! the store (`sheet.rs`), the rules that memory and the embedded file go by decide what becomes of it, and one transaction writes
 //! what has changed if nothing that the call goes by has changed meanwhile. Otherwise it has found what stands there now, and the
 //! call is decided anew. So a call costs two requests, one that only looks costs one, and of several that want the same one always
-//! comes through. It is spoken to over its HTTP gateway, in JSON.
+//! comes through. It is spoken to over its HTTP gateway, in JSON, which is at `/v3/` since etcd 3.4: an older one is refused.
+//!
+//! # Calls that write nothing
+//! They rest on one read, for which the member that is asked hears from a majority first (none of our reads is `serializable`). Where
+//! an old version answers from before all the same, an answer that says who holds a lock, or that it is free or over, lets no other
+//! in: whatever is granted, kept or ended is written by a transaction that compares what was read. An answer that promises something
+//! and finds it there already (a grant that is asked for again, a confirmation, a body that stands) writes nothing, and is compared
+//! by a majority as well: by a transaction that could write, because etcd answers one that only compares by a read.
 //!
 //! # The counter
 //! Fencing tokens come from the revision, which grows with every writing: who has found revision R, and writes only if the lock has
@@ -15,9 +22,9 @@
 //! # Time
 //! Leases are observed by the clients that wait ([`Expiry::Observed`]). etcd tells no time; what goes by a node's clock goes by
 //! that of the member which is asked, as the dates of its answers bound it (`civil.rs`): a second wide at first, and narrower with
-//! each answer. Claims end late by as much as is not known, and nothing begins early; documents, and places in a queue, may end early
-//! by it. etcd's own leases are not used: they
-//! are counted in whole seconds, and begin again with each new leader of the cluster.
+//! each answer. Nothing begins early, and what was promised ends late by as much as is not known: claims, marks of releases, bodies.
+//! Documents, and places in a queue, may end early by it: `allowance.rs` says why that is no promise broken. etcd's own leases are not
+//! used: they are counted in whole seconds, and begin again with each new leader of the cluster.
 //!
 //! # Memory
 //! What was written stands on a majority of the members. Members that are killed, frozen or replaced have forgotten nothing. The life
@@ -39,11 +46,17 @@
 //! - V4 A program that has seen a later state takes no copy from before for its memory. (a_copy_from_before_is_refused)
 //! - V5 A cluster that was made from a backup does not vote before the longest lease is over.
 //!   (a_cluster_made_from_a_backup_does_not_vote)
+//! - V6 What is promised without being written is compared by a majority.
+//!   (what_is_granted_again_without_writing_is_compared)
+//! - V7 What was promised ends by a member's clock no earlier than that.   (ends_that_are_promised_are_put_off_and_no_others)
+//! - V8 What is too old is asked for nothing but its version.   (an_old_server_is_refused_by_its_version_and_asked_nothing_else)
 //!
 //! # Not promised
 //! - That a call of more than 60 operations is one step: it is executed in parts, in order.
 //! - That a backup restored under the same id is noticed by a program that starts afterwards, or that looks again only when it
 //!   has grown past what was seen: let `etcdctl snapshot restore` have an `--initial-cluster-token` of its own.
+//! - That a verification, which is a look, sees a break by force at once, where a member of etcd before 3.4.42, 3.5.28 or 3.6.9 has
+//!   stood still: it may show what stood there before. Nobody else holds the lock by that, and its holder's deadline stands.
 //! - That a transaction whose answer did not come has ended. One that comes true late may leave a lock with an owner who has given up:
 //!   then it is free when it was watched for its ttl.
 //!
@@ -60,17 +73,26 @@
 //! ```
 
 mod address;
+mod allowance;
 mod announce;
 mod civil;
 mod clean;
 mod client;
 mod error;
+mod gone;
 mod inspect;
-mod rows;
+mod keys;
+mod parts;
 mod session;
 mod settings;
 mod shared;
+#[cfg(test)]
+mod tests;
+mod values;
+mod version;
+mod view;
 mod wire;
+mod write;
 
 use std::{
     fmt,
@@ -86,7 +108,7 @@ pub use self::{address::EtcdTlsFiles, settings::EtcdNodeSettings};
 use self::{
     announce::Listener,
     client::Client,
-    rows::Keys,
+    keys::Keys,
     session::Session,
     shared::{Common, Shared},
 };
@@ -154,6 +176,11 @@ impl Node for EtcdNode {
     /// The members' clocks may jump.
     fn expiry(&self) -> Expiry {
         Expiry::Observed
+    }
+
+    /// Its counter is the revision, and its time is the date of its answers.
+    fn is_approximate(&self) -> bool {
+        true
     }
 
     fn agree(&self, config: &str) -> bool {

@@ -5,29 +5,23 @@ use std::{sync::Arc, time::Duration};
 use tracing::debug;
 
 use super::{
+    allowance::longer,
     clean,
     error::Trouble,
-    rows::{Reads, Unreadable, View},
+    parts::parts,
     shared::Shared,
+    view::{Reads, Unreadable, View},
     wire::{Compare, Done, Is, Range, Step, Target, Txn},
 };
 use crate::{
     clock::Moment,
     node::{
-        Answer, Call, Kind, NodeError, NodeMs, Op, Refusal, Reply, Take, announce,
+        Answer, Call, NodeError, NodeMs, Op, Refusal, Reply, announce,
         rules::{self, Gate, Guarded},
         sheet::{Sheet, Wanted},
     },
 };
 
-/// Operations that are executed together: each writes two keys at most, and etcd takes 128 writings at a time.
-pub(super) const TOGETHER: usize = 60;
-// More grants would leave the counter behind.
-const _: () = assert!((TOGETHER as i64) < super::rows::ROOM);
-/// Rows that a sweep looks at in one step.
-const SWEPT: u32 = 50;
-/// Bytes of texts that are written together: etcd takes a request of 1.5 MiB.
-const MUCH: usize = 1_000_000;
 /// Reads of one call at most: each brings what the one before has missed.
 const MOST_READS: usize = 1_000;
 /// How often a call is tried while others are faster each time.
@@ -81,6 +75,8 @@ impl Session {
         if self.cluster.is_none() {
             // The first of all may wait for a connection, for TLS and for a login.
             let limit = shared.patience();
+            // What is too old may take what is asked for something else.
+            shared.client.is_new_enough(limit).await?;
             let look = Txn {
                 success: vec![Step::Range(Range {
                     key: shared.keys.node(),
@@ -166,37 +162,6 @@ impl Session {
     }
 }
 
-/// The parts in which a call is executed.
-fn parts(call: &Call) -> Vec<Call> {
-    let mut parts = Vec::new();
-    let mut ops = Vec::new();
-    let (mut weight, mut bytes) = (0, 0);
-    for op in &call.ops {
-        let (own, text) = match op {
-            Op::Sweep { count, .. } => ((*count).min(SWEPT) as usize, 0),
-            Op::Write { body, .. } => (1, body.len()),
-            Op::Merge { record, .. } => (1, record.body.len()),
-            Op::PutDoc { body, .. } => (1, body.len()),
-            _ => (1, 0),
-        };
-        if !ops.is_empty() && (weight + own > TOGETHER || bytes + text > MUCH) {
-            let ops = std::mem::take(&mut ops);
-            parts.push(Call { ops, ..*call });
-            (weight, bytes) = (0, 0);
-        }
-        (weight, bytes) = (weight + own, bytes + text);
-        ops.push(match op {
-            Op::Sweep { from, count } => Op::Sweep {
-                from: from.clone(),
-                count: (*count).min(SWEPT),
-            },
-            op => op.clone(),
-        });
-    }
-    parts.push(Call { ops, ..*call });
-    parts
-}
-
 /// Executes a part of a call as one step.
 async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, NodeError> {
     let wanted = Wanted::by(call);
@@ -205,7 +170,7 @@ async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, Node
     let mut found = None;
     let mut left = shared.client.members();
     for tries in 0..TRIES {
-        let reads = shared.keys.first_reads(wanted.clone());
+        let reads = Reads::first(wanted.clone());
         let (done, floor) = match found.take() {
             Some(found) => found,
             None => {
@@ -227,18 +192,22 @@ async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, Node
         let news = sheet.take_announced();
         let news = (!news.is_empty()).then(|| announce::written(&news));
         let changes = sheet.changes();
-        if changes.is_empty() && gate.is_none() && news.is_none() {
+        let writes = !changes.is_empty() || gate.is_some() || news.is_some();
+        if !writes && !promises(call, &reply) {
             return Ok(reply);
         }
-        let (compare, success) = shared.keys.write(&view, &changes, gate, news);
+        let (compare, mut success) = shared.keys.write(&view, &changes, gate, news);
         // Where that is little, what is read again comes with the refusal.
-        let failure = match wanted.only_locks() {
-            true => shared
-                .keys
-                .steps(&shared.keys.first_reads(wanted.clone()), 0),
+        let mut failure = match wanted.only_locks() {
+            true => shared.keys.steps(&Reads::first(wanted.clone()), 0),
             false => Vec::new(),
         };
         let brings = !failure.is_empty();
+        if !writes {
+            // What was found is compared by a majority. Not by comparing alone: etcd answers that by a read.
+            success.clear();
+            failure.push(shared.keys.writes_nothing());
+        }
         let txn = Txn {
             compare,
             success,
@@ -259,7 +228,7 @@ async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, Node
         // What was decided on one memory counts for nothing in another. It is written there all the same.
         let same = match done.life() == cluster {
             true => not_from_before(shared, &done, floor.as_ref()).await,
-            false => Err(NodeError::Unfit("another cluster answers".to_owned())),
+            false => Err(another(shared, &done)),
         };
         match same {
             Ok(()) => {}
@@ -286,6 +255,17 @@ async fn step(shared: &Shared, cluster: &str, call: &Call) -> Result<Reply, Node
     Err(NodeError::Unfit("others were faster each time".to_owned()))
 }
 
+/// Whether an answer grants or vouches for something.
+fn promises(call: &Call, reply: &Reply) -> bool {
+    let mut both = call.ops.iter().zip(&reply.answers);
+    both.any(|(op, answer)| match op {
+        Op::Acquire { .. } => matches!(answer, Answer::Granted { .. }),
+        Op::Extend { .. } => matches!(answer, Answer::Kept { .. } | Answer::Healed { .. }),
+        Op::Confirm { .. } | Op::Write { .. } => matches!(answer, Answer::Done),
+        _ => false,
+    })
+}
+
 struct Decided {
     reply: Reply,
     sheet: Sheet,
@@ -304,12 +284,8 @@ async fn decide(
     let unreadable = |Unreadable(why)| NodeError::Protocol(why);
     let mut sheet = Sheet::default();
     let mut view = View::at(done.header.revision);
-    let other = |done: &Done| {
-        let why = "another cluster answers".to_owned();
-        (done.life() != cluster).then_some(NodeError::Unfit(why))
-    };
-    if let Some(why) = other(&done) {
-        return Err(why);
+    if done.life() != cluster {
+        return Err(another(shared, &done));
     }
     not_from_before(shared, &done, floor).await?;
     let reached = done.revision();
@@ -317,8 +293,10 @@ async fn decide(
     rules::admit(at, call)?;
     // A call is executed at one instant: that of its first look.
     let civil = shared.client.civil_ms(done.member);
-    let (wall_ms, more) =
-        civil.ok_or_else(|| NodeError::Unfit("its answers bear no date".to_owned()))?;
+    let (wall_ms, more) = civil.ok_or_else(|| {
+        let member = shared.client.name_of(done.member);
+        NodeError::Unfit(format!("{member}: its answers bear no date"))
+    })?;
     let now = NodeMs(u64::try_from(wall_ms).unwrap_or(0));
     let call = &longer(call, more);
     let goes_through = call
@@ -374,14 +352,20 @@ async fn decide(
             Err(missing) => reads = Reads::missed(missing, goes_through),
         }
         done = read(shared, &reads, view.revision).await?;
-        if let Some(why) = other(&done) {
-            return Err(why);
+        if done.life() != cluster {
+            return Err(another(shared, &done));
         }
     }
     Err(NodeError::Protocol("it has no end".to_owned()))
 }
 
-/// Reads at one revision: the present one of the whole cluster, or that of an earlier read.
+/// Not the cluster that was asked.
+fn another(shared: &Shared, done: &Done) -> NodeError {
+    let member = shared.client.name_of(done.member);
+    NodeError::Unfit(format!("{member}: another cluster answers"))
+}
+
+/// Reads at one revision: the present one of the whole cluster, as no read is `serializable`, or that of an earlier read.
 async fn read(shared: &Shared, reads: &Reads, at: i64) -> Result<Done, NodeError> {
     let txn = Txn {
         success: shared.keys.steps(reads, at),
@@ -419,7 +403,8 @@ async fn not_from_before(
     let told = shared.client.ask_txn(&together, limit).await?;
     if !behind(&told) {
         shared.client.leave(done.member);
-        let why = "a member answered from before".to_owned();
+        let member = shared.client.name_of(done.member);
+        let why = format!("{member}: a member answered from before");
         return Err(NodeError::Unfit(why));
     }
     let floor = floor.map_or(0, |(_, floor)| *floor);
@@ -430,77 +415,8 @@ async fn not_from_before(
     Err(NodeError::Gone(shared.furthest.is_gone(why).to_owned()))
 }
 
-/// The call with leases that last as much longer as the time is not known: what ends by the node's clock ends early for nobody.
-/// Others are watched, and documents and places in a queue are no promise.
-fn longer(call: &Call, more: Duration) -> Call {
-    let mut call = call.clone();
-    let by_the_node = |kind: Kind, take: &Take| kind == Kind::Claim || matches!(take, Take::Server);
-    for op in &mut call.ops {
-        match op {
-            Op::Acquire {
-                kind,
-                take,
-                ttl,
-                clamp,
-                ..
-            } if by_the_node(*kind, take) => {
-                *ttl += more;
-                *clamp += more;
-            }
-            Op::Extend {
-                kind, take, ttl, ..
-            } if by_the_node(*kind, take) => *ttl += more,
-            _ => {}
-        }
-    }
-    call
-}
-
 /// It is this process that acts: a call is too late by its clock.
 fn since_boot(shared: &Shared) -> NodeMs {
     let since = shared.clock.now().since_boot().as_millis();
     NodeMs(u64::try_from(since).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::Cursor;
-
-    #[test]
-    fn a_large_call_is_cut_where_the_server_would_refuse_it() {
-        let read = || Op::Read {
-            key: "k".to_owned(),
-        };
-        let text = |bytes| Op::PutDoc {
-            name: "d".to_owned(),
-            rev: 1,
-            body: "x".repeat(bytes),
-            ttl: Duration::from_secs(1),
-        };
-        let sweep = Op::Sweep {
-            from: Cursor(String::new()),
-            count: 1_000,
-        };
-        let sizes = |ops: Vec<Op>| -> Vec<usize> {
-            let call = Call {
-                not_after: None,
-                ops,
-            };
-            parts(&call).iter().map(|part| part.ops.len()).collect()
-        };
-        assert_eq!(sizes(vec![read()]), [1]);
-        assert_eq!(sizes((0..125).map(|_| read()).collect()), [60, 60, 5]);
-        assert_eq!(sizes(vec![text(600_000), text(600_000), read()]), [1, 2]);
-        assert_eq!(sizes(vec![text(2_000_000), read()]), [1, 1]);
-        let mut mixed: Vec<Op> = (0..20).map(|_| read()).collect();
-        mixed.push(sweep);
-        assert_eq!(sizes(mixed.clone()), [20, 1]);
-        let call = Call {
-            not_after: None,
-            ops: mixed,
-        };
-        let last = parts(&call).pop().unwrap().ops.pop().unwrap();
-        assert!(matches!(last, Op::Sweep { count: SWEPT, .. }), "{last:?}");
-    }
 }

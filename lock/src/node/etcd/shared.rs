@@ -12,7 +12,7 @@ use tracing::debug;
 use super::{
     client::Client,
     error::Trouble,
-    rows::Keys,
+    keys::Keys,
     settings::EtcdNodeSettings,
     wire::{Done, Txn},
 };
@@ -86,8 +86,11 @@ impl Shared {
             if strangers.len() < self.client.members() {
                 drop(met);
                 self.client.leave(done.member);
-                let why = "its endpoints lead to different clusters, or it was made anew";
-                return Err(NodeError::Unfit(why.to_owned()));
+                let member = self.client.name_of(done.member);
+                let why = format!(
+                    "{member}: its endpoints lead to different clusters, or it was made anew"
+                );
+                return Err(NodeError::Unfit(why));
             }
         }
         *met = (life.clone(), BTreeSet::new());

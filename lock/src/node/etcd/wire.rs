@@ -147,6 +147,13 @@ pub(super) struct Refused {
     pub(super) message: String,
 }
 
+/// What a member tells of its version.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Versions {
+    pub(super) etcdserver: String,
+}
+
 #[derive(Serialize)]
 pub(super) struct Login<'l> {
     pub(super) name: &'l str,

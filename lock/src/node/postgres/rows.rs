@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use tokio_postgres::{
     Row,
-    types::{FromSql, ToSql, Type},
+    types::{FromSql, Type},
 };
 
-use super::layout::quoted;
+use super::{
+    layout::quoted,
+    written::{self, Param, RowsToWrite, Statement, text},
+};
 use crate::node::{
     NodeMs, Token, Version,
-    columns::{Columns, columns_of, int, queue_of, queue_text, ttl_ms},
-    rules::{Entry, LIMIT, Row as NodeRow, Waiter, ceil_ms},
+    columns::{Columns, int, queue_of},
+    rules::{LIMIT, Row as NodeRow},
     sheet::{Changes, Part, Range, Sheet, SheetBody, SheetDoc, Text, Wanted},
 };
 
@@ -24,27 +27,34 @@ const MUCH: i64 = 512 * 1024;
 /// Documents that are removed at a time.
 const CLEANED: i64 = 1_000;
 
-/// A statement with its parameters and their types.
-pub(super) struct Statement {
-    pub(super) sql: String,
-    pub(super) params: Vec<(Param, Type)>,
-}
+/// Of the cluster of databases, the same for all its copies, of the database in it, and of its history: another one after every
+/// promotion. A process of the server never sees it change.
+const LIFE: &str = "(SELECT system_identifier::text FROM pg_control_system()) \
+     || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) \
+     || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)";
 
-type Param = Box<dyn ToSql + Send + Sync>;
+/// A statement that nearly every call is made of.
+pub(super) struct Often {
+    /// As it is asked.
+    pub(super) asked: String,
+    /// What is prepared for it: of a process that is known nobody asks for its life.
+    pub(super) prepared: String,
+    pub(super) types: Vec<Type>,
+}
 
 /// What the server says of itself with the first rows.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     /// Its clock.
     pub(super) now: i64,
-    /// Of the cluster of databases, the same for all its copies, and of the database in it.
-    pub(super) system: String,
-    /// Another one after every promotion.
-    pub(super) timeline: String,
+    /// [`LIFE`], where it was asked for.
+    pub(super) life: Option<String>,
     /// How much of what it has written is on its disk.
     pub(super) flushed: u64,
     /// What stands in the row of the namespace, if there is one.
     pub(super) node: Option<NodeHead>,
+    /// The process of the server that has answered.
+    pub(super) process: i32,
 }
 
 #[derive(Clone, Debug)]
@@ -60,9 +70,12 @@ pub(super) struct NodeHead {
 pub(super) struct Sql {
     schema: String,
     /// Takes the row that all writers of a namespace take.
-    pub(super) lock: String,
+    lock: String,
     locks: String,
-    only_rows: String,
+    /// What the server says of itself, and no lock.
+    head: String,
+    /// Of locks the rows alone: within a writer's step, where the rows stay as they are.
+    lock_rows: String,
     rows: String,
     bodies: String,
     docs: String,
@@ -83,13 +96,11 @@ impl Sql {
         // little the server knows of them. The clock is read when the statement begins, which is after the lock was taken.
         let locks = |of_body: &str, join: &str| {
             format!(
-                "SELECT c.now, c.system, c.timeline, c.flushed, n.layout, n.forgotten, \
+                "SELECT c.now, c.life, pg_backend_pid(), c.flushed, n.layout, n.forgotten, \
                      CASE WHEN k.place IS NULL OR k.place = 1 THEN n.gate END, k.key, {LEASE}, \
                      {of_body}, coalesce(k.place, 1), n.made \
                  FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
-                         (SELECT system_identifier::text FROM pg_control_system()) \
-                             || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS system, \
-                         left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) AS timeline, \
+                         {LIFE} AS life, \
                          (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
                  LEFT JOIN LATERAL (SELECT layout, forgotten, gate, tableoid::int8 AS made FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true \
                  LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, place) ON true \
@@ -116,9 +127,13 @@ impl Sql {
             schema: s.clone(),
             lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
             locks: locks("b.token, b.rev, b.until, b.body, q.waiters", &beside),
-            only_rows: locks(
+            head: locks(
                 "NULL::int8, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea",
                 "",
+            ),
+            lock_rows: format!(
+                "SELECT k.key, {PLAIN} FROM unnest($2::bytea[]) AS k (key) \
+                 LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true"
             ),
             rows: format!("SELECT key, {LEASE} FROM {s}.lease AS l WHERE {keys}"),
             bodies: format!(
@@ -137,24 +152,76 @@ impl Sql {
         }
     }
 
-    /// The statements that read what is wanted. The first one tells of the server as well, and reads the locks.
+    /// Takes the row that all writers of this namespace take.
+    pub(super) fn take(&self, namespace: &str) -> Statement {
+        Statement {
+            sql: self.lock.clone(),
+            params: vec![(text(namespace), Type::TEXT)],
+        }
+    }
+
+    /// Asks how much of which life's log is on the disk.
+    pub(super) fn flushed() -> Statement {
+        Statement {
+            sql: format!("SELECT {LIFE}, (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"),
+            params: Vec::new(),
+        }
+    }
+
+    /// What nearly every call is made of, to be prepared: all that looks at locks, extends them and takes them.
+    pub(super) fn often(&self) -> Vec<Often> {
+        let locks = vec![Type::TEXT, Type::BYTEA_ARRAY, Type::BOOL_ARRAY];
+        let mut all = vec![
+            (self.lock.clone(), vec![Type::TEXT]),
+            (Self::flushed().sql, Vec::new()),
+            (self.locks.clone(), locks.clone()),
+            (self.head.clone(), locks),
+            (self.lock_rows.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
+        ];
+        for rows in written::often() {
+            for statement in rows.write(&self.schema, "lease", "") {
+                let types = statement.params.into_iter().map(|(_, of)| of);
+                all.push((statement.sql, types.collect()));
+            }
+        }
+        let often = |(asked, types): (String, Vec<Type>)| Often {
+            prepared: asked.replace(LIFE, "NULL::text"),
+            asked,
+            types,
+        };
+        all.into_iter().map(often).collect()
+    }
+
+    /// The statements that read what is wanted. The first one tells of the server as well, and reads the locks of which more than
+    /// a row is wanted: at the same moment, where nothing else is.
     pub(super) fn read(&self, namespace: &str, wanted: &Wanted) -> Vec<Statement> {
         let ns = || (text(namespace), Type::TEXT);
         let bytes = |name: &str| -> Param { Box::new(name.as_bytes().to_vec()) };
         let keys: Vec<Vec<u8>> = wanted.locks.keys().map(|k| k.as_bytes().to_vec()).collect();
-        let texts = wanted.locks.values().map(|part| *part == Part::Text);
-        let texts: Vec<bool> = texts.collect();
-        let mut all = vec![Statement {
-            sql: match wanted.only_rows() {
-                true => self.only_rows.clone(),
-                false => self.locks.clone(),
-            },
+        let locks = |sql: &String, keys: Vec<Vec<u8>>, texts: Vec<bool>| Statement {
+            sql: sql.clone(),
             params: vec![
                 ns(),
                 (Box::new(keys), Type::BYTEA_ARRAY),
                 (Box::new(texts), Type::BOOL_ARRAY),
             ],
-        }];
+        };
+        let mut all = Vec::new();
+        match wanted.only_rows() {
+            true => {
+                all.push(locks(&self.head, Vec::new(), Vec::new()));
+                if !keys.is_empty() {
+                    all.push(Statement {
+                        sql: self.lock_rows.clone(),
+                        params: vec![ns(), (Box::new(keys), Type::BYTEA_ARRAY)],
+                    });
+                }
+            }
+            false => {
+                let texts = wanted.locks.values().map(|part| *part == Part::Text);
+                all.push(locks(&self.locks, keys, texts.collect()));
+            }
+        }
         let in_range = |range: &Range| {
             let to: Option<Vec<u8>> = range.to.as_ref().map(|to| to.as_bytes().to_vec());
             let count = i64::try_from(range.count).unwrap_or(i64::MAX);
@@ -215,16 +282,16 @@ impl Sql {
             }
         }
         let head = first.ok_or_else(|| Unreadable("no row".to_owned()))?;
+        if wanted.only_rows() && !wanted.locks.is_empty() {
+            for row in next()? {
+                if let Some(key) = name(row, 0)? {
+                    sheet.add_row(&key, lease_if_any(row, 1)?);
+                }
+            }
+        }
         for row in locks {
             let Some(key) = name(row, 7)? else { continue };
-            let lease = match get::<Option<String>>(row, 8)? {
-                Some(_) => Some(lease(row, 8)?),
-                None => None,
-            };
-            if wanted.only_rows() {
-                sheet.add_row(&key, lease);
-                continue;
-            }
+            let lease = lease_if_any(row, 8)?;
             let body = match get::<Option<i64>>(row, 19)? {
                 Some(_) => Some(body(row, 19, wanted.locks.get(&key) == Some(&Part::Text))?),
                 None => None,
@@ -303,17 +370,17 @@ impl Sql {
         let mut into = |table: &str, columns: RowsToWrite| {
             all.extend(columns.write(&self.schema, table, namespace));
         };
-        into("lease", leases(rows, true));
-        into("lease", leases(replaced_rows, false));
+        into("lease", written::leases(rows));
+        into("lease", written::replaced(replaced_rows));
         let new = |b: &SheetBody| matches!(b.text, Text::New(_));
-        let (texts, headers) = parts(bodies, new);
-        into("body", self::bodies(&texts, true));
-        into("body", self::bodies(&headers, false));
-        into("queue", self::queues(queues));
+        let (texts, headers) = written::parts(bodies, new);
+        into("body", written::bodies(&texts, true));
+        into("body", written::bodies(&headers, false));
+        into("queue", written::queues(queues));
         let new = |d: &SheetDoc| matches!(d.text, Text::New(_));
-        let (texts, headers) = parts(docs, new);
-        into("document", documents(&texts, true));
-        into("document", documents(&headers, false));
+        let (texts, headers) = written::parts(docs, new);
+        into("document", written::documents(&texts, true));
+        into("document", written::documents(&headers, false));
         all
     }
 
@@ -346,218 +413,9 @@ impl Sql {
 const LEASE: &str = "l.state, CASE WHEN octet_length(l.owner) <= 4096 THEN l.owner END AS owner, l.granted, \
     CASE WHEN octet_length(l.inc) <= 4096 THEN l.inc END AS inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
 
-/// Rows to be written, column by column, and names that go.
-struct RowsToWrite {
-    gone: Vec<Vec<u8>>,
-    names: Vec<Vec<u8>>,
-    /// Name, type, values.
-    values: Vec<(&'static str, &'static str, Type, Param)>,
-    /// Rows that do not stand are made as well.
-    makes: bool,
-    /// So many of the last columns are for rows that do not stand; one that stands keeps its own.
-    kept: usize,
-}
-
-impl RowsToWrite {
-    fn write(self, schema: &str, table: &str, namespace: &str) -> Vec<Statement> {
-        let name = if table == "document" { "name" } else { "key" };
-        let ns = || (text(namespace), Type::TEXT);
-        let mut all = Vec::new();
-        if !self.gone.is_empty() {
-            all.push(Statement {
-                sql: format!(
-                    "DELETE FROM {schema}.{table} WHERE namespace = $1 AND {name} = ANY ($2)"
-                ),
-                params: vec![ns(), (Box::new(self.gone), Type::BYTEA_ARRAY)],
-            });
-        }
-        if self.names.is_empty() {
-            return all;
-        }
-        let columns: Vec<&str> = self.values.iter().map(|(name, ..)| *name).collect();
-        let unnested: Vec<String> = (self.values.iter().enumerate())
-            .map(|(i, (_, cast, ..))| format!("${}::{cast}[]", i + 3))
-            .collect();
-        let (list, unnested) = (columns.join(", "), unnested.join(", "));
-        let with = |from: &str| {
-            let set = columns[..columns.len() - self.kept].iter();
-            let set = set.map(|c| format!("{c} = {from}.{c}"));
-            set.collect::<Vec<_>>().join(", ")
-        };
-        let rows = format!("unnest($2::bytea[], {unnested}) AS u ({name}, {list})");
-        let sql = match self.makes {
-            true => format!(
-                "INSERT INTO {schema}.{table} (namespace, {name}, {list}) SELECT $1, u.{name}, {} FROM {rows} \
-                 ON CONFLICT (namespace, {name}) DO UPDATE SET {}",
-                columns
-                    .iter()
-                    .map(|c| format!("u.{c}"))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                with("excluded"),
-            ),
-            false => format!(
-                "UPDATE {schema}.{table} AS t SET {} FROM {rows} WHERE t.namespace = $1 AND t.{name} = u.{name}",
-                with("u"),
-            ),
-        };
-        let mut params = vec![ns(), (Box::new(self.names) as Param, Type::BYTEA_ARRAY)];
-        params.extend(
-            self.values
-                .into_iter()
-                .map(|(_, _, of, values)| (values, of)),
-        );
-        all.push(Statement { sql, params });
-        all
-    }
-}
-
-fn numbers(name: &'static str, values: Vec<i64>) -> (&'static str, &'static str, Type, Param) {
-    (name, "int8", Type::INT8_ARRAY, Box::new(values))
-}
-
-fn bytes(name: &'static str, values: Vec<Vec<u8>>) -> (&'static str, &'static str, Type, Param) {
-    (name, "bytea", Type::BYTEA_ARRAY, Box::new(values))
-}
-
-fn texts(name: &'static str, values: Vec<String>) -> (&'static str, &'static str, Type, Param) {
-    (name, "text", Type::TEXT_ARRAY, Box::new(values))
-}
-
-fn names_of<T>(rows: &[(&str, Option<&T>)]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    let name = |(name, _): &&(&str, Option<&T>)| name.as_bytes().to_vec();
-    let gone = rows.iter().filter(|(_, row)| row.is_none());
-    let stand = rows.iter().filter(|(_, row)| row.is_some());
-    (
-        gone.map(|row| name(&row)).collect(),
-        stand.map(|row| name(&row)).collect(),
-    )
-}
-
-fn leases(rows: &[(&str, Option<&NodeRow>)], makes: bool) -> RowsToWrite {
-    let (gone, names) = names_of(rows);
-    let flat: Vec<(&str, Entry)> = rows
-        .iter()
-        .filter_map(|(_, row)| columns_of((*row)?))
-        .collect();
-    let column = |of: &dyn Fn(&Entry) -> u64| flat.iter().map(|(_, e)| int(of(e))).collect();
-    RowsToWrite {
-        gone,
-        names,
-        values: vec![
-            texts(
-                "state",
-                flat.iter().map(|(state, _)| (*state).to_owned()).collect(),
-            ),
-            bytes(
-                "owner",
-                flat.iter()
-                    .map(|(_, e)| e.owner.clone().into_bytes())
-                    .collect(),
-            ),
-            numbers("granted", column(&|e| e.grant.0)),
-            texts("inc", flat.iter().map(|(_, e)| e.inc.clone()).collect()),
-            numbers("until", column(&|e| e.until.0)),
-            numbers("seq", column(&|e| e.seq)),
-            numbers("ttl", column(&|e| ttl_ms(e.ttl))),
-            numbers("counter", column(&|e| e.counter.0)),
-            numbers("token", column(&|e| e.version.token.0)),
-            numbers("rev", column(&|e| e.version.rev)),
-            numbers("waits", column(&|e| e.waits.0)),
-        ],
-        makes,
-        kept: 0,
-    }
-}
-
-/// What has a new text or goes, and what keeps the text that stands there.
-type Rows<'r, T> = Vec<(&'r str, Option<&'r T>)>;
-
-fn parts<'r, T>(
-    rows: &[(&'r str, Option<&'r T>)],
-    is_new: impl Fn(&T) -> bool,
-) -> (Rows<'r, T>, Rows<'r, T>) {
-    rows.iter().partition(|(_, row)| row.is_none_or(&is_new))
-}
-
-fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> RowsToWrite {
-    let (gone, names) = names_of(rows);
-    let all: Vec<&SheetBody> = rows.iter().filter_map(|(_, body)| *body).collect();
-    let until: Vec<Option<i64>> = all.iter().map(|b| b.until.map(|u| int(u.0))).collect();
-    let mut values = vec![
-        numbers(
-            "token",
-            all.iter().map(|b| int(b.version.token.0)).collect(),
-        ),
-        numbers("rev", all.iter().map(|b| int(b.version.rev)).collect()),
-        ("until", "int8", Type::INT8_ARRAY, Box::new(until) as Param),
-    ];
-    match with_texts {
-        true => values.push(bytes(
-            "body",
-            all.iter().map(|b| written(&b.text)).collect(),
-        )),
-        // What stands there may be damaged, and stays as it is.
-        false => drop(values.drain(..2)),
-    }
-    RowsToWrite {
-        gone,
-        names,
-        values,
-        makes: with_texts,
-        kept: 0,
-    }
-}
-
-fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> RowsToWrite {
-    let (gone, names) = names_of(rows);
-    let all: Vec<&Vec<Waiter>> = rows.iter().filter_map(|(_, queue)| *queue).collect();
-    let end = |queue: &&Vec<Waiter>| queue.iter().map(|w| int(w.until.0)).max().unwrap_or(0);
-    let text = |queue: &&Vec<Waiter>| queue_text(queue).into_bytes();
-    RowsToWrite {
-        gone,
-        names,
-        values: vec![
-            numbers("until", all.iter().map(end).collect()),
-            bytes("waiters", all.iter().map(text).collect()),
-        ],
-        makes: true,
-        kept: 0,
-    }
-}
-
-fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) -> RowsToWrite {
-    let (gone, names) = names_of(rows);
-    let all: Vec<&SheetDoc> = rows.iter().filter_map(|(_, doc)| *doc).collect();
-    let mut values = vec![
-        numbers("rev", all.iter().map(|d| int(d.rev)).collect()),
-        numbers("ttl", all.iter().map(|d| int(ceil_ms(d.ttl))).collect()),
-        numbers("until", all.iter().map(|d| int(d.until.0)).collect()),
-    ];
-    // One that keeps its text is made with it where it was removed meanwhile, because its time was up.
-    values.push(bytes(
-        "body",
-        all.iter().map(|d| written(&d.text)).collect(),
-    ));
-    RowsToWrite {
-        gone,
-        names,
-        values,
-        makes: true,
-        kept: usize::from(!with_texts),
-    }
-}
-
-fn written(text: &Text) -> Vec<u8> {
-    match text {
-        Text::New(text) | Text::Read(text) => text.clone().into_bytes(),
-        Text::Unread => Vec::new(),
-    }
-}
-
-fn text(text: &str) -> Param {
-    Box::new(text.to_owned())
-}
+/// The same once they were looked at.
+const PLAIN: &str =
+    "l.state, l.owner, l.granted, l.inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
 
 // === what was read ===
 
@@ -580,8 +438,8 @@ fn head(row: &Row) -> Result<Head, Unreadable> {
     };
     Ok(Head {
         now: get(row, 0)?,
-        system: get(row, 1)?,
-        timeline: get(row, 2)?,
+        life: get(row, 1)?,
+        process: get(row, 2)?,
         flushed: u64::try_from(get::<i64>(row, 3)?).unwrap_or(0),
         node,
     })
@@ -611,6 +469,14 @@ fn number(row: &Row, at: usize, most: u64) -> Result<Option<u64>, Unreadable> {
     let number: Option<i64> = get(row, at)?;
     let number = number.and_then(|number| u64::try_from(number).ok());
     Ok(number.filter(|number| *number <= most))
+}
+
+/// `None` where a join has found no row.
+fn lease_if_any(row: &Row, at: usize) -> Result<Option<NodeRow>, Unreadable> {
+    match get::<Option<&str>>(row, at)? {
+        Some(_) => lease(row, at).map(Some),
+        None => Ok(None),
+    }
 }
 
 fn lease(row: &Row, at: usize) -> Result<NodeRow, Unreadable> {

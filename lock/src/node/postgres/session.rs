@@ -1,6 +1,9 @@
 //! One connection for calls: how a call becomes a transaction.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::{join, join_all, join3};
 use tokio::sync::oneshot;
@@ -10,9 +13,11 @@ use tracing::debug;
 use super::{
     connect::{self, NoConnection},
     error,
+    kept::{self, Kept},
     layout::{self, quoted},
-    rows::{Head, Sql, Statement, Unreadable},
+    rows::{Head, Sql, Unreadable},
     shared::Shared,
+    written::Statement,
 };
 use crate::{
     clock::Moment,
@@ -37,6 +42,8 @@ const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A connection with what is known of its server.
 pub(super) struct Session {
     client: Client,
+    /// What this connection keeps, where it leads to one process of the server.
+    kept: Option<Kept>,
     /// Dropped with it: whatever is under way is given up.
     _alive: oneshot::Sender<()>,
     /// A call is under way. One that finds it so knows that the call before was given up in the middle.
@@ -45,12 +52,6 @@ pub(super) struct Session {
     pub(super) identity: String,
     clean_at: Moment,
 }
-
-/// How much of which life's log is on its disk.
-const FLUSHED: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()) \
-         || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) \
-         || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
-     (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8";
 
 /// Executes a call; connects first where need be.
 pub(super) async fn call(
@@ -164,8 +165,9 @@ impl Session {
         {
             return refused(Refusal::Twin, format!("it is the server of {twin}, too"));
         }
-        let session = Self {
+        let mut session = Self {
             client,
+            kept: None,
             _alive: greeted.alive,
             busy: false,
             identity,
@@ -179,6 +181,12 @@ impl Session {
             return Err(why);
         }
         session.batch("COMMIT").await?;
+        if greeted.is_direct && !shared.pooled.load(Ordering::Relaxed) {
+            let limit = shared.settings.node_timeout;
+            let (often, pooled) = (shared.sql.often(), Arc::clone(&shared.pooled));
+            let keeping = Kept::by(&session.client, greeted.process, limit, &often, pooled).await;
+            session.kept = Some(keeping.map_err(|e| error::of(&e))?);
+        }
         Ok(session)
     }
 
@@ -238,16 +246,13 @@ impl Session {
         if call.ops.iter().all(rules::only_looks) {
             return self.look(&asked, wanted).await;
         }
-        let opening = opening("READ COMMITTED, READ WRITE", shared.settings.node_timeout);
+        let opening = self.opening("READ COMMITTED, READ WRITE", shared.settings.node_timeout);
         let namespace = &shared.settings.namespace;
-        let params = [(
-            namespace as &(dyn ToSql + Sync),
-            tokio_postgres::types::Type::TEXT,
-        )];
+        let take = shared.sql.take(namespace);
         let statements = shared.sql.read(namespace, &wanted);
         // Three statements: what is read must have been committed before the row was taken.
         let begin = self.client.batch_execute(&opening);
-        let lock = self.client.query_typed(&shared.sql.lock, &params);
+        let lock = kept::ask(&self.client, self.kept.as_ref(), &take);
         let sent = join3(begin, lock, self.send(&statements)).await;
         let read = match sent {
             (Ok(()), Ok(locked), read) if locked.len() == 1 => read,
@@ -286,7 +291,8 @@ impl Session {
         };
         let commit = self.client.batch_execute("COMMIT");
         // What this commit has put on the disk counts from now on.
-        let after = self.client.query_typed(FLUSHED, &[]);
+        let flushed = Sql::flushed();
+        let after = kept::ask(&self.client, self.kept.as_ref(), &flushed);
         let (written, committed, after) = join3(self.send(&statements), commit, after).await;
         // What was refused has been rolled back, whatever was answered to its end.
         if let Err(why) = written {
@@ -299,11 +305,13 @@ impl Session {
             return Err(error::unknown(shared.settings.node_timeout));
         }
         if let Some(row) = after.ok().and_then(|rows| rows.into_iter().next())
-            && let (Ok(life), Ok(flushed)) = (row.try_get::<_, String>(0), row.try_get::<_, i64>(1))
+            && let (Ok(life), Ok(flushed)) =
+                (row.try_get::<_, Option<&str>>(0), row.try_get::<_, i64>(1))
+            && let Some(life) = life.or(self.kept.as_ref().map(|kept| &*kept.life))
         {
             shared
                 .furthest
-                .has_seen(&life, u64::try_from(flushed).unwrap_or(0));
+                .has_seen(life, u64::try_from(flushed).unwrap_or(0));
         }
         self.announce(&shared.channel(), &news);
         if shared.clock.now() >= self.clean_at {
@@ -321,7 +329,7 @@ impl Session {
         let limit = shared.settings.node_timeout;
         if wanted.only_locks() {
             // One statement sees one moment. In a transaction it has limits, also where the client has given up.
-            let opening = opening("READ COMMITTED, READ ONLY", limit);
+            let opening = self.opening("READ COMMITTED, READ ONLY", limit);
             let begin = self.client.batch_execute(&opening);
             let end = self.client.batch_execute("COMMIT");
             let (begun, read, _) = join3(begin, self.send(&statements), end).await;
@@ -329,7 +337,7 @@ impl Session {
             let decided = self.decide(asked, wanted, read?).await?;
             return Ok(decided.reply);
         }
-        let opening = opening("REPEATABLE READ, READ ONLY", limit * 2);
+        let opening = self.opening("REPEATABLE READ, READ ONLY", limit * 2);
         let begin = self.client.batch_execute(&opening);
         let (begun, read) = join(begin, self.send(&statements)).await;
         let decided = match (begun, read) {
@@ -354,9 +362,16 @@ impl Session {
         let mut first: Option<Head> = None;
         for _ in 0..MOST_READS {
             let head = Sql::fill(&mut sheet, &wanted, &answers).map_err(unreadable)?;
+            if let Some(kept) = &self.kept {
+                kept.compare(head.process)?;
+            }
             // A call is executed at one instant: that of its first look.
             let head = first.get_or_insert(head);
-            let life = format!("{}:{}", head.system, head.timeline);
+            let life = match (&self.kept, &head.life) {
+                (Some(kept), None) => kept.life.clone(),
+                (_, Some(life)) => life.clone(),
+                (None, None) => return Err(unreadable(Unreadable("no life".to_owned()))),
+            };
             let Some(node) = &head.node else {
                 return Err(NodeError::Refused {
                     refusal: Refusal::Tables,
@@ -421,15 +436,22 @@ impl Session {
 
     /// Sends these statements together. Their answers, in order, or the first error.
     async fn send(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, NodeError> {
-        let sent = statements.iter().map(async |statement| {
-            let params: Vec<_> = statement.params.iter().map(typed).collect();
-            self.client.query_typed(&statement.sql, &params).await
-        });
+        let sent = statements
+            .iter()
+            .map(|statement| kept::ask(&self.client, self.kept.as_ref(), statement));
         let mut answers = Vec::new();
         for answer in join_all(sent).await {
             answers.push(answer.map_err(|why| error::of(&why))?);
         }
         Ok(answers)
+    }
+
+    /// What begins a transaction.
+    fn opening(&self, mode: &str, limit: Duration) -> String {
+        match &self.kept {
+            Some(kept) if kept.limit == limit => format!("BEGIN ISOLATION LEVEL {mode}"),
+            _ => opening(mode, limit),
+        }
     }
 
     async fn roll_back(&self) {
@@ -443,10 +465,10 @@ impl Session {
 
     /// Removes some of what has ended, in a transaction of its own.
     fn clean(&self, shared: &Shared, now: NodeMs) {
-        let opening = opening("READ COMMITTED", shared.settings.node_timeout);
+        let opening = self.opening("READ COMMITTED", shared.settings.node_timeout);
         post(self.client.batch_execute(&opening));
         for statement in shared.sql.clean(&shared.settings.namespace, now) {
-            let params: Vec<_> = statement.params.iter().map(typed).collect();
+            let params: Vec<_> = statement.params.iter().map(kept::typed).collect();
             post(self.client.query_typed(&statement.sql, &params));
         }
         post(self.client.batch_execute("COMMIT"));
@@ -495,12 +517,6 @@ fn post<T>(sending: impl Future<Output = T>) {
     _ = sending.as_mut().poll(&mut nobody);
 }
 
-fn typed(
-    param: &(Box<dyn ToSql + Send + Sync>, tokio_postgres::types::Type),
-) -> (&(dyn ToSql + Sync), tokio_postgres::types::Type) {
-    (&*param.0, param.1.clone())
-}
-
 fn get<T: tokio_postgres::types::FromSqlOwned>(rows: &[Row], at: usize) -> Result<T, NodeError> {
     let row = rows.first();
     let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;
@@ -510,14 +526,11 @@ fn get<T: tokio_postgres::types::FromSqlOwned>(rows: &[Row], at: usize) -> Resul
 
 /// Settings hold for one transaction, so that they also hold behind a pooler. One statement makes all of them.
 fn opening(mode: &str, limit: Duration) -> String {
-    let ms = limit.as_millis();
-    let idle = (limit * 4).max(Duration::from_millis(200)).as_millis();
     format!(
         "BEGIN ISOLATION LEVEL {mode}; \
-         SELECT set_config('lock_timeout', '{ms}', true), set_config('statement_timeout', '{}', true), \
-             set_config('idle_in_transaction_session_timeout', '{idle}', true), \
+         SELECT {}, \
              CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
                  THEN set_config('synchronous_commit', 'on', true) END",
-        ms * 2
+        kept::limits(limit, true)
     )
 }

@@ -1,6 +1,9 @@
 //! What all connections of a node have in common.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+    time::Duration,
+};
 
 use super::{address::PgAddress, rows::Sql};
 use crate::{
@@ -40,6 +43,8 @@ pub(super) struct Shared {
     pub(super) spawn: Spawn,
     /// How much of which life's log was seen on its disk.
     pub(super) furthest: Furthest,
+    /// Whether nothing can be kept on the way to the server: see [`super::kept`].
+    pub(super) pooled: Arc<AtomicBool>,
     pub(super) joined: OnceLock<(Servers, usize)>,
 }
 

@@ -83,7 +83,7 @@ impl Store {
             }
         }
         self.forgotten = changes.forgotten.unwrap_or(self.forgotten);
-        for (key, row) in changes.rows.iter().chain(&changes.replaced_rows) {
+        for (key, row) in changes.all_rows() {
             put(&mut self.rows, key, row.cloned());
         }
         for (key, queue) in &changes.queues {

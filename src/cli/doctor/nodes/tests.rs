@@ -1,5 +1,5 @@
 use super::{super::finding::Severity, *};
-use crate::node::{NodeFacts, Token};
+use crate::node::{MemberFacts, NodeFacts, Token};
 
 fn limits() -> Limits {
     Limits {
@@ -249,6 +249,87 @@ fn every_fault_of_a_node_has_its_remedy() {
             "{found:?}"
         );
     }
+}
+
+/// A node of three members; the third one is changed.
+fn of_three(change: impl FnOnce(&mut MemberFacts)) -> NodeState {
+    let member = |(n, role): (usize, &str)| MemberFacts {
+        address: format!("http://m{n}:2379"),
+        role: Some(role.into()),
+        cluster: Some("ours".into()),
+        ..MemberFacts::default()
+    };
+    let roles = ["leader", "follower", "follower"];
+    let mut members: Vec<MemberFacts> = roles.into_iter().enumerate().map(member).collect();
+    change(&mut members[2]);
+    let mut node = good("etcd");
+    node.facts = NodeFacts {
+        role: Some("leader".into()),
+        run_id: Some("ours".into()),
+        members,
+        ..NodeFacts::default()
+    };
+    node
+}
+
+#[test]
+fn a_member_of_a_cluster_is_named_with_what_is_wrong_with_it() {
+    let well = judge(&[of_three(|_| {})], &limits());
+    assert_eq!(
+        well[0].finding,
+        "answers within 0.3 ms, leader, 3 endpoints"
+    );
+    assert_eq!(well.len(), 1, "{well:?}");
+    type Change = fn(&mut MemberFacts);
+    let faults: [(Change, Severity, &str, &str); 4] = [
+        (
+            |m| {
+                m.role = None;
+                m.error = Some("unreachable: refused".into());
+            },
+            Severity::Warning,
+            "http://m2:2379 does not answer: unreachable: refused",
+            "start it",
+        ),
+        (
+            |m| {
+                m.cluster = Some("theirs".into());
+                m.stranger = true;
+                m.alarms = Some("alarm:NOSPACE".into());
+            },
+            Severity::Error,
+            "http://m2:2379 is of another cluster (theirs) than the other endpoints (ours)",
+            "locks.etcd.endpoints",
+        ),
+        (
+            |m| m.role = Some("learner".into()),
+            Severity::Warning,
+            "http://m2:2379 is a learner",
+            "promote it",
+        ),
+        (
+            |m| m.role = Some("without a leader".into()),
+            Severity::Warning,
+            "http://m2:2379 hears of no leader",
+            "its log",
+        ),
+    ];
+    for (change, severity, finding, remedy) in faults {
+        let found = one(&of_three(change), &limits());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].severity, severity, "{found:?}");
+        let says = found[0].finding.contains(finding) && found[0].remedy.contains(remedy);
+        assert!(says, "{found:?}");
+    }
+    // An alarm is that of the cluster, and says who has raised it.
+    let mut node = of_three(|m| m.alarms = Some("memberID:42 alarm:NOSPACE".into()));
+    node.facts.alarms = Some("memberID:42 alarm:NOSPACE".into());
+    let found = one(&node, &limits());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].finding.ends_with("to write; see http://m2:2379"),
+        "{found:?}"
+    );
 }
 
 #[test]
