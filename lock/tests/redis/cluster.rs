@@ -1,14 +1,15 @@
 //! A Redis Cluster as a node: the master of the slot that our keys are in, wherever most nodes of the cluster say it is.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
-use watchkeeper_lock::{chance::Chance, clock::Clock};
+use watchkeeper_lock::clock::Clock;
 
 use crate::{
     bench::{read, run},
-    sentinel::{
-        Contest, LEASE, NAME, SHORT, Server, answer, beside, client, found, in_time, is_refused,
-        locks, next_after, overlaps, taken, through, tokens_rise, trouble,
+    failover::{
+        Contest, LEASE, NAME, OK, Place, SHORT, Server, another_than, answer, beside, client,
+        founded, in_time, leads_to, named_by_most, next_after, overlaps, rivals, taken, through,
+        tokens_rise, trouble,
     },
 };
 
@@ -17,16 +18,11 @@ const MASTERS: usize = 3;
 
 const SLOTS: usize = 16_384;
 
-/// Where a cluster's servers talk to each other, above the port of their clients.
-const BUS: u16 = 10_000;
-
 /// A document, which stands beside the locks.
 const DOC: &str = "notes/one";
 
-const OK: &str = "+OK\r\n";
-
 /// A cluster: masters first, then a replica of each.
-struct RedisCluster {
+pub(crate) struct RedisCluster {
     servers: Vec<Server>,
     ids: Vec<String>,
     /// The slot of our keys.
@@ -37,6 +33,11 @@ struct RedisCluster {
 
 impl RedisCluster {
     async fn start() -> Self {
+        Self::at(Place::plain).await
+    }
+
+    /// The same at places of their own.
+    pub(crate) async fn at(place: impl Fn() -> Place) -> Self {
         let options = [
             "--cluster-enabled",
             "yes",
@@ -45,7 +46,7 @@ impl RedisCluster {
             "--cluster-node-timeout",
             "1000",
         ];
-        let server = |_| Server::start(free_ports(), None, &options);
+        let server = |_| Server::start(place(), None, &options);
         let servers: Vec<Server> = (0..2 * MASTERS).map(server).collect();
         for (n, server) in servers.iter().enumerate() {
             if n < MASTERS {
@@ -69,7 +70,7 @@ impl RedisCluster {
     async fn meet(&self) {
         let (masters, replicas) = self.servers.split_at(MASTERS);
         for other in &self.servers[1..] {
-            masters[0].tell(&["CLUSTER", "MEET", "127.0.0.1", &other.port]);
+            masters[0].tell(&["CLUSTER", "MEET", "127.0.0.1", &other.known]);
         }
         for (replica, master) in replicas.iter().zip(&self.ids) {
             // Not before it has met that one.
@@ -81,8 +82,13 @@ impl RedisCluster {
         self.is_whole().await;
     }
 
+    /// The addresses of all nodes.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        addresses(&self.servers)
+    }
+
     fn url(&self) -> String {
-        listing(&self.servers)
+        format!("cluster://{}", self.addresses().join(","))
     }
 
     /// The server that most nodes have for the master of our slot.
@@ -92,22 +98,13 @@ impl RedisCluster {
             owner_in(&nodes, self.slot)
         });
         let said: Vec<String> = said.collect();
-        let most = |id: &String| {
-            let votes = said.iter().filter(|said| *said == id);
-            votes.count() > self.servers.len() / 2
-        };
-        self.ids.iter().position(most)
+        let ids = self.ids.iter().map(String::as_str);
+        named_by_most(&said, self.servers.len(), ids)
     }
 
     /// Waits until most nodes have another one for it.
     async fn another_than(&self, before: usize) -> usize {
-        let mut found = None;
-        in_time("another master", async || {
-            found = self.owner().filter(|now| *now != before);
-            found.is_some()
-        })
-        .await;
-        found.unwrap()
+        another_than(before, || self.owner()).await
     }
 
     /// A master that has other slots.
@@ -155,7 +152,7 @@ impl RedisCluster {
             // Each word stands below its length.
             let keys: Vec<&str> = told.lines().skip(2).step_by(2).collect();
             if !keys.is_empty() {
-                let port = target.port.as_str();
+                let port = target.known.as_str();
                 let mut order = vec!["MIGRATE", "127.0.0.1", port, "", "0", "5000", "KEYS"];
                 order.extend(keys);
                 source.tell(&order);
@@ -173,11 +170,12 @@ impl RedisCluster {
 }
 
 fn listing(servers: &[Server]) -> String {
-    let servers = servers.iter();
-    let listed: Vec<String> = servers
-        .map(|server| format!("127.0.0.1:{}", server.port))
-        .collect();
-    format!("cluster://{}", listed.join(","))
+    format!("cluster://{}", addresses(servers).join(","))
+}
+
+fn addresses(servers: &[Server]) -> Vec<String> {
+    let ports = servers.iter().map(|server| &server.known);
+    ports.map(|port| format!("127.0.0.1:{port}")).collect()
 }
 
 /// The one word that a server of a cluster answers.
@@ -220,37 +218,18 @@ fn flags(line: &str) -> Option<&str> {
     line.split(' ').nth(2)
 }
 
-/// A port of which the one for the cluster's own talk is free as well, both below those that the system gives to connections.
-fn free_ports() -> String {
-    let chance = Chance::system();
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    for _ in 0..1000 {
-        let port = BUS + u16::try_from(chance.below(12_000)).unwrap();
-        if is_free(port) && is_free(port + BUS) {
-            return port.to_string();
-        }
-    }
-    panic!("no two ports are free")
-}
-
 // === cases ===
 
 pub(crate) fn a_cluster_is_one_node() {
     run(async {
         let cluster = RedisCluster::start().await;
         let url = cluster.url();
-        let settings = through(&url, LEASE);
-        found(&settings).await;
-        let (one, other) = (locks(&settings), locks(&settings));
-        let lease = taken(&one).await;
-        is_refused(&other).await;
+        let (_one, other, lease) = rivals(&through(&url, LEASE)).await;
         let first = lease.token();
         assert_eq!(lease.release().await.nodes, 1);
         assert!(first < taken(&other).await.token());
-        let node = client(&url);
-        answer(&node, read(NAME)).await;
         let owner = cluster.owner().unwrap();
-        assert_eq!(node.run_id(), Some(cluster.servers[owner].run_id()));
+        leads_to(&client(&url), &cluster.servers[owner]).await;
     });
 }
 
@@ -269,11 +248,7 @@ pub(crate) fn a_killed_master_is_followed() {
     run(async {
         let mut cluster = RedisCluster::start().await;
         let url = cluster.url();
-        let settings = through(&url, LEASE);
-        found(&settings).await;
-        let (one, other) = (locks(&settings), locks(&settings));
-        let lease = taken(&one).await;
-        is_refused(&other).await;
+        let (one, other, lease) = rivals(&through(&url, LEASE)).await;
         let before = cluster.owner().unwrap();
         cluster.servers[before].kill();
         let next = next_after(&lease, &other).await;
@@ -284,9 +259,7 @@ pub(crate) fn a_killed_master_is_followed() {
         cluster.servers[before].restart();
         cluster.is_whole().await;
         assert_eq!(taken(&one).await.release().await.nodes, 1);
-        let node = client(&url);
-        answer(&node, read(NAME)).await;
-        assert_eq!(node.run_id(), Some(cluster.servers[owner].run_id()));
+        leads_to(&client(&url), &cluster.servers[owner]).await;
     });
 }
 
@@ -294,10 +267,7 @@ pub(crate) fn a_slot_that_moves_is_followed() {
     run(async {
         let cluster = RedisCluster::start().await;
         let url = cluster.url();
-        let settings = through(&url, LEASE);
-        found(&settings).await;
-        let (one, other) = (locks(&settings), locks(&settings));
-        let lease = taken(&one).await;
+        let (one, other, lease) = rivals(&through(&url, LEASE)).await;
         in_time("a document", async || {
             let life = Duration::from_secs(600);
             let written = one.put_doc(DOC, 1, life, "kept".to_owned()).await;
@@ -315,9 +285,7 @@ pub(crate) fn a_slot_that_moves_is_followed() {
             true
         })
         .await;
-        let node = client(&url);
-        answer(&node, read(NAME)).await;
-        assert_eq!(node.run_id(), Some(cluster.servers[to].run_id()));
+        leads_to(&client(&url), &cluster.servers[to]).await;
         assert_eq!(taken(&one).await.release().await.nodes, 1);
     });
 }
@@ -325,9 +293,8 @@ pub(crate) fn a_slot_that_moves_is_followed() {
 pub(crate) fn turns_go_on_across_a_failover_and_a_slot_that_moves() {
     beside(async {
         let mut cluster = RedisCluster::start().await;
-        let settings = through(&cluster.url(), SHORT);
-        found(&settings).await;
-        let contest = Contest::start(&settings);
+        let settings = founded(&cluster.url(), SHORT).await;
+        let contest = Contest::start(&[settings]);
         contest.go_on("at the beginning").await;
         let before = cluster.owner().unwrap();
         cluster.servers[before].kill();

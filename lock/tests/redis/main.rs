@@ -3,7 +3,7 @@
 //! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=redis` makes that a failure. What every store must do, and what is a new life of a server, is also
 //! asked of `valkey-server` beside `redis-server`, and of each server in the folder `WATCHKEEPER_SERVERS`: the cases begin
-//! with the name of its program.
+//! with the name of its program. Valkey also replaces a master with sentinels of its own.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +21,7 @@ mod cluster;
 mod damage;
 mod differential;
 mod doors;
+mod failover;
 mod faults;
 mod fences;
 mod guard;
@@ -147,6 +148,26 @@ fn lives() -> Vec<Named> {
     cases.to_vec()
 }
 
+/// What is also tried with the sentinels of Valkey.
+fn failovers() -> Vec<Named> {
+    let cases = cases![sentinel::{
+            a_killed_master_is_replaced_and_nothing_is_granted_before_its_leases_are_over,
+    }];
+    cases.to_vec()
+}
+
+/// Cases whose servers must say where their connections come from.
+fn in_networks(cases: &[Named]) -> Vec<Trial> {
+    let (able, reason) = (
+        server::knows_sources(),
+        "this redis-server does not know bind-source-addr: it is older than 7",
+    );
+    let trials = cases
+        .iter()
+        .map(|(name, case)| server::trial_where(able, reason, name, *case));
+    trials.collect()
+}
+
 fn usual(cases: &[Named]) -> Vec<Trial> {
     let trials = cases.iter().map(|(name, case)| server::trial(name, *case));
     trials.collect()
@@ -160,6 +181,10 @@ fn main() {
     for program in &others {
         let on_it = on_every_server.iter();
         cases.extend(on_it.map(|(name, case)| server::trial_on(program, name, *case)));
+        if server::is_valkey(program) {
+            let on_it = failovers().into_iter();
+            cases.extend(on_it.map(|(name, case)| server::trial_on(program, name, case)));
+        }
     }
     cases.extend(server::no_valkey(&others));
     // First of those that wait.
@@ -190,14 +215,22 @@ fn main() {
             too_few_listed_nodes_are_no_majority,
         },
     ]));
-    let long = usual(&cases![
+    cases.extend(in_networks(&cases![
+        sentinel::{
+            a_master_that_is_cut_off_serves_its_side_no_longer_than_it_is_trusted,
+            a_cut_lets_nothing_through_in_either_direction,
+        },
+    ]));
+    let mut long = usual(&cases![
         sentinel::{
             a_master_that_wants_a_password_gets_it,
             a_planned_failover_moves_the_clients,
-            twenty_failovers_and_no_two_holders,
         },
         cluster::{ turns_go_on_across_a_failover_and_a_slot_that_moves },
     ]);
+    long.extend(in_networks(
+        &cases![sentinel::{ twenty_failovers_and_no_two_holders }],
+    ));
     cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     cases.extend(every_case!(narrow_cases));
     cases.extend(every_lock_case!(lock_cases 1, Server));

@@ -114,11 +114,7 @@ pub(crate) fn trial_on(program: &Path, name: &str, case: fn()) -> libtest_mimic:
 /// What stands for all cases on Valkey where none is among these and the usual server: ignored with the reason, or a failure
 /// where `WATCHKEEPER_REQUIRE` names valkey.
 pub(crate) fn no_valkey(others: &[PathBuf]) -> Option<libtest_mimic::Trial> {
-    let is_one = |program: &PathBuf| {
-        let name = program.file_name().unwrap_or_default();
-        name.to_string_lossy().contains("valkey")
-    };
-    if others.iter().chain(&binary()).any(is_one) {
+    if others.iter().chain(&binary()).any(|one| is_valkey(one)) {
         return None;
     }
     if requires("valkey") {
@@ -130,12 +126,27 @@ pub(crate) fn no_valkey(others: &[PathBuf]) -> Option<libtest_mimic::Trial> {
     Some(ignored.with_ignored_flag(true))
 }
 
+/// Whether this is a program of Valkey, by its name.
+pub(crate) fn is_valkey(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default();
+    name.to_string_lossy().contains("valkey")
+}
+
 /// Whether the server's program is built with TLS: others do not know the option.
 pub(crate) fn knows_tls() -> bool {
+    knows(&["--port", "0", "--tls-port", "none"])
+}
+
+/// Whether the server's program can be told where to begin its connections, as since Redis 7.
+pub(crate) fn knows_sources() -> bool {
+    knows(&["--bind-source-addr", "127.0.0.1", "--port", "none"])
+}
+
+fn knows(options: &[&str]) -> bool {
     let Some(binary) = binary() else { return false };
     // Refused either way, with a port that is none: what counts is what it complains of.
     let said = Command::new(binary)
-        .args(["--port", "0", "--tls-port", "none"])
+        .args(options)
         .stdin(Stdio::null())
         .output()
         .expect("redis-server starts");
@@ -169,6 +180,20 @@ pub(crate) fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest
     }
     // Also with `--ignored`, which runs it all the same, it must never count as passed.
     libtest_mimic::Trial::test(format!("{name} [{REMEDY}]"), || Err(REMEDY.into()))
+        .with_ignored_flag(true)
+}
+
+/// The same for a server that must know something: ignored, for this reason, where it does not.
+pub(crate) fn trial_where(
+    able: bool,
+    reason: &'static str,
+    name: &str,
+    case: fn(),
+) -> libtest_mimic::Trial {
+    if able || binary().is_none() {
+        return trial(name, case);
+    }
+    libtest_mimic::Trial::test(format!("{name} [{reason}]"), move || Err(reason.into()))
         .with_ignored_flag(true)
 }
 

@@ -1,5 +1,7 @@
 //! TLS to real servers, with certificates made for the occasion.
 
+mod failover;
+
 use std::{fs, net::TcpListener, path::PathBuf};
 
 use libtest_mimic::Trial;
@@ -17,7 +19,7 @@ use crate::{
 
 /// The cases; ignored, with the reason, where the server is built without TLS.
 pub(crate) fn cases() -> Vec<Trial> {
-    let cases: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 7] = [
         ("locks_live_behind_tls", locks_live_behind_tls),
         (
             "a_wrong_ca_is_refused_with_the_remedy",
@@ -35,18 +37,22 @@ pub(crate) fn cases() -> Vec<Trial> {
             "a_port_without_tls_never_serves",
             a_port_without_tls_never_serves,
         ),
+        (
+            "sentinels_and_their_master_are_asked_over_tls",
+            failover::sentinels_and_their_master_are_asked_over_tls,
+        ),
+        (
+            "the_nodes_of_a_cluster_are_asked_over_tls",
+            failover::the_nodes_of_a_cluster_are_asked_over_tls,
+        ),
     ];
-    let able = server::binary().is_none() || server::knows_tls();
-    let case = |(name, case): (&str, fn())| {
+    let able = server::knows_tls();
+    let reason = "this redis-server is built without TLS";
+    let cases = cases.into_iter().map(|(name, case)| {
         let name = format!("tls::{name}");
-        if able {
-            return server::trial(&name, case);
-        }
-        let reason = "this redis-server is built without TLS";
-        Trial::test(format!("{name} [{reason}]"), move || Err(reason.into()))
-            .with_ignored_flag(true)
-    };
-    cases.into_iter().map(case).collect()
+        server::trial_where(able, reason, &name, case)
+    });
+    cases.collect()
 }
 
 /// A CA, a certificate for a server at 127.0.0.1, and one for a client, in files.
