@@ -553,6 +553,33 @@ fn history_shows_the_runs_of_a_worker_that_has_gone() {
     );
 }
 
+#[test]
+fn a_demo_without_its_servers_names_what_to_install() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stores = vec![
+        ("redis", "redis-server"),
+        ("sentinel", "redis-server"),
+        ("cluster", "redis-server"),
+    ];
+    if cfg!(feature = "etcd") {
+        stores.push(("etcd", "etcd-server"));
+    }
+    for (store, package) in stores {
+        let ran: Ran = watchkeeper(folder.path())
+            .args(["demo", "--store", store])
+            .env("TMPDIR", folder.path())
+            .env("PATH", folder.path())
+            .output()
+            .unwrap()
+            .into();
+        let ran = ran.with(1);
+        let remedy = format!("apt-get install {package}");
+        assert!(ran.err.contains(&remedy), "{store}: {}", ran.err);
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 0, "{store}: the demo left something behind");
+    }
+}
+
 /// Three replicas, one of them killed, on the embedded store. About six seconds, most of them the pace of the sending
 /// and one lease.
 #[test]

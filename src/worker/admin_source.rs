@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    heartbeat,
     presence::{self, Identity},
     registry::Registry,
     reload::Jobs,
@@ -18,7 +19,6 @@ use crate::{
     config::Config,
     error::{Error, Result},
     fleet::{Fleet, FleetError, TriggerState, Until},
-    human::Brief,
     job::shard::is_of,
     scheduler::Context,
     secret::Secret,
@@ -34,8 +34,6 @@ const HEARD: Duration = Duration::from_millis(2_500);
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
-/// What has not beaten for so long does not turn any more: the process is to be restarted.
-const STANDS_STILL: Duration = Duration::from_secs(5);
 
 struct Source {
     me: Identity,
@@ -86,8 +84,7 @@ impl AdminSource for Source {
     }
 
     fn live(&self) -> Result<(), String> {
-        let fitness = self.ctx.locks.fitness();
-        turns(fitness.silence(), fitness.keeper_silence())
+        heartbeat::turns(self.ctx.locks.fitness())
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -168,16 +165,6 @@ impl AdminSource for Source {
             answer: serde_json::to_value(&answer).unwrap_or_default(),
         })
     }
-}
-
-/// Whether runtime and keeper turn, by the age of their last beats; `None` for what does not beat.
-fn turns(runtime: Option<Duration>, keeper: Option<Duration>) -> Result<(), String> {
-    for (what, silence) in [("runtime", runtime), ("lock keeper", keeper)] {
-        if let Some(silence) = silence.filter(|silence| *silence > STANDS_STILL) {
-            return Err(format!("the {what} has stood still for {}", Brief(silence)));
-        }
-    }
-    Ok(())
 }
 
 fn refused(error: FleetError) -> OrderError {
@@ -299,18 +286,4 @@ pub(super) async fn start(
         }
     };
     Ok(Some(ctx.spawn.spawn(served)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_lives_while_runtime_and_keeper_beat() {
-        let (fresh, old) = (Some(STANDS_STILL), Some(STANDS_STILL * 2));
-        assert_eq!(turns(fresh, fresh), Ok(()));
-        assert_eq!(turns(None, None), Ok(()), "nothing beats yet");
-        assert!(turns(old, fresh).unwrap_err().contains("runtime"));
-        assert!(turns(fresh, old).unwrap_err().contains("keeper"));
-    }
 }

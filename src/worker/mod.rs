@@ -53,6 +53,7 @@ pub(crate) mod registry;
 pub(crate) mod reload;
 pub(crate) mod replica;
 mod run;
+mod service_manager;
 pub(crate) mod start;
 // For the command, whose programs open the store of a worker without being any.
 #[doc(hidden)] // for the command, whose programs open the store of a worker

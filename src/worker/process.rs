@@ -1,5 +1,5 @@
-//! A worker in a process of its own: opens the store, assembles the replica, and puts signals, heartbeat, metrics, log and
-//! status page around it.
+//! A worker in a process of its own: opens the store, assembles the replica, and puts signals, heartbeat, metrics, log, status page
+//! and service manager around it.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use super::{
     Worker,
     assemble::Setup,
     gauges,
-    heartbeat::{BEAT, beat},
+    heartbeat::{BEAT, beat, turns},
     presence::{Identity, Pace},
     ready::Ready,
     reload::{Jobs, Reloader},
+    service_manager::ServiceManager,
     start, store,
 };
 use crate::{
@@ -140,6 +141,13 @@ pub(super) async fn run(
     // Also when this future is dropped: a replica that cannot be stopped any more would work on for ever.
     let drain = ctx.gate.drain().clone();
     let _drains = drain.clone().drop_guard();
+    // A program that leaves signals to itself speaks to its service manager itself, too.
+    let manager = signals.as_ref().and_then(|_| ServiceManager::of_process());
+    let _attends = manager.map(|manager| {
+        let fitness = locks.fitness().clone();
+        let turns = move || turns(&fitness).is_ok();
+        AbortOnDropHandle::new(spawn.spawn(manager.attend(clock.clone(), turns, drain.clone())))
+    });
     let ended = loop {
         tokio::select! {
             biased;

@@ -21,6 +21,10 @@ impl Worker {
     /// default), and says what it starts with: version, store, the first jobs with their next ticks, the address of the
     /// page. Jobs run on the caller's runtime, so that `worker.threads` has no effect: the runtime says how many there are.
     ///
+    /// A service manager that wants to be told (`NOTIFY_SOCKET`, as systemd sets it for `Type=notify`) hears when the worker
+    /// serves, that it turns, and when it drains. Several workers of one process would speak for each other there: run them
+    /// by [`Worker::run_until`].
+    ///
     /// # Cancellation
     /// When the future is dropped the worker drains by itself, as on SIGTERM, for as long as the runtime lives: nothing new
     /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Its end is not told to the program then. A runtime

@@ -17,6 +17,9 @@ const TABLE: &str = "demo::it_loses_nothing_with_a_table_in_postgresql";
 
 const ALL: &str = "demo::it_loses_nothing_with_locks_and_table_in_postgresql";
 
+const SENTINEL: &str = "demo::it_loses_nothing_on_a_master_behind_sentinel";
+const CLUSTER: &str = "demo::it_loses_nothing_on_a_cluster";
+
 #[cfg(feature = "etcd")]
 const ETCD: &str = "demo::it_loses_nothing_with_locks_in_etcd";
 
@@ -28,6 +31,13 @@ pub(crate) fn trials() -> [Trial; 3] {
         shows(&["--store", "postgres", "--source", "postgres"]);
     });
     [masters, table, all]
+}
+
+/// The same on servers that others may replace: eight seconds longer, for so long they are watched.
+pub(crate) fn trials_on_failover() -> [Trial; 2] {
+    let sentinel = server::trial(SENTINEL, || shows(&["--store", "sentinel"]));
+    let cluster = server::trial(CLUSTER, || shows(&["--store", "cluster"]));
+    [sentinel, cluster]
 }
 
 /// The same with locks in etcd.

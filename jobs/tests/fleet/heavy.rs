@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libtest_mimic::Trial;
 
-const HEAVY: [&str; 2] = [
+const HEAVY: [&str; 3] = [
     "storm::a_storm_of_faults_loses_and_doubles_no_tick",
+    "storm::a_storm_of_faults_around_a_failover_doubles_no_tick_and_hides_no_loss",
     "commands::fifty_workers_die_or_freeze_and_no_two_commands_run_at_once",
 ];
 

@@ -91,14 +91,14 @@ pub(crate) fn a_table_is_sent_although_a_sender_is_killed(store: Store) {
     );
 }
 
-fn still_growing(number: impl Fn() -> u64) -> bool {
+pub(crate) fn still_growing(number: impl Fn() -> u64) -> bool {
     let before = number();
     pause(Duration::from_millis(200));
     number() > before
 }
 
 /// Batches that a worker has claimed and not finished.
-fn open_claims(fleet: &Fleet, worker: usize) -> usize {
+pub(crate) fn open_claims(fleet: &Fleet, worker: usize) -> usize {
     let lines = fleet.log.since(0);
     let count = |says| {
         let told = lines

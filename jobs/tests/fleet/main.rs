@@ -2,8 +2,9 @@
 //! cores, most of them spent waiting, five cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
-//! sockets, in PostgreSQL a schema of its own, in etcd a server of its own; without a server those cases are ignored and say
-//! why, and `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes that a failure.
+//! sockets, or servers behind Sentinel or in a Cluster at addresses in 127.0.0.0/8, in PostgreSQL a schema of its own, in etcd a
+//! server of its own; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes
+//! that a failure.
 //!
 //! The evidence is what heartbeat jobs append to a file and what the workers log. Time is measured on the boot clock
 //! between events, and limits are those that the product promises.
@@ -38,7 +39,10 @@ mod etcd_members;
 #[cfg(feature = "etcd")]
 #[path = "../../../lock/tests/etcd/server.rs"]
 mod etcd_server;
+mod failover;
 mod fleet;
+#[cfg(feature = "etcd")]
+mod guarded;
 mod heavy;
 mod intents;
 mod leaders;
@@ -55,7 +59,18 @@ mod pooler;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/server.rs"]
 mod postgres;
+mod recipients;
+#[path = "../shared/redis_cluster.rs"]
+mod redis_cluster;
+#[path = "../shared/redis_failover.rs"]
+mod redis_failover;
+#[path = "../shared/redis_place.rs"]
+mod redis_place;
+#[path = "../shared/redis_sentinel.rs"]
+mod redis_sentinel;
 mod reload;
+#[path = "../notifications/rough.rs"]
+mod rough;
 #[cfg(feature = "postgres")]
 mod rows;
 #[path = "../../../lock/tests/redis/server.rs"]
@@ -67,6 +82,8 @@ mod stall;
 mod store;
 mod storm;
 mod streams;
+#[cfg(feature = "postgres")]
+mod succession;
 mod takeovers;
 #[path = "../../../lock/tests/redis/tap.rs"]
 mod tap;
@@ -136,6 +153,7 @@ fn main() -> std::process::ExitCode {
             a_slow_member_and_its_successor_do_not_both_handle_a_message,
             a_poison_message_goes_to_the_dead_list_and_holds_up_no_other,
             a_stream_that_is_lost_and_comes_back_is_read_on,
+            what_is_left_of_a_stream_is_shown_as_its_backlog,
         },
         many::{ six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick },
         intents::{
@@ -218,6 +236,10 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
+    cases.extend(on![sentinel:
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        failover::{ a_killed_master_costs_its_leases_and_no_tick_runs_twice },
+    ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
         commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
@@ -240,6 +262,10 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ without_a_majority_nobody_leads },
     ]);
+    #[cfg(feature = "etcd")]
+    cases.extend(on![etcd_guarded:
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+    ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
     #[cfg(feature = "etcd")]
@@ -252,6 +278,7 @@ fn main() -> std::process::ExitCode {
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
         streams::{ fifty_thousand_messages_are_handled_once_by_five_readers },
+        recipients::{ each_recipient_has_its_rows_in_order_whatever_fails },
         watchers::{
             a_job_whose_leader_and_watchers_are_killed_is_led_again,
             a_job_whose_leader_and_watchers_are_frozen_is_led_again,
@@ -259,7 +286,49 @@ fn main() -> std::process::ExitCode {
     ];
     long.extend(on![embedded:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+        recipients::{ each_recipient_has_its_rows_in_order_whatever_fails },
     ]);
+    #[cfg(feature = "postgres")]
+    long.push(succession::trial());
+    long.extend(on![cluster:
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        failover::{ a_killed_master_costs_its_leases_and_no_tick_runs_twice },
+    ]);
+    long.extend(on![sentinel: nodes::{ without_a_majority_nobody_leads }]);
+    long.extend(on![sentinel, cluster:
+        commands::{
+            a_spare_replica_starts_no_command_beside_the_active_ones,
+            a_drained_worker_ends_its_command_first,
+        },
+        storm::{
+            a_storm_of_faults_loses_and_doubles_no_tick,
+            a_storm_of_faults_around_a_failover_doubles_no_tick_and_hides_no_loss,
+        },
+        ticks::{
+            sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for,
+            twenty_ticks_across_four_failovers,
+        },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
+        leaders::{
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
+        nodes::{ a_standby_waits_quietly },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        moves::{ a_fleet_moves_here_and_no_tick_runs_twice },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
+    ]);
+    #[cfg(feature = "postgres")]
+    long.extend(demo::trials_on_failover());
     #[cfg(feature = "postgres")]
     long.extend(on![postgres_own: ticks::{ sixty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
@@ -337,6 +406,8 @@ fn main() -> std::process::ExitCode {
         },
         views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(all(feature = "etcd", feature = "postgres"))]
     long.push(demo::trial_on_etcd());
     #[cfg(feature = "etcd")]

@@ -71,7 +71,7 @@ pub(crate) fn ticks_that_all_masters_have_forgotten_are_said_by_their_span(store
     let starts = starts(&beats.all());
     once(&starts);
     let mut accounted: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
-    accounted.extend(reported(&fleet));
+    accounted.extend(reported(&fleet, "tick"));
     let mut tick = first;
     while tick < last {
         assert!(

@@ -1,4 +1,5 @@
-//! Where a fleet keeps its locks: a file, three Redis masters or etcd servers of its own, or a PostgreSQL database.
+//! Where a fleet keeps its locks: a file, three Redis masters, a Redis whose master others replace, etcd servers of its own, or a
+//! PostgreSQL database.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,12 +10,13 @@ use std::{
 use rusqlite::Connection;
 
 use tempfile::TempDir;
+use watchkeeper::clock::Moment;
 
 #[cfg(feature = "postgres")]
 use crate::database::Database;
 #[cfg(feature = "etcd")]
 use crate::etcd::Etcd;
-use crate::{server::RedisServer, shim::NodeClock};
+use crate::{redis_failover::RedisFailover, server::RedisServer, shim::NodeClock};
 
 /// The store of one fleet.
 pub(crate) enum Store {
@@ -26,6 +28,8 @@ pub(crate) enum Store {
     Guarded([RedisServer; 3]),
     /// A single server under the restart guard, which goes by a clock of its own.
     Single(Box<Single>),
+    /// A server in whose place another one is put, by Sentinel or in a Cluster.
+    Failover(RedisFailover),
     /// A schema of a PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(Database),
@@ -83,6 +87,16 @@ impl Store {
         }))
     }
 
+    /// A master with a replica, and three sentinels. It does not vote before it was watched for eight seconds.
+    pub(crate) fn sentinel() -> Self {
+        Self::Failover(RedisFailover::sentinel())
+    }
+
+    /// A Redis Cluster, likewise.
+    pub(crate) fn cluster() -> Self {
+        Self::Failover(RedisFailover::cluster())
+    }
+
     /// A database.
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres() -> Self {
@@ -121,15 +135,23 @@ impl Store {
         )
     }
 
-    /// The server ends in the middle of whatever it does, and starts again.
-    #[cfg(any(feature = "postgres", feature = "etcd"))]
+    /// The server ends in the middle of whatever it does, and starts again; where others may take its place, one does.
     pub(crate) fn crash(&self) {
         match self {
+            Self::Failover(_) => _ = self.replace_master(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.crash(),
             #[cfg(feature = "etcd")]
             Self::Etcd(etcd) => etcd.crash(),
             _ => {}
+        }
+    }
+
+    /// Kills the server that keeps the locks, and says when another one was named in its place, in cases that are only for those.
+    pub(crate) fn replace_master(&self) -> Moment {
+        match self {
+            Self::Failover(failover) => failover.replace_master(),
+            _ => panic!("this case is for servers that others replace"),
         }
     }
 
@@ -152,7 +174,7 @@ impl Store {
 
     pub(crate) fn masters_count(&self) -> usize {
         match self {
-            Self::Embedded(_) => 0,
+            Self::Embedded(_) | Self::Failover(_) => 0,
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => 0,
             #[cfg(feature = "etcd")]
@@ -162,10 +184,10 @@ impl Store {
         }
     }
 
-    /// The masters; none of the embedded store.
+    /// The independent masters; none of other stores.
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self {
-            Self::Embedded(_) => &[],
+            Self::Embedded(_) | Self::Failover(_) => &[],
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => &[],
             #[cfg(feature = "etcd")]
@@ -178,7 +200,7 @@ impl Store {
     /// Kills a master and starts it again, empty.
     pub(crate) fn restart(&mut self, master: usize) {
         match self {
-            Self::Embedded(_) => {}
+            Self::Embedded(_) | Self::Failover(_) => {}
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => {}
             #[cfg(feature = "etcd")]
@@ -192,6 +214,7 @@ impl Store {
     pub(crate) fn another(&self) -> Self {
         match self {
             Self::Embedded(_) => Self::embedded(),
+            Self::Failover(failover) => Self::Failover(failover.another()),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => Self::postgres(),
             #[cfg(feature = "etcd")]
@@ -210,6 +233,7 @@ impl Store {
                 servers[..2].iter().for_each(RedisServer::freeze)
             }
             Self::Single(single) => single.server.freeze(),
+            Self::Failover(failover) => failover.block(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.block(),
             #[cfg(feature = "etcd")]
@@ -225,6 +249,7 @@ impl Store {
         match self {
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[0].thaw(),
             Self::Single(single) => single.server.thaw(),
+            Self::Failover(failover) => failover.unblock(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.unblock(),
             #[cfg(feature = "etcd")]
@@ -238,7 +263,7 @@ impl Store {
     /// Whether a process that is frozen now stands inside a transaction of the file, and so keeps everybody out.
     pub(crate) fn is_blocked(&self) -> bool {
         match self {
-            Self::Masters(..) | Self::Guarded(_) | Self::Single(_) => false,
+            Self::Masters(..) | Self::Guarded(_) | Self::Single(_) | Self::Failover(_) => false,
             // The server ends such a transaction.
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => false,
@@ -257,6 +282,7 @@ impl Store {
                 format!("backend = \"embedded\"\nembedded.path = {path:?}\n")
             }
             Self::Guarded(_) | Self::Single(_) => self.redis("max_ttl = \"2s\""),
+            Self::Failover(failover) => failover.settings(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.settings(),
             #[cfg(feature = "etcd")]
@@ -278,6 +304,7 @@ impl Store {
             Self::Masters(_, true) => "masters, one frozen",
             Self::Guarded(_) => "masters, guarded",
             Self::Single(_) => "a single master, guarded",
+            Self::Failover(failover) => failover.name(),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => "postgres",
             #[cfg(feature = "etcd")]

@@ -1,5 +1,6 @@
 //! Ten jobs a second on five replicas, some with a leader and some whose lock is taken for each tick; one of the
-//! replicas is killed, frozen or told to go every three seconds. And replicas whose wall clocks are far off.
+//! replicas is killed, frozen or told to go every three seconds, and where a server may be replaced, it is meanwhile. And replicas
+//! whose wall clocks are far off.
 //!
 //! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half
 //! minute of every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
@@ -20,9 +21,11 @@ use crate::{
     beats::{Beat, starts},
     fleet::Fleet,
     heavy,
+    redis_failover::WATCHED,
     shim::NodeClock,
     store::Store,
-    wait::{SOON, pause, soon},
+    ticks::{reported, vanished},
+    wait::{SOON, pause, soon, until},
 };
 
 const JOBS: usize = 10;
@@ -61,10 +64,16 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("a number"))
 }
 
-/// P4: every tick of every job is started once per attempt, none is missing, each is tried until it is done, and the
-/// history tells the same.
-pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
-    let _turn = heavy::turn();
+/// A fleet that has gone through faults, all of whose replicas are well now.
+struct Storm {
+    fleet: Fleet,
+    seed: u64,
+    /// The first tick of all.
+    first: Timestamp,
+}
+
+/// Faults of replicas, one every [`LULL`]; in the middle of them what the caller wants.
+fn rage(store: Store, halfway: impl FnOnce(&Fleet)) -> Storm {
     let seed = number("WATCHKEEPER_STORM_SEED").unwrap_or_else(|| Chance::system().below(1 << 32));
     let length = Duration::from_secs(number("WATCHKEEPER_STORM_SECS").unwrap_or(30));
     println!("storm: WATCHKEEPER_STORM_SEED={seed}");
@@ -75,7 +84,8 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
         .wait(SOON, "first tick", |b| b.event == "started")
         .tick;
     let clock = Clock::system();
-    let end = clock.now() + length;
+    let began = clock.now();
+    let mut halfway = Some(halfway);
     // One fault meets a run for certain.
     let running = beats.wait(SOON, "run", |b| b.event == "started" && b.tick > first);
     let names = fleet.workers().into_iter().map(|w| (fleet.replica(w), w));
@@ -86,8 +96,13 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
     let mut kinds = Vec::new();
     let mut frozen: Vec<(usize, Moment)> = Vec::new();
     let mut leaving = Vec::new();
-    while clock.now() < end {
+    while clock.now() < began + length {
         pause(LULL);
+        if clock.now() >= began + length / 2
+            && let Some(halfway) = halfway.take()
+        {
+            halfway(&fleet);
+        }
         // Those that were frozen long enough go on, before others are taken: a majority of replicas does no harm, but
         // proves nothing.
         frozen.retain(|(worker, until)| {
@@ -138,17 +153,33 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
         );
     }
     fleet.measured("faults", &faults);
-    let living = fleet.workers().into_iter().map(|w| fleet.replica(w));
-    let living: BTreeSet<String> = living.collect();
-    // Whatever was due by now has been started when a later tick of every job has ended.
+    Storm { fleet, seed, first }
+}
+
+/// Waits until a tick of each job has ended that falls due after this, and says until when all were due.
+fn wait_until_over(fleet: &Fleet, limit: Duration) -> Timestamp {
     let last = Clock::system().wall();
     let last_whole = Timestamp::from_second(last.as_second()).unwrap();
+    let beats = fleet.beats();
     for n in 0..JOBS {
         let name = format!("job{n}");
-        beats.wait(SOON, "a tick after the storm", |b| {
+        beats.wait(limit, "a tick after the storm", |b| {
             b.job == name && b.event == "ended" && b.tick > last_whole
         });
     }
+    last_whole
+}
+
+/// P4: every tick of every job is started once per attempt, none is missing, each is tried until it is done, and the
+/// history tells the same.
+pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
+    let _turn = heavy::turn();
+    let Storm { fleet, seed, first } = rage(store, |_| {});
+    let beats = fleet.beats();
+    let living = fleet.workers().into_iter().map(|w| fleet.replica(w));
+    let living: BTreeSet<String> = living.collect();
+    // Whatever was due by now has been started when a later tick of every job has ended.
+    let last_whole = wait_until_over(&fleet, SOON);
     let mut again = [0; JOBS];
     for (n, again) in again.iter_mut().enumerate() {
         let job = format!("job{n}");
@@ -166,6 +197,38 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
     assert!(again > 0, "no fault met a run (seed {seed})");
     let all = beats.all();
     fleet.measured("runs", &all.iter().filter(|b| b.event == "started").count());
+}
+
+/// The same while the server that keeps the locks is killed, and another one takes its place. What was written last may be lost with
+/// it: no attempt is started twice, and each tick is started, or its loss reported. A run that was open then is not repeated.
+pub(crate) fn a_storm_of_faults_around_a_failover_doubles_no_tick_and_hides_no_loss(store: Store) {
+    let _turn = heavy::turn();
+    let Storm { fleet, seed, .. } = rage(store, |fleet| fleet.store.crash());
+    // The other server is watched before it votes, and its time may have begun just now.
+    let last = wait_until_over(&fleet, WATCHED + SOON);
+    let mut lost = 0;
+    for n in 0..JOBS {
+        let job = format!("job{n}");
+        let seen = fleet.beats().of(&job);
+        for ((tick, attempt), times) in &starts(&seen) {
+            assert_eq!(
+                *times, 1,
+                "{job}: attempt {attempt} of tick {tick} (seed {seed})"
+            );
+        }
+        let first = seen.iter().map(|b| b.tick).min().expect("it has started");
+        let mut left = Vec::new();
+        let told = until(|| {
+            left = vanished(&fleet, &job, first, last);
+            left.is_empty()
+        });
+        assert!(
+            told,
+            "{job}: neither started nor reported: {left:?} (seed {seed})"
+        );
+        lost += reported(&fleet, &job).len();
+    }
+    fleet.measured("ticks of which it is said that nothing is known", &lost);
 }
 
 /// Whether each tick up to `last` that was started has ended once, or has used up its attempts.

@@ -48,7 +48,11 @@ pub(crate) fn twenty_ticks_of_a_cluster_that_loses_its_leaders(store: Store) {
     ticks_and_crashes(store, 20, 4);
 }
 
-#[cfg(any(feature = "postgres", feature = "etcd"))]
+/// P4 with a master that is killed again and again, and another one in its place each time.
+pub(crate) fn twenty_ticks_across_four_failovers(store: Store) {
+    ticks_and_crashes(store, 20, 4);
+}
+
 fn ticks_and_crashes(store: Store, ticks: i64, crashes: u32) {
     let fleet = Fleet::of(3, store, &TICKS.replace("$MISFIRE", "all"));
     let beats = fleet.beats();
@@ -100,27 +104,43 @@ fn none_twice_and_none_missing(fleet: &Fleet, first: Timestamp, last: Timestamp)
     for ((tick, attempt), times) in &starts {
         assert_eq!(*times, 1, "attempt {attempt} of tick {tick}");
     }
-    let mut ticks: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
-    let started = ticks.range(first..=last).count();
-    ticks.extend(reported(fleet));
-    let mut tick = first;
-    while tick <= last {
-        assert!(
-            ticks.contains(&tick),
-            "tick {tick} was neither started nor reported"
-        );
-        tick += SignedDuration::from_secs(1);
-    }
-    fleet.measured("ticks started", &started);
+    let vanished = vanished(fleet, "tick", first, last);
+    assert!(
+        vanished.is_empty(),
+        "neither started nor reported: {vanished:?}"
+    );
+    let ticks: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
+    fleet.measured("ticks started", &ticks.range(first..=last).count());
     let again = starts.keys().filter(|(_, attempt)| *attempt > 1).count();
     fleet.measured("attempts after an interruption", &again);
 }
 
-/// Ticks that the log says will not run.
-pub(crate) fn reported(fleet: &Fleet) -> Vec<Timestamp> {
+/// Ticks of a job that were neither started nor reported.
+pub(crate) fn vanished(
+    fleet: &Fleet,
+    job: &str,
+    first: Timestamp,
+    last: Timestamp,
+) -> Vec<Timestamp> {
+    let started = starts(&fleet.beats().of(job));
+    let mut ticks: BTreeSet<Timestamp> = started.keys().map(|(tick, _)| *tick).collect();
+    ticks.extend(reported(fleet, job));
+    let mut vanished = Vec::new();
+    let mut tick = first;
+    while tick <= last {
+        if !ticks.contains(&tick) {
+            vanished.push(tick);
+        }
+        tick += SignedDuration::from_secs(1);
+    }
+    vanished
+}
+
+/// Ticks of a job that the log says will not run.
+pub(crate) fn reported(fleet: &Fleet, job: &str) -> Vec<Timestamp> {
     let mut all = Vec::new();
     for line in fleet.log.since(0) {
-        if line.is("ticks skipped", "tick") {
+        if line.is("ticks skipped", job) {
             let mut tick: Timestamp = line.text("first").parse().unwrap();
             let last: Timestamp = line.text("last").parse().unwrap();
             while tick <= last {

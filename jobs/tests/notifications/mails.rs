@@ -20,9 +20,14 @@ use crate::{
     sender::{listed, send},
 };
 
-const BATCH: &str = "notifications/50/0";
+pub(crate) const BATCH: &str = "notifications/50/0";
 
-fn mailer(scene: &Scene, server: &MailServer, mail: &Value, changes: &Value) -> Notifications {
+pub(crate) fn mailer(
+    scene: &Scene,
+    server: &MailServer,
+    mail: &Value,
+    changes: &Value,
+) -> Notifications {
     let mut all = json!({
         "from": "Shop <shop@example.org>", "to": "${recipient}", "subject": "Number ${id}", "text": "${body}",
     });
@@ -37,7 +42,7 @@ fn mailer(scene: &Scene, server: &MailServer, mail: &Value, changes: &Value) -> 
     scene.job(params)
 }
 
-async fn rows(n: usize) -> Scene {
+pub(crate) async fn rows(n: usize) -> Scene {
     let scene = Scene::with_rows(n).await;
     scene.sql("UPDATE notifications SET recipient = 'user' || id || '@example.com'");
     scene
@@ -296,25 +301,33 @@ async fn a_password_is_given_and_never_told() {
 async fn a_server_without_the_wanted_encryption_is_told_nothing() {
     let server = MailServer::start(|_, _| Does::Agrees).await;
     let at_once = server.url().replace("smtp://", "smtps://");
-    for (mail, changes) in [
-        (json!({"tls": "required"}), json!({})),
-        (json!({}), json!({"sink": at_once})),
+    for (mail, changes, says) in [
+        (
+            json!({"tls": "required"}),
+            json!({}),
+            "no STARTTLS; write `smtps://`",
+        ),
+        (json!({}), json!({"sink": at_once}), "no connection"),
     ] {
         let scene = rows(1).await;
+        let mut mail = mail;
+        mail["username"] = "shop".into();
+        mail["password"] = "hunter2".into();
         let job = mailer(&scene, &server, &mail, &changes);
         send(&job, 1, BATCH).await;
         let end = listed(&job).await;
         let exception = &end.items[0].exception;
         assert_eq!((exception.state, exception.attempts), (State::Retry, 0));
-        assert!(
-            exception.reason.contains("no encryption")
-                || exception.reason.contains("no connection"),
-            "{exception:?}"
-        );
+        assert!(exception.reason.contains(says), "{exception:?}");
+        assert_eq!(unsent(&scene.db()).unwrap(), 1);
     }
     let said = server.heard();
-    assert!(
-        !said.iter().any(|line| line.starts_with("MAIL")),
-        "{said:?}"
-    );
+    assert!(said.iter().any(|line| line.starts_with("EHLO")), "{said:?}");
+    for secret in ["AUTH", "MAIL", "RCPT", "DATA"] {
+        assert!(
+            !said.iter().any(|line| line.starts_with(secret)),
+            "{said:?}"
+        );
+    }
+    assert_eq!(server.taken().len(), 0);
 }

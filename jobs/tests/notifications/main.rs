@@ -12,12 +12,18 @@ mod command;
 mod commands;
 mod digest;
 mod doubt;
+#[cfg(feature = "smtp")]
+mod encrypted;
 mod import;
 #[cfg(feature = "smtp")]
 mod mail_server;
 #[cfg(feature = "smtp")]
 mod mails;
 mod order;
+#[cfg(feature = "smtp")]
+#[path = "../../../lock/tests/etcd/papers.rs"]
+#[allow(dead_code, reason = "every suite uses its own part")]
+mod papers;
 mod rough;
 mod scene;
 #[path = "../shared/sender.rs"]
@@ -86,6 +92,7 @@ mod file {
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,
             in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            in_strict_order_each_recipient_has_its_messages_in_the_order_of_its_rows,
             a_parked_row_that_was_never_begun_keeps_its_place,
             a_row_in_an_order_that_is_being_sent_is_left_alone,
             a_recipient_with_many_rows_leaves_room_for_the_others,

@@ -24,6 +24,10 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
     /// How many came before it.
     pub(crate) before: usize,
+    /// What it was told.
+    pub(crate) does: Option<Does>,
+    /// How many had come when its answer left.
+    pub(crate) answered: Option<usize>,
 }
 
 /// What it does then.
@@ -37,6 +41,8 @@ pub(crate) enum Does {
     AsksToWait(u16, u64),
     /// Takes the item and breaks the connection.
     Breaks,
+    /// Breaks the connection and does not take the item.
+    Drops,
     /// Never answers.
     Hangs,
 }
@@ -90,6 +96,11 @@ impl Rough {
     pub(crate) fn taken(&self) -> BTreeSet<String> {
         self.seen.lock().unwrap().taken.clone()
     }
+
+    /// How many items it has.
+    pub(crate) fn count(&self) -> usize {
+        self.seen.lock().unwrap().taken.len()
+    }
 }
 
 impl Drop for Rough {
@@ -108,15 +119,68 @@ impl Request {
     pub(crate) fn id(&self) -> u64 {
         self.json()["id"].as_u64().unwrap()
     }
+
+    /// The item was taken, and that was said.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.said()
+            .is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// The item was refused for good, and that was said.
+    pub(crate) fn is_refused(&self) -> bool {
+        let later = [408, 425, 429];
+        self.said()
+            .is_some_and(|status| (400..500).contains(&status) && !later.contains(&status))
+    }
+
+    /// No other request with this item has to follow.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_taken() || self.is_refused()
+    }
+
+    /// The status with which it was answered.
+    fn said(&self) -> Option<u16> {
+        self.answered?;
+        match self.does? {
+            Does::Answers(status) | Does::AnswersLate(_, status) | Does::AsksToWait(status, _) => {
+                Some(status)
+            }
+            Does::Breaks | Does::Drops | Does::Hangs => None,
+        }
+    }
+}
+
+/// Of each recipient no item was asked for before it was said of all earlier ones that they are over. The recipient of an item is its
+/// id, modulo `recipients`.
+#[track_caller]
+pub(crate) fn assert_in_order(
+    requests: &[Request],
+    recipients: u64,
+    is_over: impl Fn(&Request) -> bool,
+) {
+    // For each item, how many requests had come when that was said.
+    let mut over: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, request) in requests.iter().enumerate() {
+        let id = request.id();
+        for earlier in (1..id).filter(|other| other % recipients == id % recipients) {
+            let before = over.get(&earlier).is_some_and(|said| *said <= at);
+            assert!(before, "{id} before {earlier}, as request {at}");
+        }
+        if let Some(said) = request.answered.filter(|_| is_over(request)) {
+            let first = over.entry(id).or_insert(said);
+            *first = said.min(*first);
+        }
+    }
 }
 
 async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>, decide: Decide) {
     let mut stream = BufReader::new(stream);
     while let Some(mut request) = read(&mut stream).await {
-        let does = {
+        let (does, at) = {
             let mut seen = seen.lock().unwrap();
             request.before = seen.requests.len();
             let does = decide(&request);
+            request.does = Some(does);
             if matches!(
                 does,
                 Does::Answers(200..300) | Does::AnswersLate(_, 200..300) | Does::Breaks
@@ -124,8 +188,9 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>, decide: Decide) {
                 seen.taken
                     .extend(request.headers.get("idempotency-key").cloned());
             }
+            let at = request.before;
             seen.requests.push(request);
-            does
+            (does, at)
         };
         let (status, after) = match does {
             Does::Answers(status) => (status, None),
@@ -134,11 +199,17 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>, decide: Decide) {
                 (status, None)
             }
             Does::AsksToWait(status, seconds) => (status, Some(seconds)),
-            Does::Breaks => return,
+            Does::Breaks | Does::Drops => return,
             Does::Hangs => std::future::pending().await,
         };
         let after = after.map_or_else(String::new, |s| format!("retry-after: {s}\r\n"));
         let answer = format!("HTTP/1.1 {status} X\r\n{after}content-length: 0\r\n\r\n");
+        {
+            // Before it leaves: the next request may come at once.
+            let mut seen = seen.lock().unwrap();
+            let come = seen.requests.len();
+            seen.requests[at].answered = Some(come);
+        }
         if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
             return;
         }
@@ -166,5 +237,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
         headers,
         body,
         before: 0,
+        does: None,
+        answered: None,
     })
 }

@@ -1,8 +1,8 @@
 //! `lock` and `elect` as shells know them: real processes, real stores. Costs about 60 seconds, most of them waiting.
 //!
 //! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
-//! sockets, in etcd a server of its own; without a server those cases are ignored and say why, and
-//! `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes that a failure.
+//! sockets, or servers behind Sentinel or in a Cluster at addresses in 127.0.0.0/8, in etcd a server of its own; without a server
+//! those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis,postgres,etcd` makes that a failure.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,6 +44,14 @@ mod pooler;
 mod postgres;
 mod process;
 mod raw;
+#[path = "../shared/redis_cluster.rs"]
+mod redis_cluster;
+#[path = "../shared/redis_failover.rs"]
+mod redis_failover;
+#[path = "../shared/redis_place.rs"]
+mod redis_place;
+#[path = "../shared/redis_sentinel.rs"]
+mod redis_sentinel;
 mod restarts;
 mod rounds;
 mod scene;
@@ -169,6 +177,10 @@ fn main() {
             the_holder_of_a_lock_can_be_found,
             a_store_that_is_not_there_is_not_made,
         },
+    ]);
+    cases.extend(on![sentinel, cluster:
+        turns::{ a_killed_holder_is_followed_within_one_ttl },
+        elect::{ a_killed_leader_is_followed_within_one_ttl },
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:

@@ -1,4 +1,5 @@
-//! Where the locks of a scene live: a file, three Redis masters or etcd servers of its own, or a PostgreSQL database.
+//! Where the locks of a scene live: a file, three Redis masters, a Redis whose master others replace, etcd servers of its own, or a
+//! PostgreSQL database.
 
 use std::{path::Path, sync::OnceLock};
 
@@ -6,7 +7,10 @@ use std::{path::Path, sync::OnceLock};
 use crate::database::Database;
 #[cfg(feature = "etcd")]
 use crate::etcd::Etcd;
-use crate::server::RedisServer;
+use crate::{
+    redis_failover::{MAX_TTL, RedisFailover},
+    server::RedisServer,
+};
 
 /// The store of one scene.
 pub(crate) enum Store {
@@ -14,6 +18,8 @@ pub(crate) enum Store {
     Embedded(OnceLock<String>),
     /// Three masters.
     Masters(Box<[RedisServer; 3]>),
+    /// A server in whose place another one is put, by Sentinel or in a Cluster.
+    Failover(RedisFailover),
     /// A schema of a PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(Database),
@@ -31,6 +37,14 @@ impl Store {
 
     pub(crate) fn masters() -> Self {
         Self::Masters(Box::new([(); 3].map(|()| RedisServer::start())))
+    }
+
+    pub(crate) fn sentinel() -> Self {
+        Self::Failover(RedisFailover::sentinel())
+    }
+
+    pub(crate) fn cluster() -> Self {
+        Self::Failover(RedisFailover::cluster())
     }
 
     #[cfg(feature = "postgres")]
@@ -59,6 +73,7 @@ impl Store {
                 let urls = servers.each_ref().map(RedisServer::url);
                 vec!["--nodes".to_owned(), urls.join(",")]
             }
+            Self::Failover(failover) => vec!["--nodes".to_owned(), failover.url().to_owned()],
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => vec!["--postgres".to_owned(), database.url()],
             #[cfg(feature = "etcd")]
@@ -74,6 +89,16 @@ impl Store {
     /// What the options do not say.
     pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
         match self {
+            Self::Failover(_) => {
+                let max_ttl = format!("{}s", MAX_TTL.as_secs());
+                vec![
+                    // Nothing else is accepted, and it is watched for the longest lease and six seconds.
+                    ("WATCHKEEPER_LOCKS__RESTART_GUARD", "call".to_owned()),
+                    ("WATCHKEEPER_LOCKS__TTL", max_ttl.clone()),
+                    ("WATCHKEEPER_LOCKS__MAX_TTL", max_ttl),
+                    ("WATCHKEEPER_LOCKS__REDIS__NODE_TIMEOUT", "100ms".to_owned()),
+                ]
+            }
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => vec![
                 (
@@ -102,6 +127,7 @@ impl Store {
                 let urls = servers.each_ref().map(RedisServer::url);
                 format!("backend = \"redis\"\nrestart_guard = \"off\"\nredis.nodes = {urls:?}\n")
             }
+            Self::Failover(failover) => failover.settings(),
             #[cfg(feature = "postgres")]
             Self::Postgres(database) => database.settings(),
             #[cfg(feature = "etcd")]
@@ -126,6 +152,7 @@ impl Store {
         match self {
             Self::Embedded(_) => "embedded",
             Self::Masters(_) => "masters",
+            Self::Failover(failover) => failover.name(),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => "postgres",
             #[cfg(feature = "etcd")]

@@ -18,9 +18,12 @@ macro_rules! on {
     };
 }
 
-/// A case on masters, in a database or in etcd is ignored, with the reason, where no server is installed.
+/// Stores on Redis, by the first word of the name of a case.
+const ON_REDIS: [&str; 3] = ["masters", "sentinel", "cluster"];
+
+/// A case on Redis, in a database or in etcd is ignored, with the reason, where no server is installed.
 pub(crate) fn trial<S: 'static>(name: &str, case: fn(S), store: fn() -> S) -> Trial {
-    if name.starts_with("masters") {
+    if ON_REDIS.iter().any(|kind| name.starts_with(kind)) {
         return crate::server::trial(name, move || case(store()));
     }
     #[cfg(feature = "postgres")]

@@ -14,7 +14,7 @@ pub(crate) async fn is_told(job: &Notifications, within: Duration) -> bool {
 }
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-const NEVER: Duration = Duration::from_millis(300);
+pub(crate) const NEVER: Duration = Duration::from_millis(300);
 
 pub(crate) async fn an_announcement_begins_a_look() {
     let scene = Scene::with_rows(1).await;

@@ -2,7 +2,7 @@
 //! more, and what only a server can show. Costs about half a minute.
 //!
 //! `cargo test -p watchkeeper-jobs --test source [FILTER]`. Without the server's programs every case is ignored and says why;
-//! `WATCHKEEPER_REQUIRE=postgres` makes that a failure. Each case has a database of its own.
+//! `WATCHKEEPER_REQUIRE=postgres` makes that a failure. One case needs `pgbouncer` as well. Each case has a database of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,6 +28,9 @@ mod import;
 mod mail_server;
 #[path = "../notifications/order.rs"]
 mod order;
+mod pgbouncer;
+#[path = "../../../lock/tests/postgres/pooler.rs"]
+mod pooler;
 mod poolers;
 #[path = "../notifications/rough.rs"]
 mod rough;
@@ -44,6 +47,9 @@ mod sinks;
 mod table;
 #[path = "../shared/wait.rs"]
 mod wait;
+
+/// As it is called where it is shared.
+use server as postgres;
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -64,7 +70,7 @@ fn main() {
     // Many cases wait.
     arguments.test_threads.get_or_insert(4);
     let server = server::Shared::default();
-    let cases = cases![server:
+    let mut cases = cases![server:
         sending::{
             a_table_is_sent_cell_by_cell_and_marked,
             a_row_committed_late_into_a_finished_cell_is_sent,
@@ -98,6 +104,7 @@ fn main() {
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,
             in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            in_strict_order_each_recipient_has_its_messages_in_the_order_of_its_rows,
             a_parked_row_that_was_never_begun_keeps_its_place,
             a_row_in_an_order_that_is_being_sent_is_left_alone,
             a_recipient_with_many_rows_leaves_room_for_the_others,
@@ -165,6 +172,8 @@ fn main() {
             the_server_is_told_each_statement_a_few_times,
             behind_a_pooler_no_statement_is_prepared,
             a_pooler_that_passes_the_greeting_on_is_found_out_before_a_name_is_used,
+            a_pooler_that_takes_away_what_was_prepared_is_found_out,
+            to_prepare_waits_for_no_other_session_without_an_end,
         },
         exactly_once::{
             a_payment_is_booked_once_whatever_dies,
@@ -183,6 +192,7 @@ fn main() {
             the_tables_of_the_guide_are_served,
         },
     ];
+    cases.push(pgbouncer::trial(&server));
     let conclusion = libtest_mimic::run(&arguments, cases);
     // The last handle: leaving the process by `exit` would leave the server behind.
     drop(server);

@@ -9,9 +9,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use serde_json::json;
+use watchkeeper::{batch::BatchJob, clock::Clock, job::FailureKind};
 
 use crate::{
     scene::Scene,
@@ -40,6 +42,8 @@ enum Is {
     Pooler,
     /// It passes the greeting on, and gives the client another process later, as pgagroal does.
     Exchanger,
+    /// It passes the greeting on, and cleans up before each transaction.
+    Cleaner,
 }
 
 /// A statement of every batch.
@@ -107,7 +111,7 @@ fn serve(
         thread::spawn(move || {
             let mut part = vec![0; 1 << 16];
             while let Ok(n @ 1..) = from.read(&mut part) {
-                let refused = has(&part[..n], b"a pooler gave the connection away");
+                let refused = has(&part[..n], is.refusal());
                 counts.refused.fetch_add(refused, Ordering::SeqCst);
                 if back.write_all(&part[..n]).is_err() {
                     break;
@@ -140,11 +144,32 @@ fn serve(
         counts
             .asked
             .fetch_add(has(&part[..n], TEXT), Ordering::SeqCst);
-        server.write_all(&part[..n])?;
+        match is {
+            Is::Cleaner => server.write_all(&cleaned_up(&part[..n]))?,
+            _ => server.write_all(&part[..n])?,
+        }
         if n == 0 {
             return server.shutdown(std::net::Shutdown::Both);
         }
     }
+}
+
+/// The same, with what cleans up before the transaction that begins in it.
+fn cleaned_up(part: &[u8]) -> Vec<u8> {
+    const BEGINS: &[u8] = b"BEGIN ISOLATION";
+    // Without the COMMIT both would be one transaction, which has no other isolation then.
+    const CLEANS: &[u8] = b"DEALLOCATE ALL; COMMIT; ";
+    let mut all = part.to_vec();
+    let begins = part.windows(BEGINS.len()).position(|some| some == BEGINS);
+    if let Some(at) = begins.filter(|at| *at >= 4) {
+        // The length of the message stands before its text, and counts itself.
+        let mut length = [0; 4];
+        length.copy_from_slice(&part[at - 4..at]);
+        let longer = u32::from_be_bytes(length) + u32::try_from(CLEANS.len()).unwrap();
+        all[at - 4..at].copy_from_slice(&longer.to_be_bytes());
+        all.splice(at..at, CLEANS.iter().copied());
+    }
+    all
 }
 
 fn has(text: &[u8], what: &[u8]) -> usize {
@@ -156,6 +181,16 @@ const BATCHES: usize = 40;
 
 /// After so many transactions of a client it has another process.
 const EXCHANGED: usize = 12;
+
+impl Is {
+    /// What the server says where a statement is used in the wrong place.
+    fn refusal(self) -> &'static [u8] {
+        match self {
+            Self::Cleaner => b"prepared statement \"",
+            _ => b"a pooler gave the connection away",
+        }
+    }
+}
 
 /// How often the text was sent for so many batches, and how often a transaction was refused.
 async fn texts_of(is: Is) -> (usize, usize) {
@@ -170,8 +205,11 @@ async fn texts_of(is: Is) -> (usize, usize) {
     let source = before.source(scene.database());
     let job = scene.job(json!({"source": source, "batch_size": 2}));
     let failures = scene.send_all_at_last(&job, 1).await;
-    let exchanged = |why: &String| why.contains("a pooler gave the connection away");
-    assert!(failures.iter().all(exchanged), "{failures:?}");
+    let refusal = std::str::from_utf8(is.refusal())
+        .unwrap()
+        .trim_end_matches('"');
+    let refused = |why: &String| why.contains(refusal);
+    assert!(failures.iter().all(refused), "{failures:?}");
     assert_eq!(
         (scene.tally().accepted, scene.unsent()),
         (BATCHES as u64 * 2, 0)
@@ -200,4 +238,46 @@ pub(crate) async fn a_pooler_that_passes_the_greeting_on_is_found_out_before_a_n
     // On each of four connections once at most: from then on nothing is prepared.
     assert!(refused <= 4, "{refused} times");
     assert!(texts > 4 * 5, "{texts} texts");
+}
+
+/// Nor is any row sent twice here.
+pub(crate) async fn a_pooler_that_takes_away_what_was_prepared_is_found_out() {
+    let (texts, refused) = texts_of(Is::Cleaner).await;
+    assert!(refused > 0, "nothing was noticed");
+    // Statements that were sent together are refused each for itself, in one call on each of four connections at most.
+    assert!(refused <= 4 * 5, "{refused} times");
+    assert!(texts >= BATCHES, "{texts} texts for {BATCHES} batches");
+}
+
+/// Whoever prepares a statement needs the table, as those do who use it.
+pub(crate) async fn to_prepare_waits_for_no_other_session_without_an_end() {
+    let scene = Scene::with_rows(5).await;
+    let job = scene.job(json!({}));
+    // What was asked for so often is to be prepared at the next look.
+    for _ in 0..3 {
+        job.pending(9).await.unwrap();
+    }
+    let other = scene.session().await;
+    let hold = "BEGIN; LOCK TABLE notifications IN ACCESS EXCLUSIVE MODE";
+    other.batch_execute(hold).await.unwrap();
+    let clock = Clock::system();
+    let began = clock.now();
+    let error = job.pending(9).await.unwrap_err();
+    let waited = clock.now().since(began);
+    assert_eq!(error.kind(), FailureKind::Retry);
+    // To prepare was given up, and so was the look itself, by the server and not by us.
+    assert!(
+        error
+            .to_string()
+            .contains("another session holds what was needed"),
+        "{error}"
+    );
+    assert!(
+        waited >= Duration::from_secs(5),
+        "nothing was to be prepared"
+    );
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    other.batch_execute("COMMIT").await.unwrap();
+    scene.send_all(&job, 1).await;
+    assert_eq!((scene.tally().accepted, scene.unsent()), (5, 0));
 }

@@ -11,8 +11,8 @@ use watchkeeper::human::duration;
 /// When about 40 % are sent the leader is killed with SIGKILL. Ends with the tally, and with exit code 0 only when
 /// nothing was lost, nothing was accepted twice and the takeover took at most the ttl and a second.
 ///
-/// With `--store redis`, `--store postgres`, `--store etcd` and `--source postgres` it starts servers of this machine in temporary
-/// folders, and ends them.
+/// With `--store redis`, `--store sentinel`, `--store cluster`, `--store postgres`, `--store etcd` and `--source postgres` it starts
+/// servers of this machine in temporary folders, and ends them.
 ///
 /// Keys in a terminal: k kill the leader, f freeze it, u thaw it, h hand over, q quit.
 #[derive(Clone, Debug, Args)]
@@ -26,7 +26,8 @@ pub(crate) struct DemoArgs {
     /// Go on for at least so long, such as 30s or 5m [default: until everything is sent]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
     pub(super) for_: Option<Duration>,
-    /// Where the locks are: in a file, on three Redis masters, in a PostgreSQL server, or in etcd, which are started for it
+    /// Where the locks are: in a file, on three Redis masters, on Redis behind Sentinel or in a Cluster, in a PostgreSQL server, or in
+    /// etcd, which are started for it
     #[arg(long, value_name = "STORE", default_value = "embedded")]
     pub(super) store: StoreKind,
     /// Where the notifications are: in a file, or in a PostgreSQL server, which is started for it
@@ -44,6 +45,10 @@ pub(crate) enum StoreKind {
     Embedded,
     /// On three Redis masters
     Redis,
+    /// On a Redis master with a replica and three sentinels
+    Sentinel,
+    /// In a Redis Cluster of three masters
+    Cluster,
     /// In a PostgreSQL server
     #[cfg(feature = "postgres")]
     Postgres,

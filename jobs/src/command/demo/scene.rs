@@ -52,6 +52,8 @@ impl Scene {
         let locks = match args.store {
             StoreKind::Embedded => embedded(&at("store.db")),
             StoreKind::Redis => masters(&servers.redis(3).await?),
+            StoreKind::Sentinel => replaced(&servers.sentinel().await?),
+            StoreKind::Cluster => replaced(&servers.cluster().await?),
             #[cfg(feature = "postgres")]
             StoreKind::Postgres => database(&servers.postgres(true).await?),
             #[cfg(feature = "etcd")]
@@ -123,6 +125,15 @@ fn masters(urls: &[String]) -> String {
     format!(
         "backend = \"redis\"\nmax_ttl = \"{max_ttl}s\"\nredis.nodes = {}",
         json!(urls)
+    )
+}
+
+fn replaced(url: &str) -> String {
+    // A new one does not vote before every lease that it could have forgotten is over, and six seconds later.
+    let max_ttl = TTL.as_secs();
+    format!(
+        "backend = \"redis\"\nmax_ttl = \"{max_ttl}s\"\nredis.nodes = {}\nredis.node_timeout = \"100ms\"",
+        json!([url])
     )
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Each is watched over by a process of ours, which ends it when the demonstration ends, however that comes.
 
+mod failover;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -57,7 +59,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LAST: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 /// How long it may take to say whether it serves.
-#[cfg(feature = "etcd")]
 const ANSWER: Duration = Duration::from_secs(1);
 /// More says no server of its health.
 #[cfg(feature = "etcd")]
@@ -65,6 +66,9 @@ const MOST_SAID: u64 = 4096;
 /// The owner of the database.
 #[cfg(feature = "postgres")]
 const OWNER: &str = "watchkeeper";
+
+/// Either of them is one.
+const REDIS: [&str; 2] = ["redis-server", "valkey-server"];
 
 const NO_REDIS: &str =
     "no redis-server and no valkey-server found in PATH; Debian: apt-get install redis-server";
@@ -78,7 +82,7 @@ const NO_POSTGRES: &str = "no PostgreSQL found; Debian: apt-get install postgres
 impl Servers {
     /// Starts so many independent Redis masters, and says their addresses.
     pub(crate) async fn redis(&mut self, masters: usize) -> anyhow::Result<Vec<String>> {
-        let program = in_path(&["redis-server", "valkey-server"]).context(NO_REDIS)?;
+        let program = in_path(&REDIS).context(NO_REDIS)?;
         let folder = folder("redis")?;
         let mut urls = Vec::new();
         for n in 1..=masters {

@@ -20,6 +20,7 @@ use watchkeeper::{
 };
 
 use super::{
+    backlog::Place,
     handler::{Handled, Handler, Plan, errors},
     id::Id,
     message::{Message, Window},
@@ -62,6 +63,10 @@ struct Reading {
     forget_at: Moment,
     /// When to look whether the stream has begun anew.
     look_back_at: Moment,
+    /// How far this reader is, where there is no group.
+    place: Place,
+    /// When the backlog may be counted again.
+    count_at: Moment,
 }
 
 /// A stream that has nothing new is looked at so often: it may have begun anew.
@@ -74,6 +79,9 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 const MOST_DEAD: usize = 100_000;
 /// What waits comes back so long before it is too old, or a tenth of the retention before.
 const LAST_TRY: Duration = Duration::from_secs(5);
+/// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+const COUNT_SHARE: u32 = 50;
 /// Why a message is refused.
 const TOO_OLD: &str = "it is older than the retention, or than what the lock nodes remember: it may have been handled";
 
@@ -110,6 +118,8 @@ impl Stream {
             take_over_at: Moment::ZERO,
             forget_at: Moment::ZERO,
             look_back_at: Moment::ZERO,
+            place: Place::default(),
+            count_at: Moment::ZERO,
         };
         Ok(Ends {
             reading: tokio::sync::Mutex::new(reading),
@@ -154,6 +164,7 @@ impl Stream {
         let read = reading.server.read(stream, position, room).await?;
         let now = self.clock.now();
         if let Some(last) = read.last().map(|message| message.id) {
+            reading.place.read(read.len());
             let mut window = self.window();
             window.position = Some(last);
             window.add(read);
@@ -170,6 +181,9 @@ impl Stream {
             }
             // What was read before and comes again was done: its record says so.
             window.position = (!anew).then_some(position);
+            if anew {
+                reading.place = Place::default();
+            }
         }
         Ok(())
     }
@@ -251,6 +265,56 @@ impl Stream {
             stream, group, "the consumer group was made, for messages that are young enough"
         );
         Ok(())
+    }
+
+    /// Tells how much is still to be done, when it is time.
+    async fn tell_backlog(&self, reading: &mut Reading) {
+        let began = self.clock.now();
+        if began < reading.count_at {
+            return;
+        }
+        match self.backlog(reading).await {
+            Ok(Some(items)) => self.events.tell(Event::Backlog {
+                job: self.name().to_owned(),
+                items,
+            }),
+            Ok(None) => {}
+            Err(trouble) => debug!(job = self.name(), %trouble, "the backlog was not counted"),
+        }
+        let now = self.clock.now();
+        reading.count_at = now + (now.since(began) * COUNT_SHARE).max(COUNT_EVERY);
+    }
+
+    /// Messages that are not done: those that were read or dealt out, and what lies behind them. Nothing where there is no such group.
+    async fn backlog(&self, reading: &mut Reading) -> Result<Option<u64>, Trouble> {
+        let stream = &self.params.stream;
+        if let (Mode::Group, Some(group)) = (self.params.mode, &self.params.group) {
+            let Some(dealt) = reading.server.dealt(stream, group).await? else {
+                return Ok(None);
+            };
+            let lag = match dealt.lag {
+                Some(lag) => lag,
+                None => {
+                    let size = reading.server.size(stream).await?;
+                    size.map_or(0, |size| Place::default().behind(dealt.last, &size))
+                }
+            };
+            return Ok(Some(dealt.pending.saturating_add(lag)));
+        }
+        let (position, waiting) = {
+            let window = self.window();
+            (window.position, window.waiting())
+        };
+        let behind = match position {
+            Some(position) => {
+                let size = reading.server.size(stream).await?;
+                size.map_or(0, |size| reading.place.behind(position, &size))
+            }
+            // The last look has found nothing that is young enough.
+            None => 0,
+        };
+        let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+        Ok(Some(waiting.saturating_add(behind)))
     }
 
     /// A message that nothing more is tried with. It is done then.
@@ -341,6 +405,9 @@ impl BatchJob for Stream {
                 .await
                 .map_err(JobError::retry)?,
             Err(trouble) => return Err(JobError::retry(trouble)),
+        }
+        if self.name.get().is_some() {
+            self.tell_backlog(&mut reading).await;
         }
         Ok(self.window().ids(limit))
     }

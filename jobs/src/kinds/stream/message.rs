@@ -44,6 +44,11 @@ impl Window {
         self.most.saturating_sub(self.messages.len())
     }
 
+    /// How many were read and are not settled.
+    pub(super) fn waiting(&self) -> usize {
+        self.messages.len()
+    }
+
     pub(super) fn add(&mut self, read: impl IntoIterator<Item = Message>) {
         let read = read.into_iter().map(|message| (message.id, message));
         self.messages.extend(read);

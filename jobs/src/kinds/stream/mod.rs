@@ -28,6 +28,9 @@
 //!   (`fewer_messages_are_asked_for_where_so_many_take_too_long`)
 //! - T8 What is settled is acknowledged before its member ends, where its server answers.
 //!   (`what_is_settled_is_acknowledged_in_the_end_also_when_a_look_was_given_up`)
+//! - T9 How much is still to be done is told without reading it, by what the server counts.
+//!   (`what_is_left_is_told_and_not_read_for_it`, `what_lies_behind_a_reader_is_counted_from_where_it_is_known`,
+//!   `what_is_left_of_a_stream_is_shown_as_its_backlog`)
 //!
 //! # When things fail
 //! A consumer that dies between the effect and the final record leaves a message that is handled again: under the same
@@ -37,8 +40,9 @@
 //! Order: messages are handled beside each other. One handling by receivers that ignore the key. Two entries of one message on
 //! the list of dead ones are possible when a replica dies just then.
 //!
-//! In reading order: `params`, `id`, `message`, `server`, `handler`, `job`.
+//! In reading order: `params`, `id`, `message`, `backlog`, `server`, `handler`, `job`.
 
+mod backlog;
 mod handler;
 mod id;
 mod job;

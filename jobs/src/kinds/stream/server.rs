@@ -9,7 +9,11 @@ use deadpool_redis::redis::{
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
-use super::{id::Id, message::Message};
+use super::{
+    backlog::{Dealt, Size},
+    id::Id,
+    message::Message,
+};
 
 /// The server of a stream. Connects with the first question, and anew after a failure.
 pub(super) struct Server {
@@ -184,6 +188,12 @@ impl Server {
 
     /// The largest id that the stream has ever had; `None` where there is no stream.
     pub(super) async fn last_id(&mut self, stream: &str) -> Result<Option<Id>, Trouble> {
+        let size = self.size(stream).await?;
+        Ok(size.map(|size| size.last))
+    }
+
+    /// What the server says of the stream; `None` where there is none.
+    pub(super) async fn size(&mut self, stream: &str) -> Result<Option<Size>, Trouble> {
         let mut ask = cmd("XINFO");
         ask.arg("STREAM").arg(stream);
         let answer = match self.exchange(&ask).await {
@@ -197,10 +207,19 @@ impl Server {
             }
             Err(error) => return Err(self.trouble(&error)),
         };
-        let pairs = pairs(&answer).into_iter();
-        let id = pairs.filter(|(key, _)| text(key).as_deref() == Some("last-generated-id"));
-        let id = id.filter_map(|(_, id)| text(id)?.parse().ok()).next();
-        Ok(Some(id.unwrap_or_default()))
+        Ok(Some(of_stream(&answer)))
+    }
+
+    /// What the server says of a group of the stream; `None` where there is none.
+    pub(super) async fn dealt(
+        &mut self,
+        stream: &str,
+        group: &str,
+    ) -> Result<Option<Dealt>, Trouble> {
+        let mut ask = cmd("XINFO");
+        ask.arg("GROUPS").arg(stream);
+        let answer = self.ask(&ask).await?;
+        Ok(of_group(&answer, group))
     }
 
     /// What time it is there.
@@ -342,6 +361,51 @@ fn pairs(value: &Value) -> Vec<(&Value, &Value)> {
     }
 }
 
+/// The value of a key among them.
+fn of_key<'v>(pairs: &[(&'v Value, &'v Value)], wanted: &str) -> Option<&'v Value> {
+    let found = pairs
+        .iter()
+        .find(|(key, _)| text(key).as_deref() == Some(wanted));
+    found.map(|(_, value)| *value)
+}
+
+fn as_number(value: &Value) -> Option<u64> {
+    text(value)?.parse().ok()
+}
+
+fn as_id(value: &Value) -> Option<Id> {
+    text(value)?.parse().ok()
+}
+
+/// What is said of a stream.
+fn of_stream(value: &Value) -> Size {
+    let said = pairs(value);
+    Size {
+        length: of_key(&said, "length").and_then(as_number).unwrap_or(0),
+        added: of_key(&said, "entries-added").and_then(as_number),
+        first: of_key(&said, "first-entry").and_then(|entry| as_id(list(entry).first()?)),
+        last: of_key(&said, "last-generated-id")
+            .and_then(as_id)
+            .unwrap_or_default(),
+    }
+}
+
+/// What is said of this group among the groups of a stream.
+fn of_group(value: &Value, group: &str) -> Option<Dealt> {
+    let mut groups = list(value).iter().map(pairs);
+    let said = groups.find(|said| {
+        let name = of_key(said, "name").and_then(text);
+        name.as_deref() == Some(group)
+    })?;
+    Some(Dealt {
+        pending: of_key(&said, "pending").and_then(as_number).unwrap_or(0),
+        lag: of_key(&said, "lag").and_then(as_number),
+        last: of_key(&said, "last-delivered-id")
+            .and_then(as_id)
+            .unwrap_or_default(),
+    })
+}
+
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -414,7 +478,42 @@ mod tests {
         let map = Value::Map(vec![(key.clone(), id.clone())]);
         for answer in [list, map] {
             assert_eq!(pairs(&answer), [(&key, &id)]);
+            assert_eq!(of_stream(&answer).last.to_string(), "5-1");
         }
         assert_eq!(pairs(&Value::Nil), []);
+        assert_eq!(of_stream(&Value::Nil), Size::default());
+    }
+
+    #[test]
+    fn what_a_server_counts_is_read_and_what_it_does_not_is_left_open() {
+        let first = Value::Array(vec![bulk("5-1"), Value::Array(Vec::new())]);
+        let said = [
+            (bulk("length"), Value::Int(7)),
+            (bulk("first-entry"), first),
+            (bulk("last-generated-id"), bulk("9-0")),
+        ];
+        let size = of_stream(&Value::Map(said.to_vec()));
+        let ids = (size.first.map(|id| id.to_string()), size.last.to_string());
+        assert_eq!(ids, (Some("5-1".to_owned()), "9-0".to_owned()));
+        assert_eq!((size.length, size.added), (7, None));
+
+        let group = |name: &str, lag: Value| {
+            Value::Map(vec![
+                (bulk("name"), bulk(name)),
+                (bulk("pending"), Value::Int(3)),
+                (bulk("last-delivered-id"), bulk("8-0")),
+                (bulk("lag"), lag),
+            ])
+        };
+        let groups = Value::Array(vec![
+            group("other", Value::Int(1)),
+            group("shop", Value::Int(4)),
+            group("new", Value::Nil),
+        ]);
+        let of = |name| of_group(&groups, name).map(|dealt| (dealt.pending, dealt.lag));
+        assert_eq!(of("shop"), Some((3, Some(4))));
+        assert_eq!(of("new"), Some((3, None)));
+        assert_eq!(of("none"), None);
+        assert_eq!(of_group(&bulk("nonsense"), "shop"), None);
     }
 }

@@ -146,6 +146,8 @@ impl Client {
                         return Ok(());
                     }
                 },
+                // It answers, and keeps that door shut.
+                Err(Trouble::Elsewhere(NodeError::Refused { .. })) => return Ok(()),
                 Err(why) => why,
             };
             match why.at(self.name_of(member)) {

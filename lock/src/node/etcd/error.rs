@@ -61,11 +61,9 @@ impl Trouble {
         // Whoever answers may say what it likes.
         let text: String = text.chars().take(300).collect();
         let has = |words: &str| text.contains(words);
-        let refused_as = |refusal| {
-            Self::Nothing(NodeError::Refused {
-                refusal,
-                said: text.clone(),
-            })
+        let refused_as = |refusal| NodeError::Refused {
+            refusal,
+            said: text.clone(),
         };
         match refused.code {
             code::UNAUTHENTICATED => Self::Token,
@@ -86,7 +84,9 @@ impl Trouble {
                 "{text}; let our user read and write what begins with `watchkeeper/` (`etcdctl role grant-permission ROLE \
                  readwrite watchkeeper/ --prefix`)"
             ))),
-            code::RESOURCE_EXHAUSTED if has("space exceeded") => refused_as(Refusal::OutOfMemory),
+            code::RESOURCE_EXHAUSTED if has("space exceeded") => {
+                Self::Nothing(refused_as(Refusal::OutOfMemory))
+            }
             code::RESOURCE_EXHAUSTED if has("larger than max") => {
                 Self::Nothing(NodeError::Protocol(text))
             }
@@ -95,9 +95,10 @@ impl Trouble {
             code::OUT_OF_RANGE | code::FAILED_PRECONDITION | code::DATA_LOSS => {
                 Self::Nothing(NodeError::Unfit(text))
             }
-            code::UNIMPLEMENTED => refused_as(Refusal::Version),
+            // Other members may know it: a call went on to this one when the one before was away.
+            code::UNIMPLEMENTED => Self::Elsewhere(refused_as(Refusal::Version)),
             // What came before it made sense.
-            _ if status == 404 => Self::Nothing(NodeError::Refused {
+            _ if status == 404 => Self::Elsewhere(NodeError::Refused {
                 refusal: Refusal::Version,
                 said: "no gateway of etcd 3.4 or later answers there".to_owned(),
             }),

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use super::{error::Trouble, shared::Shared, wire::Status};
 use crate::node::{MemberFacts, NodeError, NodeFacts};
 
-/// They may take so long, all together: whoever looks for faults waits no longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// They may take so long, all together: less than `doctor` waits for all nodes.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 /// So many endpoints are asked.
 const MOST: usize = 32;
 

@@ -153,6 +153,17 @@ async fn the_next_member_is_asked_after_one_that_is_too_old() {
     assert_eq!(new.asked(), ["/version", "/v3/kv/txn", "/v3/kv/txn"]);
 }
 
+/// Also one that was not asked for its version, as it came into use when another was away.
+#[tokio::test]
+async fn a_call_goes_on_to_the_next_member_where_one_has_no_gateway() {
+    let none = Fake::start(|_| (404, "404 page not found".to_owned())).await;
+    let good = Fake::of_version("3.5.21", 403, DENIED).await;
+    let why = trouble(&node(settings(&[&none.url, &good.url]))).await;
+    assert!(matches!(why, NodeError::Auth(_)), "{why:?}");
+    assert!(none.asked().contains(&"/v3/kv/txn".to_owned()));
+    assert!(good.asked().contains(&"/v3/kv/txn".to_owned()));
+}
+
 /// A proxy may keep that door shut.
 #[tokio::test]
 async fn a_member_that_tells_no_version_is_judged_by_its_answers() {

@@ -60,9 +60,6 @@ fn refusal(code: &SqlState, text: &str) -> Option<NodeError> {
         SqlState::LOCK_NOT_AVAILABLE => Some(NodeError::Unfit(format!(
             "{text}: another program holds the namespace's row for too long"
         ))),
-        SqlState::INVALID_SQL_STATEMENT_NAME => Some(NodeError::Unreachable(format!(
-            "{text}: a pooler stands before the server"
-        ))),
         _ => None,
     }
 }

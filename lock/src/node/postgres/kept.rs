@@ -2,8 +2,8 @@
 //! and planned once, limits that hold for all of its transactions, and which life of the server this is.
 //!
 //! Behind a pooler each transaction may be another process's, which knows nothing of that; there nothing is kept. A pooler that
-//! was not noticed when the connection was made is noticed by the number of the process, which each call reads before it
-//! writes: what it has begun is rolled back then, and nothing is kept from then on.
+//! was not noticed when the connection was made is noticed by the number of the process and by a setting, which each call reads
+//! before it writes: what it has begun is rolled back then, and nothing is kept from then on. What was set before stays with that process.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,21 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use super::{
-    rows::{Often, Sql},
-    written::Statement,
-};
+use super::{error, written::Statement};
 use crate::node::NodeError;
+
+/// The process of the server, if what was set for this connection is set there still.
+pub(super) const KEEPING_PROCESS: &str =
+    "CASE current_setting('watchkeeper.kept', true) WHEN 'yes' THEN pg_backend_pid() ELSE 0 END";
+
+/// A statement that nearly every call is made of.
+pub(super) struct Often {
+    /// As it is asked.
+    pub(super) asked: String,
+    /// What is prepared for it: of a process that is known nobody asks for its life.
+    pub(super) prepared: String,
+    pub(super) types: Vec<Type>,
+}
 
 /// What one connection keeps.
 pub(super) struct Kept {
@@ -47,12 +57,12 @@ impl Kept {
         process: i32,
         limit: Duration,
         often: &[Often],
+        life: &Statement,
         pooled: Arc<AtomicBool>,
     ) -> Result<Self, Error> {
-        let settings = settings(limit);
+        let settings = settings(limit, process);
         let setting = client.batch_execute(&settings);
-        let life = Sql::flushed().sql;
-        let asking = client.query_typed(&life, &[]);
+        let asking = client.query_typed(&life.sql, &[]);
         let preparing = often
             .iter()
             .map(|often| client.prepare_typed(&often.prepared, &often.types));
@@ -90,24 +100,58 @@ pub(super) async fn ask(
     client: &Client,
     kept: Option<&Kept>,
     statement: &Statement,
-) -> Result<Vec<Row>, Error> {
-    let prepared = kept.and_then(|kept| Some((kept, kept.prepared.get(&statement.sql)?)));
-    let Some((kept, prepared)) = prepared else {
-        let params: Vec<_> = statement.params.iter().map(typed).collect();
-        return client.query_typed(&statement.sql, &params).await;
+) -> Result<Vec<Row>, NodeError> {
+    let answer = match of(kept, statement) {
+        Some(prepared) => client.query(prepared, &bare(statement)).await,
+        None => {
+            let params: Vec<_> = statement.params.iter().map(typed).collect();
+            client.query_typed(&statement.sql, &params).await
+        }
     };
-    let params: Vec<&(dyn ToSql + Sync)> = statement
-        .params
-        .iter()
-        .map(|(param, _)| &**param as &(dyn ToSql + Sync))
-        .collect();
-    let answer = client.query(prepared, &params).await;
-    if let Err(error) = &answer
-        && error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
-    {
-        kept.pooled.store(true, Ordering::Relaxed);
+    answer.map_err(|error| refused(kept, &error))
+}
+
+/// The same for what writes: whether it has touched as many rows as it must.
+pub(super) async fn write(
+    client: &Client,
+    kept: Option<&Kept>,
+    statement: &Statement,
+) -> Result<bool, NodeError> {
+    let touched = match of(kept, statement) {
+        Some(prepared) => client.execute(prepared, &bare(statement)).await,
+        None => {
+            let params: Vec<_> = statement.params.iter().map(typed).collect();
+            client.execute_typed(&statement.sql, &params).await
+        }
+    };
+    let touched = touched.map_err(|error| refused(kept, &error))?;
+    Ok(statement.touches.is_none_or(|must| must == touched))
+}
+
+fn of<'k>(kept: Option<&'k Kept>, statement: &Statement) -> Option<&'k Prepared> {
+    kept.and_then(|kept| kept.prepared.get(&statement.sql))
+}
+
+/// What was refused of a connection that keeps something may have been refused because it is not what it was: another one is made.
+fn refused(kept: Option<&Kept>, error: &Error) -> NodeError {
+    match (kept, error.code()) {
+        (Some(kept), Some(code)) if *code == SqlState::INVALID_SQL_STATEMENT_NAME => {
+            kept.pooled.store(true, Ordering::Relaxed);
+            NodeError::Unreachable(format!("{error}: a pooler stands before the server"))
+        }
+        // "cached plan must not change result type", as one of the tables was changed.
+        (Some(_), Some(code)) if *code == SqlState::FEATURE_NOT_SUPPORTED => {
+            NodeError::Unreachable(error::chain(error))
+        }
+        _ => error::of(error),
     }
-    answer
+}
+
+fn bare(statement: &Statement) -> Vec<&(dyn ToSql + Sync)> {
+    let params = statement.params.iter();
+    params
+        .map(|(param, _)| &**param as &(dyn ToSql + Sync))
+        .collect()
 }
 
 pub(super) fn typed(param: &(Box<dyn ToSql + Send + Sync>, Type)) -> (&(dyn ToSql + Sync), Type) {
@@ -116,13 +160,13 @@ pub(super) fn typed(param: &(Box<dyn ToSql + Send + Sync>, Type)) -> (&(dyn ToSq
 
 /// The limits of each transaction, for all of them; and plans that look into an index for each row, however small the tables were when
 /// the plans were made, and however many rows of others there are.
-fn settings(limit: Duration) -> String {
+fn settings(limit: Duration, process: i32) -> String {
     format!(
         "SELECT {}, set_config('synchronous_commit', \
              CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
              set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false), \
              set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false), \
-             set_config('jit', 'off', false)",
+             set_config('jit', 'off', false), set_config('watchkeeper.kept', 'yes', false) WHERE pg_backend_pid() = {process}",
         limits(limit, false)
     )
 }

@@ -8,6 +8,7 @@ use tokio_postgres::{
 };
 
 use super::{
+    kept::{KEEPING_PROCESS, Often},
     layout::quoted,
     written::{self, Param, RowsToWrite, Statement, text},
 };
@@ -32,15 +33,6 @@ const CLEANED: i64 = 1_000;
 const LIFE: &str = "(SELECT system_identifier::text FROM pg_control_system()) \
      || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) \
      || ':' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)";
-
-/// A statement that nearly every call is made of.
-pub(super) struct Often {
-    /// As it is asked.
-    pub(super) asked: String,
-    /// What is prepared for it: of a process that is known nobody asks for its life.
-    pub(super) prepared: String,
-    pub(super) types: Vec<Type>,
-}
 
 /// What the server says of itself with the first rows.
 #[derive(Clone, Debug)]
@@ -117,7 +109,8 @@ impl Sql {
         );
         let range = |column: &str| {
             format!(
-                "namespace = $1 AND {column} >= $2 AND ($3::bytea IS NULL OR {column} < $3) ORDER BY {column} LIMIT $4"
+                // No text has such a letter: so both ends are places in the index, also where the plan does not know them.
+                "namespace = $1 AND {column} >= $2 AND {column} < coalesce($3, '\\xff'::bytea) ORDER BY {column} LIMIT $4"
             )
         };
         let (keys, names) = (range("key"), range("name"));
@@ -157,6 +150,7 @@ impl Sql {
         Statement {
             sql: self.lock.clone(),
             params: vec![(text(namespace), Type::TEXT)],
+            touches: None,
         }
     }
 
@@ -165,6 +159,7 @@ impl Sql {
         Statement {
             sql: format!("SELECT {LIFE}, (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"),
             params: Vec::new(),
+            touches: None,
         }
     }
 
@@ -185,7 +180,9 @@ impl Sql {
             }
         }
         let often = |(asked, types): (String, Vec<Type>)| Often {
-            prepared: asked.replace(LIFE, "NULL::text"),
+            prepared: asked
+                .replace(LIFE, "NULL::text")
+                .replace("pg_backend_pid()", KEEPING_PROCESS),
             asked,
             types,
         };
@@ -205,6 +202,7 @@ impl Sql {
                 (Box::new(keys), Type::BYTEA_ARRAY),
                 (Box::new(texts), Type::BOOL_ARRAY),
             ],
+            touches: None,
         };
         let mut all = Vec::new();
         match wanted.only_rows() {
@@ -214,6 +212,7 @@ impl Sql {
                     all.push(Statement {
                         sql: self.lock_rows.clone(),
                         params: vec![ns(), (Box::new(keys), Type::BYTEA_ARRAY)],
+                        touches: None,
                     });
                 }
             }
@@ -238,10 +237,12 @@ impl Sql {
             all.push(Statement {
                 sql: self.rows.clone(),
                 params: in_range(range),
+                touches: None,
             });
             all.push(Statement {
                 sql: self.bodies.clone(),
                 params: with_texts,
+                touches: None,
             });
         }
         if !wanted.docs.is_empty() {
@@ -249,6 +250,7 @@ impl Sql {
             all.push(Statement {
                 sql: self.docs.clone(),
                 params: vec![ns(), (Box::new(names), Type::BYTEA_ARRAY)],
+                touches: None,
             });
         }
         for range in &wanted.doc_names {
@@ -257,6 +259,7 @@ impl Sql {
             all.push(Statement {
                 sql: self.doc_names.clone(),
                 params,
+                touches: None,
             });
         }
         all
@@ -365,7 +368,11 @@ impl Sql {
                 (Box::new(forgotten), Type::INT8),
                 (Box::new(gate), Type::TEXT),
             ];
-            all.push(Statement { sql, params });
+            all.push(Statement {
+                sql,
+                params,
+                touches: None,
+            });
         }
         let mut into = |table: &str, columns: RowsToWrite| {
             all.extend(columns.write(&self.schema, table, namespace));
@@ -403,6 +410,7 @@ impl Sql {
             Statement {
                 sql,
                 params: params(),
+                touches: None,
             }
         };
         vec![from("document", "name"), from("queue", "key")]

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::{join, join_all, join3};
 use tokio::sync::oneshot;
-use tokio_postgres::{Client, Row, types::ToSql};
+use tokio_postgres::{Client, Row, error::SqlState, types::ToSql};
 use tracing::debug;
 
 use super::{
@@ -184,8 +184,19 @@ impl Session {
         if greeted.is_direct && !shared.pooled.load(Ordering::Relaxed) {
             let limit = shared.settings.node_timeout;
             let (often, pooled) = (shared.sql.often(), Arc::clone(&shared.pooled));
-            let keeping = Kept::by(&session.client, greeted.process, limit, &often, pooled).await;
-            session.kept = Some(keeping.map_err(|e| error::of(&e))?);
+            let (life, process) = (Sql::flushed(), greeted.process);
+            let keeping = Kept::by(&session.client, process, limit, &often, &life, pooled);
+            session.kept = match keeping.await {
+                Ok(kept) => Some(kept),
+                // It does as well without.
+                Err(why) if why.as_db_error().is_some() => {
+                    debug!(node = %shared.name, %why, "nothing is kept on a connection");
+                    let clash = why.code() == Some(&SqlState::DUPLICATE_PSTATEMENT);
+                    shared.pooled.fetch_or(clash, Ordering::Relaxed);
+                    None
+                }
+                Err(why) => return Err(error::of(&why)),
+            };
         }
         Ok(session)
     }
@@ -263,9 +274,13 @@ impl Session {
                     said: "the namespace's row is gone".to_owned(),
                 });
             }
-            (Err(why), ..) | (_, Err(why), _) => {
+            (Err(why), ..) => {
                 self.roll_back().await;
                 return Err(error::of(&why));
+            }
+            (_, Err(why), _) => {
+                self.roll_back().await;
+                return Err(why);
             }
         };
         let decided = match read {
@@ -293,16 +308,15 @@ impl Session {
         // What this commit has put on the disk counts from now on.
         let flushed = Sql::flushed();
         let after = kept::ask(&self.client, self.kept.as_ref(), &flushed);
-        let (written, committed, after) = join3(self.send(&statements), commit, after).await;
-        // What was refused has been rolled back, whatever was answered to its end.
-        if let Err(why) = written {
-            return Err(match why {
-                NodeError::Unreachable(_) => error::unknown(shared.settings.node_timeout),
-                refused => refused,
-            });
-        }
-        if committed.is_err() {
-            return Err(error::unknown(shared.settings.node_timeout));
+        let (written, committed, after) = join3(self.write(&statements), commit, after).await;
+        match (written, committed) {
+            (Ok(true), Ok(())) => {}
+            // A row that somebody changed by hand meanwhile was left out: of what was answered nobody knows what stands.
+            (Ok(_) | Err(NodeError::Unreachable(_)), _) => {
+                return Err(error::unknown(shared.settings.node_timeout));
+            }
+            // What was refused has been rolled back, whatever was answered to its end.
+            (Err(refused), _) => return Err(refused),
         }
         if let Some(row) = after.ok().and_then(|rows| rows.into_iter().next())
             && let (Ok(life), Ok(flushed)) =
@@ -441,9 +455,21 @@ impl Session {
             .map(|statement| kept::ask(&self.client, self.kept.as_ref(), statement));
         let mut answers = Vec::new();
         for answer in join_all(sent).await {
-            answers.push(answer.map_err(|why| error::of(&why))?);
+            answers.push(answer?);
         }
         Ok(answers)
+    }
+
+    /// The same for what writes: whether all rows were written that must be.
+    async fn write(&self, statements: &[Statement]) -> Result<bool, NodeError> {
+        let sent = statements
+            .iter()
+            .map(|statement| kept::write(&self.client, self.kept.as_ref(), statement));
+        let mut all = true;
+        for written in join_all(sent).await {
+            all &= written?;
+        }
+        Ok(all)
     }
 
     /// What begins a transaction.

@@ -12,6 +12,8 @@ use crate::node::{
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) params: Vec<(Param, Type)>,
+    /// So many rows are written by it, or what it was decided by stands no more.
+    pub(super) touches: Option<u64>,
 }
 
 pub(super) type Param = Box<dyn ToSql + Send + Sync>;
@@ -38,6 +40,7 @@ impl RowsToWrite {
                     "DELETE FROM {schema}.{table} WHERE namespace = $1 AND {name} = ANY ($2)"
                 ),
                 params: vec![ns(), (Box::new(self.gone), Type::BYTEA_ARRAY)],
+                touches: None,
             });
         }
         if self.names.is_empty() || self.values.is_empty() {
@@ -69,17 +72,22 @@ impl RowsToWrite {
             false => format!(
                 "UPDATE {schema}.{table} AS t SET {} FROM (SELECT l.place, u.* FROM {rows}, LATERAL \
                      (SELECT ctid AS place FROM {schema}.{table} WHERE namespace = $1 AND {name} = u.{name} OFFSET 0) l OFFSET 0) v \
-                 WHERE t.ctid = v.place",
+                 WHERE t.ctid = v.place AND t.namespace = $1 AND t.{name} = v.{name}",
                 with("v"),
             ),
         };
+        let touches = u64::try_from(self.names.len()).ok();
         let mut params = vec![ns(), (Box::new(self.names) as Param, Type::BYTEA_ARRAY)];
         params.extend(
             self.values
                 .into_iter()
                 .map(|(_, _, of, values)| (values, of)),
         );
-        all.push(Statement { sql, params });
+        all.push(Statement {
+            sql,
+            params,
+            touches: touches.filter(|_| !self.makes),
+        });
         all
     }
 }

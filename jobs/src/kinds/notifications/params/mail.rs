@@ -23,6 +23,8 @@ pub(crate) struct MailParams {
     pub(crate) html: Option<String>,
     /// Whether the connection must be encrypted. Without it: yes, but on this machine.
     pub(crate) tls: Option<Tls>,
+    /// A file with the CAs one of which has signed the server's certificate. Without it: those of the system.
+    pub(crate) tls_ca: Option<PathBuf>,
     /// Who we are at the server, unless `sink` says it.
     pub(crate) username: Option<String>,
     /// The password.

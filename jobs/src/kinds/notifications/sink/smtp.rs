@@ -18,6 +18,8 @@
 //! - M1 Nothing in a row can add a header or a recipient.          (`no_column_adds_a_header_or_a_recipient`)
 //! - M2 From the first byte of the text on, a mail without an answer is in doubt.  (`only_the_text_leaves_doubt`)
 //! - M3 A password is not sent in the clear to another machine, and never shown.  (`a_password_needs_encryption`)
+//! - M4 Where encryption is wanted nothing but a greeting goes without it, and a server whose certificate is not trusted is told nothing.
+//!   (`a_server_without_the_wanted_encryption_is_told_nothing`, `a_server_that_is_not_trusted_is_told_nothing_and_no_mail_is_lost`)
 //!
 //! # Not promised
 //! With STARTTLS somebody on the way can put words before the encryption that are read after it as answers of the server.

@@ -232,8 +232,10 @@ impl PgSource {
                 self.heard.notify_one();
                 return;
             }
-            Ok(None) => "the address leads to a pooler that gives each transaction another session"
-                .to_owned(),
+            Ok(None) => {
+                "the address leads to a pooler, which may give each transaction another session"
+                    .to_owned()
+            }
             Err(error) => error.to_string(),
         };
         warn!(

@@ -344,3 +344,37 @@ async fn what_was_trimmed_before_it_was_acknowledged_is_told_and_is_no_work() {
     drop(reading);
     assert_eq!(stream.pending(9).await.unwrap(), ["5-1"]);
 }
+
+#[tokio::test]
+async fn what_is_left_is_told_and_not_read_for_it() {
+    // Of 42 messages two were read, or dealt out.
+    const SIZE: &str = "*8\r\n+length\r\n:42\r\n+entries-added\r\n:50\r\n+last-generated-id\r\n+6500000-0\r\n\
+        +first-entry\r\n*2\r\n+6400000-1\r\n*0\r\n";
+    const GROUPS: &str = "*1\r\n*6\r\n+name\r\n+shop\r\n+pending\r\n:2\r\n+lag\r\n:40\r\n";
+    for (more, command) in [(json!({}), "XREAD"), (group(), "XREADGROUP")] {
+        let server = FakeServer::start(|words| {
+            Some(match (words[0].as_str(), words[1..].first()) {
+                ("TIME", _) => "*2\r\n$5\r\n10000\r\n$1\r\n7\r\n".to_owned(),
+                ("XAUTOCLAIM", _) => "*3\r\n+0-0\r\n*0\r\n*0\r\n".to_owned(),
+                ("XREAD" | "XREADGROUP", _) => dealt(&["6400000-1", "6400000-2"]),
+                ("XINFO", Some(of)) if of == "GROUPS" => GROUPS.to_owned(),
+                ("XINFO", _) => SIZE.to_owned(),
+                _ => OK.to_owned(),
+            })
+        })
+        .await;
+        let stream = server.stream(&more);
+        let mut told = stream.events.observe();
+        stream.named("parcels");
+        assert_eq!(stream.pending(9).await.unwrap().len(), 2);
+        let expected = Event::Backlog {
+            job: "parcels".to_owned(),
+            items: 42,
+        };
+        assert_eq!(told.try_recv().unwrap(), expected, "{command}");
+        assert_eq!(
+            (server.asked(command).len(), server.asked("XINFO").len()),
+            (1, 1)
+        );
+    }
+}

@@ -5,10 +5,13 @@ use std::{fmt::Display, io, path::PathBuf, time::Duration};
 use lettre::transport::smtp::{
     Error,
     authentication::{Credentials, Mechanism},
-    client::{AsyncSmtpConnection, TlsParameters},
+    client::{
+        AsyncSmtpConnection, Certificate, CertificateStore, TlsParameters, TlsParametersBuilder,
+    },
     commands::{Data, Mail, Rcpt, Rset},
     extension::{ClientId, Extension, MailBodyParameter, MailParameter},
 };
+use rustls::CertificateError;
 use watchkeeper::{
     clock::{Clock, Moment},
     secret::Secret,
@@ -36,6 +39,8 @@ pub(super) struct Server {
 pub(super) struct Settings {
     pub(super) address: MailServer,
     pub(super) tls: Tls,
+    /// CAs one of which has signed the server's certificate; those of the system when there are none.
+    pub(super) ca: Vec<Certificate>,
     pub(super) username: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) password_file: Option<PathBuf>,
@@ -56,6 +61,9 @@ pub(super) struct Connection {
 
 /// What a server says that wants encryption for a password.
 const NO_ENCRYPTION: u16 = 538;
+/// What helps where encryption is wanted and not offered.
+const NOT_OFFERED: &str = "no encryption: the server offers no STARTTLS; write `smtps://` in `sink` if it encrypts from the first byte, or \
+    mail.tls = \"optional\" where nobody can read along";
 /// Characters of an answer that are told.
 const TOLD: usize = 200;
 /// A farewell that is not answered does not matter.
@@ -67,7 +75,7 @@ impl Server {
     pub(super) fn new(settings: Settings, clock: Clock) -> Result<Self, String> {
         install_crypto();
         let encrypts = settings.address.tls_at_once || settings.tls != Tls::Off;
-        let tls = encrypts.then(|| TlsParameters::new(settings.address.host.clone()));
+        let tls = encrypts.then(|| trusting(&settings));
         let tls = tls
             .transpose()
             .map_err(|e| format!("no encryption: {}", plain(&e)))?;
@@ -106,9 +114,13 @@ impl Server {
         let address = &settings.address;
         let fails = |what: &str, error: &Error| {
             let mut failure = failure(Stage::Connection, what, Some(error));
+            let of_tls = of_tls(error);
             // No encryption that we trust is a wrong setting, as if the server had said so.
-            let no_trust = error.is_client() || error.is_tls() || is_of_tls(error);
+            let no_trust = error.is_client() || error.is_tls() || of_tls.is_some();
             failure.code = failure.code.or(no_trust.then_some(NO_ENCRYPTION));
+            if let Some(remedy) = of_tls.and_then(remedy) {
+                failure.why = format!("{}; {remedy}", failure.why);
+            }
             failure
         };
         let at_once = self.tls.clone().filter(|_| address.tls_at_once);
@@ -116,9 +128,15 @@ impl Server {
         let inner =
             AsyncSmtpConnection::connect_tokio1(server, Some(each), &self.hello, at_once, None);
         let mut inner = inner.await.map_err(|e| fails("no connection", &e))?;
+        if settings.tls == Tls::Required && !address.tls_at_once && !inner.can_starttls() {
+            return Err(Failure {
+                stage: Stage::Connection,
+                code: Some(NO_ENCRYPTION),
+                why: NOT_OFFERED.to_owned(),
+            });
+        }
         if let Some(tls) = &self.tls
-            && !address.tls_at_once
-            && (settings.tls == Tls::Required || inner.can_starttls())
+            && inner.can_starttls()
         {
             let upgraded = inner.starttls(tls.clone(), &self.hello).await;
             upgraded.map_err(|e| fails("no encryption by STARTTLS", &e))?;
@@ -285,19 +303,48 @@ fn code(error: &Error) -> Option<u16> {
     error.status().map(u16::from)
 }
 
-/// Whether it was the encryption that failed, such as for a certificate that nobody vouches for.
-fn is_of_tls(error: &Error) -> bool {
+/// Encryption with certificates by the CAs that are named, or by those of the system.
+fn trusting(settings: &Settings) -> Result<TlsParameters, Error> {
+    let mut tls = TlsParameters::builder(settings.address.host.clone());
+    if !settings.ca.is_empty() {
+        // Whoever names a CA trusts no other.
+        tls = tls.certificate_store(CertificateStore::None);
+    }
+    let named = settings.ca.iter().cloned();
+    let tls = named.fold(tls, TlsParametersBuilder::add_root_certificate);
+    tls.build()
+}
+
+/// Why the encryption failed, if that is what failed, such as for a certificate that nobody vouches for.
+fn of_tls(error: &Error) -> Option<&rustls::Error> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         let io = inner
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);
-        if io.is_some_and(|io| io.is::<rustls::Error>()) {
-            return true;
+        let of_tls = io.and_then(|io| io.downcast_ref::<rustls::Error>());
+        if of_tls.is_some() {
+            return of_tls;
         }
         cause = inner.source();
     }
-    false
+    None
+}
+
+/// What helps against it.
+fn remedy(error: &rustls::Error) -> Option<&'static str> {
+    let rustls::Error::InvalidCertificate(why) = error else {
+        return None;
+    };
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Some(
+            "its certificate is signed by no CA that is trusted; name the file of that CA as `mail.tls_ca`",
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Some("its certificate is for another name; write that name in `sink`")
+        }
+        _ => None,
+    }
 }
 
 fn failure(stage: Stage, what: &str, error: Option<&Error>) -> Failure {

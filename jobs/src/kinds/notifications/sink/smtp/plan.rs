@@ -1,8 +1,14 @@
 //! What mails need of the parameters, read and found right.
 
-use lettre::message::Mailbox;
+use std::path::Path;
+
+use lettre::{message::Mailbox, transport::smtp::client::Certificate};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use serde::Deserialize;
-use watchkeeper::{config::Findings, secret::Secret};
+use watchkeeper::{config::Findings, files, secret::Secret};
 
 use super::{
     connection::Settings,
@@ -153,6 +159,8 @@ fn settings(server: MailServer, mail: &MailParams, found: &mut Findings) -> Sett
             "leave it out, or write \"required\"",
         );
     }
+    let ca = mail.tls_ca.as_ref();
+    let ca = ca.and_then(|path| take(found, "mail.tls_ca", authorities(path)));
     let is_host = |name: &String| {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
         !name.is_empty() && name.chars().all(fits)
@@ -167,11 +175,32 @@ fn settings(server: MailServer, mail: &MailParams, found: &mut Findings) -> Sett
     Settings {
         address: server,
         tls,
+        ca: ca.unwrap_or_default(),
         username,
         password,
         password_file: mail.password_file.clone(),
         hello: mail.hello.clone(),
     }
+}
+
+/// The CAs in a file.
+fn authorities(path: &Path) -> Result<Vec<Certificate>, String> {
+    let shown = path.display();
+    let pem = files::read(path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    let found: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&pem).collect();
+    let found = found.unwrap_or_default();
+    let is_one = |der: &CertificateDer<'static>| RootCertStore::empty().add(der.clone()).is_ok();
+    if found.is_empty() || !found.iter().all(is_one) {
+        return Err(format!(
+            "{shown} holds no certificate of a CA in PEM; it begins with -----BEGIN CERTIFICATE-----"
+        ));
+    }
+    let certificates = found
+        .into_iter()
+        .map(|der| Certificate::from_der(der.to_vec()));
+    let certificates: Result<Vec<Certificate>, _> = certificates.collect();
+    certificates.map_err(|error| format!("{shown} cannot be used: {error}"))
 }
 
 #[cfg(test)]
@@ -252,5 +281,28 @@ mod tests {
             keys("smtps://h", mail(json!({"username": "me"})), json!({})),
             ["mail.password"]
         );
+    }
+
+    #[test]
+    fn a_file_that_holds_no_ca_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let found = || keys("smtps://h", mail(json!({"tls_ca": file})), json!({}));
+        assert_eq!(found(), ["mail.tls_ca"], "there is none");
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for text in ["", "hunter2", broken] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(found(), ["mail.tls_ca"], "{text}");
+            let said = authorities(&file).unwrap_err();
+            assert!(
+                said.contains("ca.pem") && !said.contains("hunter2"),
+                "{said}"
+            );
+        }
+        let names = ["mail.example.org".to_owned()];
+        let own = rcgen::generate_simple_self_signed(names).unwrap();
+        std::fs::write(&file, own.cert.pem()).unwrap();
+        assert_eq!(found(), [""; 0]);
+        assert_eq!(authorities(&file).unwrap().len(), 1);
     }
 }

@@ -264,18 +264,22 @@ impl Along<'_> {
             (_, Some(bucket)) => bucket,
             (_, None) => return Ok(Vec::new()),
         };
-        let sql = format!(
-            "SELECT {read}, {bucket} FROM (
-                 SELECT item, number FROM {delivery} WHERE source = $1 AND state IN ('retry', 'in_doubt') AND not_before <= $2
-                 ORDER BY not_before LIMIT $3) AS d
-             JOIN {rows} ON n.{id} = {item} AND n.{sent} IS NULL",
-            read = table.sql_read_id(),
-            delivery = table.delivery,
-            rows = table.sql_rows,
-            id = table.sql_id,
-            item = table.sql_id_of_item(),
-            sent = table.sql_sent_at,
-        );
+        let (read, delivery, rows) = (table.sql_read_id(), &table.delivery, &table.sql_rows);
+        let (id, item, sent) = (&table.sql_id, table.sql_id_of_item(), &table.sql_sent_at);
+        let join = format!("JOIN {rows} ON n.{id} = {item} AND n.{sent} IS NULL");
+        let sql = match &table.order {
+            None => format!(
+                "SELECT {read}, {bucket} FROM (
+                     SELECT item, number FROM {delivery} WHERE {DUE_ONES} ORDER BY not_before LIMIT $3) AS d {join}"
+            ),
+            // What a dead sender had begun may stand behind a row that waits for a person: nothing can be done with it, and it must
+            // not take the place of what can be sent.
+            Some(_) => format!(
+                "SELECT {read}, {bucket} FROM (SELECT * FROM {delivery} WHERE {DUE_ONES}) AS d {join}
+                 WHERE NOT {held} ORDER BY d.not_before LIMIT $3",
+                held = table.sql_held(),
+            ),
+        };
         let most = count(DUE);
         let found = self
             .session
@@ -300,6 +304,9 @@ impl Along<'_> {
         params
     }
 }
+
+/// Which items of the side table are due. `$1` is the source, `$2` now.
+const DUE_ONES: &str = "source = $1 AND state IN ('retry', 'in_doubt') AND not_before <= $2";
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,8 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::{
-    Client, Row, SimpleQueryMessage, Statement,
+    Client, Error, Row, SimpleQueryMessage, Statement,
+    error::SqlState,
     types::{FromSqlOwned, Type},
 };
 use watchkeeper::{
@@ -75,7 +76,7 @@ impl Session {
     }
 
     /// The same, to be told of what others announce on a channel; and when the connection breaks. None when the connection
-    /// hears nothing, as behind a pooler that gives it to another session.
+    /// hears nothing, as behind a pooler, which may give each transaction another session of the server.
     pub(super) async fn listen(
         address: &PgAddress,
         clock: &Clock,
@@ -83,6 +84,10 @@ impl Session {
         heard: &Arc<Notify>,
     ) -> Result<Option<Self>> {
         let session = Self::reach(address, clock, Some(heard)).await?;
+        // Before it listens: a pooler may answer the question below by the session that has just listened, and then give it away.
+        if session.statements.is_none() {
+            return Ok(None);
+        }
         session
             .batch(&format!("LISTEN {}", quoted(channel)))
             .await?;
@@ -247,7 +252,7 @@ impl Session {
             Some((statement, values)) => self.client.query(&statement, &values).await,
             None => self.client.query_typed(sql, params).await,
         };
-        rows.map_err(|error| error::of(&self.server, &error))
+        rows.map_err(|error| self.refused(&error))
     }
 
     pub(super) async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64> {
@@ -255,7 +260,16 @@ impl Session {
             Some((statement, values)) => self.client.execute(&statement, &values).await,
             None => self.client.execute_typed(sql, params).await,
         };
-        rows.map_err(|error| error::of(&self.server, &error))
+        rows.map_err(|error| self.refused(&error))
+    }
+
+    /// What the server said. Where it does not know a statement any more, what was prepared was taken away between two transactions,
+    /// as poolers do that clean up: from the next connection on nothing is prepared.
+    fn refused(&self, error: &Error) -> SourceError {
+        if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) {
+            self.address.set_shared();
+        }
+        error::of(&self.server, error)
     }
 
     /// The one value of the one row, if there is one.

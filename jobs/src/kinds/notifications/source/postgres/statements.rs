@@ -11,6 +11,10 @@
 //!   (a_pooler_that_passes_the_greeting_on_is_found_out_before_a_name_is_used)
 //! - Q2 To prepare is no part of a transaction, in which statements are sent together: what is not prepared yet goes as its text.
 //!   (what_is_asked_for_again_and_again_is_prepared_at_the_next_chance)
+//! - Q5 To prepare is a transaction of its own, and waits for no other session without an end.
+//!   (to_prepare_waits_for_no_other_session_without_an_end)
+//! - Q6 Where what was prepared is taken away between two transactions, a call fails and is tried again, and from then on nothing is
+//!   prepared. (a_pooler_that_takes_away_what_was_prepared_is_found_out)
 //! - Q3 None is older than [`LIFETIME`]: the server keeps the plan of a table as it was, which may have grown since.
 //!   (what_is_prepared_does_not_get_old)
 
