@@ -133,14 +133,16 @@ pub(crate) fn each_recipient_has_its_rows_in_order_whatever_fails(store: Store) 
     };
     let left = || (unsent(&table).unwrap(), number(HELD));
     let clock = Clock::system();
-    // Its pauses have grown meanwhile.
-    let until = clock.now() + SOON * 5;
-    while left() != (refused.len() as u64, refused.len() as u64) {
+    // Its pauses have grown meanwhile, and its rows go one by one: no progress for so long is none.
+    let (mut before, mut until) = (left(), clock.now() + SOON * 5);
+    while before != (refused.len() as u64, refused.len() as u64) {
         assert!(
             clock.now() < until,
-            "rows left, and held: {:?}, seed {seed}",
-            left()
+            "rows left, and held: {before:?}, seed {seed}"
         );
+        if left() != before {
+            (before, until) = (left(), clock.now() + SOON * 5);
+        }
         pause(Duration::from_millis(50));
     }
     for worker in fleet.workers() {

@@ -28,7 +28,7 @@ params = { file = "$BEATS", work = "10m" }
 const LONG: Duration = Duration::from_secs(5);
 
 pub(crate) fn a_spare_replica_takes_over_within_a_ttl_and_a_third(store: Store) {
-    takeovers(store, "failover", TTL, 2);
+    takeovers(store, "failover", TTL, 3);
 }
 
 pub(crate) fn five_takeovers_of_a_failover_pair(store: Store) {

@@ -28,7 +28,7 @@ use crate::{
         conformance::{
             LONG, Lab,
             admission::{self, admitted, eligibility},
-            ask, ask_all, granted, take,
+            ask, ask_all, granted, list, take,
         },
         locks::{Scene, Stage, Time},
     },
@@ -521,6 +521,74 @@ pub(crate) fn a_damaged_row_costs_its_lock_alone(server: &PostgresServer) {
             panic!("a view")
         };
         assert_eq!(view.owner.as_deref(), Some("a"));
+    });
+}
+
+/// What a person removes between the look and the writing: nothing is written then, and so nothing is told as done.
+pub(crate) fn an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done(
+    _: &PostgresServer,
+) {
+    use crate::it::conformance::extend;
+    use watchkeeper_lock::node::Kind;
+
+    let server = PostgresServer::start();
+    run(async {
+        let namespace = fresh();
+        let proxy = Proxy::start(&server.socket());
+        let slow = node(&settings(&proxy.url(), &namespace));
+        let (token, _) = granted(&slow, take("k", "a")).await;
+        proxy.hold();
+        let extending = Spawn::system().spawn(async move {
+            send(&slow, vec![extend(Kind::Lock, "k", "a", 1, token.0)]).await
+        });
+        let person = client(&url(&server)).await;
+        until("its transaction", async || {
+            let idle = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%lease%'";
+            !person.query(idle, &[]).await.unwrap().is_empty()
+        })
+        .await;
+        let remove =
+            format!("DELETE FROM watchkeeper.lease WHERE namespace = '{namespace}' AND key = 'k'");
+        person.batch_execute(&remove).await.unwrap();
+        proxy.go_on();
+        let extended = extending.await.unwrap();
+        assert!(
+            matches!(extended, Err(NodeError::Timeout(_))),
+            "{extended:?}"
+        );
+    });
+}
+
+/// By the entries of indexes that the server reads: those behind the page's end are none of its business, however many there are.
+pub(crate) fn a_page_of_names_reads_no_more_than_itself(_: &PostgresServer) {
+    const LISTED: u64 = 20;
+    let server = PostgresServer::start();
+    run(async {
+        let node = node(&settings(&url(&server), "n"));
+        for key in ["a/1", "a/2", "a/3"] {
+            granted(&node, take(key, "a")).await;
+        }
+        let other = client(&url(&server)).await;
+        let fill = "INSERT INTO watchkeeper.lease SELECT 'n', ('b/' || g)::bytea, 'R', 'x', 1, '', 1, 0, 1000, 1, 0, 0, 0 \
+                    FROM generate_series(1, 50000) AS g";
+        other.batch_execute(fill).await.unwrap();
+        let read = async || {
+            let read = "SELECT coalesce(sum(idx_scan), 0)::int8, coalesce(sum(idx_tup_read), 0)::int8 \
+                        FROM pg_stat_user_indexes WHERE relname = 'lease'";
+            let row = other.query_one(read, &[]).await.unwrap();
+            (row.get::<_, i64>(0), row.get::<_, i64>(1))
+        };
+        let before = read().await;
+        for _ in 0..LISTED {
+            assert_eq!(list(&node, "a/").await.len(), 3);
+        }
+        // The server counts by and by.
+        until("the counts", async || {
+            read().await.0 - before.0 >= i64::try_from(LISTED).unwrap()
+        })
+        .await;
+        let entries = read().await.1 - before.1;
+        assert!(entries < 1_000, "{entries} entries for {LISTED} pages");
     });
 }
 
