@@ -107,11 +107,11 @@ impl Store {
                 ),
                 (
                     "WATCHKEEPER_LOCKS__POSTGRES__NODE_TIMEOUT",
-                    "50ms".to_owned(),
+                    "100ms".to_owned(),
                 ),
             ],
             #[cfg(feature = "etcd")]
-            Self::Etcd(_) => vec![("WATCHKEEPER_LOCKS__ETCD__NODE_TIMEOUT", "50ms".to_owned())],
+            Self::Etcd(_) => vec![("WATCHKEEPER_LOCKS__ETCD__NODE_TIMEOUT", "100ms".to_owned())],
             _ => Vec::new(),
         }
     }
