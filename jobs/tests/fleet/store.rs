@@ -127,6 +127,15 @@ impl Store {
         Self::Etcd(Etcd::cluster())
     }
 
+    /// Whether its clock is known to a second alone, and with it how long a lease still lasts.
+    pub(crate) fn is_approximate(&self) -> bool {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether there is no other node that answers when one does not.
     pub(crate) fn is_one_database(&self) -> bool {
         !matches!(
