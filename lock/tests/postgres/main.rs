@@ -139,7 +139,7 @@ fn main() {
         a_name_that_is_too_long_costs_itself_alone,
         tables_that_were_made_again_do_not_vote,
         an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done,
-        a_page_of_names_reads_no_more_than_itself,
+        pages_and_extensions_read_no_more_than_themselves,
     ];
     cases.extend(cases![server: swapped::{
         a_pooler_that_was_not_noticed_is_noticed_before_anything_is_written,

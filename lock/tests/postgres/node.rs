@@ -559,14 +559,18 @@ pub(crate) fn an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done(
     });
 }
 
-/// By the entries of indexes that the server reads: those behind the page's end are none of its business, however many there are.
-pub(crate) fn a_page_of_names_reads_no_more_than_itself(_: &PostgresServer) {
+/// By the entries of indexes that the server reads: those of other locks are none of its business, however many there are.
+pub(crate) fn pages_and_extensions_read_no_more_than_themselves(_: &PostgresServer) {
+    use crate::it::conformance::extend;
+    use watchkeeper_lock::node::Kind;
+
     const LISTED: i64 = 20;
     let server = PostgresServer::start_with(&DURABLE, |_| {});
     run(async {
         let node = node(&settings(&url(&server), "n"));
+        let mut leases = Vec::new();
         for key in ["a/1", "a/2", "a/3"] {
-            granted(&node, take(key, "a")).await;
+            leases.push((key, granted(&node, take(key, "a")).await.0));
         }
         let other = client(&url(&server)).await;
         let fill = "INSERT INTO watchkeeper.lease SELECT 'n', ('b/' || g)::bytea, 'R', 'x', 1, '', 1, 0, 1000, 1, 0, 0, 0 \
@@ -579,10 +583,17 @@ pub(crate) fn a_page_of_names_reads_no_more_than_itself(_: &PostgresServer) {
             (row.get::<_, i64>(0), row.get::<_, i64>(1))
         };
         let before = read().await;
-        let mut after = before;
+        let (mut after, mut seq) = (before, 0);
         // The server counts by and by, while it is asked.
         until("the counts", async || {
             assert_eq!(list(&node, "a/").await.len(), 3);
+            seq += 1;
+            let extensions = leases
+                .iter()
+                .map(|(key, token)| extend(Kind::Lock, key, "a", seq, token.0));
+            let extended = ask_all(&node, extensions.collect()).await.answers;
+            let kept = |answer: &Answer| matches!(answer, Answer::Kept { .. });
+            assert!(extended.iter().all(kept), "{extended:?}");
             after = read().await;
             after.0 - before.0 >= LISTED
         })

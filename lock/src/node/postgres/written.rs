@@ -68,11 +68,12 @@ impl RowsToWrite {
                     .join(", "),
                 with("excluded"),
             ),
-            // One look into the index for each name, whatever the server knows of the table: see `Sql::new`.
+            // One look into the index for each name, whatever the server knows of the table: see `Sql::new`. A place may be that of a
+            // row of another partition; compared so, nothing but the place leads to rows.
             false => format!(
                 "UPDATE {schema}.{table} AS t SET {} FROM (SELECT l.place, u.* FROM {rows}, LATERAL \
                      (SELECT ctid AS place FROM {schema}.{table} WHERE namespace = $1 AND {name} = u.{name} OFFSET 0) l OFFSET 0) v \
-                 WHERE t.ctid = v.place AND t.namespace = $1 AND t.{name} = v.{name}",
+                 WHERE t.ctid = v.place AND t.namespace IS NOT DISTINCT FROM $1 AND t.{name} IS NOT DISTINCT FROM v.{name}",
                 with("v"),
             ),
         };
