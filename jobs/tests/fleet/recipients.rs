@@ -117,7 +117,12 @@ pub(crate) fn each_recipient_has_its_rows_in_order_whatever_fails(store: Store) 
         fleet.start();
     }
     // One recipient gets nothing all the time, and holds up no other.
-    soon("all rows of the others", || receiver.count() >= of_others);
+    let mut count = receiver.count();
+    while count < of_others {
+        // Rows of one recipient go one by one.
+        soon("another row of the others", || receiver.count() > count);
+        count = receiver.count();
+    }
     let asked_for: BTreeSet<u64> = receiver
         .requests()
         .iter()
