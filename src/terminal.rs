@@ -4,14 +4,18 @@
 //! jobs. A terminal obeys some of it: escape sequences move its cursor, rename its window or answer in its user's place;
 //! direction marks show a text in another order than it has. So nothing goes out as it came: [`out`] and [`err`] write
 //! such characters as `\u001b`, whatever stands at the other end, a terminal, a file or a pipe. JSON stays the same value,
-//! because the escape is JSON's own.
+//! because the escape is JSON's own. Colours of ours pass, where a text is written by [`out_in`]: [`Paint`] says whether there
+//! are any. What is drawn in its place goes by a [`Canvas`] or a [`BottomLine`].
 //!
 //! # Invariants
-//! - S1 What is written holds no control character but newline and tab, and nothing invisible or that turns the direction
-//!   of text.   (what_a_terminal_would_obey_is_shown)
+//! - S1 What is written holds no control character but newline, tab and what is coloured and drawn with here, and nothing invisible
+//!   or that turns the direction of text.   (what_a_terminal_would_obey_is_shown)
 //! - S2 A cell stays on its line and within [`CELL`] columns.   (a_cell_is_one_line_and_not_too_wide)
 //! - S3 JSON means the same afterwards.   (json_keeps_its_meaning)
 //! - S4 What a panic says is written like all else.   (a_panic_commands_no_terminal)
+
+mod colours;
+mod screen;
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -23,6 +27,11 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::escape::{self, escape, is_obeyed, push_escaped};
 
+pub use self::{
+    colours::{Ink, Paint, When, prefer},
+    screen::{BottomLine, Canvas, Size, Stream, clipped, frame},
+};
+
 /// Columns of a cell of a table, or of a name within a sentence.
 pub const CELL: usize = 200;
 
@@ -32,12 +41,20 @@ pub const SENTENCE: usize = 2_000;
 /// Writes `text` and a newline, if it has none, to standard output. A reader that has gone away (`… | head`) is no failure
 /// of ours.
 pub fn out(text: &str) {
-    write(io::stdout().lock(), text);
+    let _ = write(io::stdout().lock(), lines(text));
 }
 
 /// The same to standard error.
 pub fn err(text: &str) {
-    write(io::stderr().lock(), text);
+    let _ = write(io::stderr().lock(), lines(text));
+}
+
+/// As [`out`], for a text that `paint` has coloured. What others wrote in it was escaped before: a colour of theirs would pass.
+///
+/// # Errors
+/// Those of writing, for a command that goes on and on: its reader has gone away.
+pub fn out_in(paint: Paint, text: &str) -> io::Result<()> {
+    write(io::stdout().lock(), painted(text, paint.is_coloured()))
 }
 
 /// Panics of this process are told on standard error like all else: what they quote may have been written by others. In the place
@@ -63,14 +80,14 @@ pub fn ask(text: &str) {
     let _ = to.flush();
 }
 
-fn write(mut to: impl Write, text: &str) {
-    let mut shown = lines(text).into_owned();
+fn write(mut to: impl Write, shown: Cow<'_, str>) -> io::Result<()> {
+    let mut shown = shown.into_owned();
     if !shown.ends_with('\n') {
         shown.push('\n');
     }
     // At once: what others write to the same terminal must not stand within it.
-    let _ = to.write_all(shown.as_bytes());
-    let _ = to.flush();
+    to.write_all(shown.as_bytes())?;
+    to.flush()
 }
 
 /// `text` with what a terminal would obey written out; lines and tabs stay. Also for JSON as a whole.
@@ -113,9 +130,26 @@ pub fn log_line(line: &str, colours: bool) -> Cow<'_, str> {
     if !body.contains(is_obeyed) {
         return Cow::Borrowed(line);
     }
-    let mut shown = String::with_capacity(line.len() + 16);
-    let mut rest = body;
-    while let Some(at) = rest.find(is_obeyed) {
+    let mut shown = with_colours(body, colours, is_obeyed);
+    shown.push_str(end);
+    Cow::Owned(shown)
+}
+
+/// `text` as [`lines`] has it, but for colours: those may pass where there are `colours`.
+#[must_use]
+pub fn painted(text: &str, colours: bool) -> Cow<'_, str> {
+    let wrong = |c: char| is_obeyed(c) && c != '\n' && c != '\t';
+    match text.contains(wrong) {
+        true => Cow::Owned(with_colours(text, colours, wrong)),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// `text` with what is `wrong` written out, but for colours where those may pass.
+fn with_colours(text: &str, colours: bool, wrong: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(at) = rest.find(&wrong) {
         let (before, from) = rest.split_at(at);
         shown.push_str(before);
         let colour = if colours { colour(from) } else { 0 };
@@ -131,8 +165,7 @@ pub fn log_line(line: &str, colours: bool) -> Cow<'_, str> {
         rest = after;
     }
     shown.push_str(rest);
-    shown.push_str(end);
-    Cow::Owned(shown)
+    shown
 }
 
 /// The length of the colour or style with which `text` begins: `ESC [ 1 ; 31 m`.
@@ -236,6 +269,17 @@ mod tests {
         assert_ne!(shown, text);
         let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(read, value);
+    }
+
+    #[test]
+    fn a_painted_text_keeps_its_colours_and_its_lines_alone() {
+        let said = "\u{1b}[31mone\u{1b}[0m\n\ttwo\u{1b}[2J\r\u{202e}\n";
+        assert_eq!(
+            painted(said, true),
+            "\u{1b}[31mone\u{1b}[0m\n\ttwo\\u001b[2J\\r\\u202e\n"
+        );
+        assert_eq!(painted(said, false), lines(said));
+        assert_eq!(painted("plain\n", true), "plain\n");
     }
 
     #[test]

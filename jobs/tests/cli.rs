@@ -17,6 +17,10 @@ mod command;
 mod hostile;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/screen.rs"]
+mod screen;
+#[path = "cli/words.rs"]
+mod words;
 
 fn run(folder: &Path, args: &[&str]) -> Ran {
     watchkeeper(folder).args(args).output().unwrap().into()

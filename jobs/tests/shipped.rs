@@ -179,9 +179,10 @@ fn every_command_line_that_is_shipped_is_understood() {
 
 /// Asks for help in place of doing it: an unknown command or flag would be told.
 fn understood(line: &str) {
-    // What stands after `--` is the business of another program.
-    let line = line.split(" -- ").next().unwrap();
-    let line = line.split(" || ").next().unwrap();
+    // What stands after these is the business of another program.
+    let line = [" -- ", " || ", " > "]
+        .iter()
+        .fold(line, |line, end| line.split(end).next().unwrap());
     let said = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
         .args(line.split_whitespace())
         .arg("--help")

@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Write};
 
-/// A page under construction.
-#[derive(Debug, Default)]
+/// A page under construction, or a part of one.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Html(String);
 
 // === impl Html ===
@@ -31,6 +31,22 @@ impl Html {
     pub(super) fn bad(&mut self, text: impl Display) -> &mut Self {
         self.markup("<small class=\"bad\">").text(text);
         self.markup("</small>")
+    }
+
+    /// Everything that another one has.
+    pub(super) fn append(&mut self, other: &Self) -> &mut Self {
+        self.0.push_str(&other.0);
+        self
+    }
+
+    /// A link to a page of ours.
+    pub(super) fn link(&mut self, address: &str, text: impl Display) -> &mut Self {
+        self.markup("<a href=\"").text(address).markup("\">");
+        self.text(text).markup("</a>")
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
     }
 
     pub(super) fn into_string(self) -> String {

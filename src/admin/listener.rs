@@ -32,6 +32,12 @@ const MOST: usize = 128;
 /// Life of a connection; each carries one request.
 const LIFE: Duration = Duration::from_secs(10);
 
+/// Life of a connection whose answer is a stream, from the beginning of the stream on: its client comes back after that.
+const STREAM: Duration = Duration::from_secs(3600);
+
+/// How long what is written may wait for a client that does not read.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Bytes that a connection may send: one request, with a head of what a browser needs at most, and its body.
 const BYTES: usize = 64 * 1024;
 
@@ -60,7 +66,7 @@ pub(super) async fn bind_or_next(listen: SocketAddr) -> io::Result<TcpListener> 
     bound
 }
 
-/// Accepts connections, and makes room by sending the oldest one away.
+/// Accepts connections, and makes room by sending the oldest one away that is no stream.
 pub(super) struct Listener {
     listener: TcpListener,
     connections: Connections,
@@ -76,14 +82,27 @@ pub(super) struct Connections(Arc<Mutex<List>>);
 #[derive(Default)]
 struct List {
     arrived: u64,
-    present: BTreeMap<u64, CancellationToken>,
+    present: BTreeMap<u64, Present>,
 }
+
+struct Present {
+    away: CancellationToken,
+    stay: Stay,
+}
+
+/// Lets the answer of a connection go on for longer than other connections live.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stay(CancellationToken);
 
 /// A connection that ends on its own.
 pub(super) struct Connection {
     stream: TcpStream,
     /// Ready when this connection has to go.
     end: BoxFuture<'static, ()>,
+    streams: Stay,
+    clock: Clock,
+    /// Ready when its client has kept us waiting for too long; none while nothing waits to be written.
+    stuck: Option<BoxFuture<'static, ()>>,
     /// Bytes that it may still send.
     left: usize,
     number: u64,
@@ -123,17 +142,21 @@ impl axum::serve::Listener for Listener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        let (number, away) = self.connections.welcome(self.most);
-        let (clock, life) = (self.clock.clone(), self.life);
+        let (clock, life, streams) = (self.clock.clone(), self.life, Stay::default());
+        let (number, away) = self.connections.welcome(self.most, &streams);
+        let stay = streams.clone();
         let end = async move {
             tokio::select! {
                 () = away.cancelled() => {}
-                () = clock.sleep(life) => {}
+                () = stay.end(&clock, life) => {}
             }
         };
         let connection = Connection {
             stream,
             end: end.boxed(),
+            streams,
+            clock: self.clock.clone(),
+            stuck: None,
             left: BYTES,
             number,
             connections: self.connections.clone(),
@@ -151,21 +174,24 @@ impl axum::serve::Listener for Listener {
 impl Connections {
     /// Ends every connection.
     pub(super) fn send_away(&self) {
-        self.list(|list| list.present.values().for_each(CancellationToken::cancel));
+        self.list(|list| list.present.values().for_each(|one| one.away.cancel()));
     }
 
-    fn welcome(&self, most: usize) -> (u64, CancellationToken) {
+    fn welcome(&self, most: usize, stay: &Stay) -> (u64, CancellationToken) {
         let away = CancellationToken::new();
         self.list(|list| {
-            // The oldest and not the newest: a new client may be a probe, the oldest one is stuck.
             while list.present.len() >= most {
-                let Some((_, oldest)) = list.present.pop_first() else {
+                let Some(oldest) = list.first_to_go().and_then(|n| list.present.remove(&n)) else {
                     break;
                 };
-                oldest.cancel();
+                oldest.away.cancel();
             }
             list.arrived += 1;
-            list.present.insert(list.arrived, away.clone());
+            let present = Present {
+                away: away.clone(),
+                stay: stay.clone(),
+            };
+            list.present.insert(list.arrived, present);
             (list.arrived, away.clone())
         })
     }
@@ -175,9 +201,73 @@ impl Connections {
     }
 }
 
+// === impl List ===
+
+impl List {
+    /// The oldest and not the newest: a new client may be a probe, the oldest one is stuck. A stream is old because its client is
+    /// there, and there are few of them.
+    fn first_to_go(&self) -> Option<u64> {
+        let mut present = self.present.iter();
+        let other = present.find(|(_, one)| !one.stay.is_taken());
+        let oldest = other.or_else(|| self.present.first_key_value());
+        oldest.map(|(number, _)| *number)
+    }
+}
+
+// === impl Stay ===
+
+impl Stay {
+    /// The answer is a stream.
+    pub(super) fn for_a_stream(&self) {
+        self.0.cancel();
+    }
+
+    fn is_taken(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Returns when the life of the connection is over.
+    async fn end(&self, clock: &Clock, life: Duration) {
+        tokio::select! {
+            biased;
+            () = self.0.cancelled() => clock.sleep(STREAM).await,
+            () = clock.sleep(life) => {}
+        }
+    }
+}
+
 // === impl Connection ===
 
 impl Connection {
+    /// What lets its answer go on.
+    pub(super) fn stay_on(&self) -> Stay {
+        self.streams.clone()
+    }
+
+    /// What became of a write, unless it has waited for too long.
+    fn written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = None;
+            return written;
+        }
+        let clock = &self.clock;
+        let stuck = self.stuck.get_or_insert_with(|| {
+            let clock = clock.clone();
+            async move { clock.sleep(PATIENCE).await }.boxed()
+        });
+        match stuck.poll_unpin(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                self.stuck = None;
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+
     fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.end.poll_unpin(cx) {
             Poll::Pending => Ok(()),
@@ -215,7 +305,8 @@ impl AsyncWrite for Connection {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.stay(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -6,10 +6,15 @@
 //! | health, `/leaderz`, `/metrics`, the style | open | open |
 //! | the page, and lists of names and standings | open | token |
 //! | outputs of runs, and what runs say of themselves | token | token |
-//! | whatever changes something | token, as `Bearer` | token, as `Bearer` |
+//! | an order by a form of ours | token, our origin and a seal | token, our origin and a seal |
+//! | whatever else changes something | token, as `Bearer` | token, as `Bearer` |
+//!
+//! What comes with headers of a proxy is from elsewhere, whoever has sent it: a browser on the machine of a proxy may be led by a page
+//! of a stranger. Of a proxy that is named the name, the scheme and the person are believed.
 //!
 //! A browser says the token as the password of a sign-in, which it keeps for this very address, port included, and which
-//! is good for looking alone: whatever changes something wants a header that no browser sends by itself.
+//! is good for looking alone: whatever changes something wants a header that no browser sends by itself, or a form with a seal
+//! that only a page of ours can show (`seal`).
 //!
 //! # Invariants
 //! - A4 A page of a stranger cannot read this one through a name of its own.  (a_foreign_host_is_refused_everywhere)
@@ -20,9 +25,16 @@
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
+use axum::http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 
+use super::{pattern, problem::Kind};
 use crate::{network::Network, secret::Secret};
+
+/// Where forms of ours are sent to.
+const FORMS: &str = "/orders/{order}";
+
+/// Characters of the name of a person.
+const LONGEST_NAME: usize = 64;
 
 /// The rules of one server.
 pub(super) struct Rules {
@@ -36,6 +48,10 @@ pub(super) struct Rules {
     pub(super) hosts: Vec<String>,
     /// Proxies that are believed.
     pub(super) proxies: Vec<Network>,
+    /// The header in which they say who asks.
+    pub(super) user_header: Option<String>,
+    /// How much it wants to look at what, by the patterns of paths. Whatever is not named here is shut.
+    pub(super) wants: Vec<(&'static str, Want)>,
 }
 
 /// What a request that was let in may see.
@@ -45,22 +61,32 @@ pub(super) struct Seen {
     pub(super) token: bool,
 }
 
+/// Who has sent a request, as far as that is known. A name is a word for others to read, and no right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) who: String,
+    /// Whether the browser knows us by https.
+    pub(super) secure: bool,
+}
+
 /// A request that was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    pub(super) code: StatusCode,
+    pub(super) kind: Kind,
     pub(super) why: &'static str,
 }
 
 /// What a request wants, in the order of how much that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
+pub(super) enum Want {
     /// Whether it lives, and its figures.
     Health,
     /// Names and standings.
     Lists,
     /// What runs have left to read.
     Outputs,
+    /// A form of ours that was filled in: its seal stands in its body.
+    Form,
     Change,
 }
 
@@ -81,42 +107,99 @@ impl Rules {
         let arrival = self.arrival(head, peer);
         if !arrival.hosts.iter().all(|host| self.is_ours(host)) {
             return refuse(
-                StatusCode::MISDIRECTED_REQUEST,
+                Kind::WrongHost,
                 "this page answers to the names and addresses of its own machine, and to admin.hosts",
             );
         }
         if of_another_origin(head, &arrival) {
             return refuse(
-                StatusCode::FORBIDDEN,
+                Kind::ForeignOrigin,
                 "requests of other web pages are refused (behind a proxy: admin.trusted_proxies)",
             );
         }
-        let want = Want::of(&head.method, &head.uri);
+        let want = self.want(&head.method, head.uri.path());
+        if want != Want::Health && self.told_names(&head.headers, peer).len() > 1 {
+            return refuse(
+                Kind::BadParameter,
+                "two names say who asks: the header of admin.user_header comes once, from the proxy alone",
+            );
+        }
         let seen = Seen {
             token: self.says_the_token(&head.headers, want),
         };
         match want {
             Want::Health => Ok(seen),
             Want::Lists if arrival.local => Ok(seen),
-            Want::Change if self.read_only => refuse(
-                StatusCode::FORBIDDEN,
+            Want::Change | Want::Form if self.read_only => refuse(
+                Kind::ReadOnly,
                 "this server changes nothing (admin.read_only)",
+            ),
+            // Every browser says so with a form; ours is the only one that was let through above.
+            Want::Form if !head.headers.contains_key(header::ORIGIN) => refuse(
+                Kind::ForeignOrigin,
+                "a form says where it comes from (Origin)",
             ),
             _ if seen.token => Ok(seen),
             _ if self.token.is_none() => refuse(
-                StatusCode::FORBIDDEN,
+                Kind::NoToken,
                 "this needs a token, and there is none: the log says why, or set admin.token",
             ),
             Want::Change => refuse(
-                StatusCode::UNAUTHORIZED,
+                Kind::TokenNeeded,
                 "say the token: Authorization: Bearer TOKEN (admin.token, or what `watchkeeper token` prints)",
             ),
             _ => refuse(
-                StatusCode::UNAUTHORIZED,
+                Kind::TokenNeeded,
                 "say the token: Authorization: Bearer TOKEN, or as the password in a browser, under any name \
                  (admin.token, or what `watchkeeper token` prints)",
             ),
         }
+    }
+
+    /// Whether orders are taken from a client that has the token.
+    pub(super) fn takes_orders(&self) -> bool {
+        self.token.is_some() && !self.read_only
+    }
+
+    /// Who has sent a request with this head: by the word of a proxy that is named, or as the person calls themselves at the
+    /// sign-in.
+    pub(super) fn asker(&self, head: &Parts, peer: IpAddr) -> Asker {
+        let headers = &head.headers;
+        let secure = self.arrival(head, peer).scheme == "https";
+        let told = self.told_names(headers, peer).into_iter().next();
+        let told = told.and_then(|name| name.to_str().ok());
+        if let Some(name) = told.map(plain).filter(|name| !name.is_empty()) {
+            return Asker { who: name, secure };
+        }
+        let said = headers.get(header::AUTHORIZATION);
+        let said = said.and_then(|said| said.as_bytes().strip_prefix(b"Basic "));
+        let name = said.and_then(user).map(|name| plain(&name));
+        let who = match name.filter(|name| !name.is_empty()) {
+            Some(name) => format!("{name} (by their own word)"),
+            None => "a client with the token".to_owned(),
+        };
+        Asker { who, secure }
+    }
+
+    /// In how many headers a proxy that is named says who asks, and what they say.
+    fn told_names<'a>(&self, headers: &'a HeaderMap, peer: IpAddr) -> Vec<&'a HeaderValue> {
+        match &self.user_header {
+            Some(name) if self.is_proxy(peer) => headers.get_all(name).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn want(&self, method: &Method, path: &str) -> Want {
+        // Which methods a path takes is as open as what it shows.
+        if ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
+            return match *method == Method::POST && pattern::fits(FORMS, path) {
+                true => Want::Form,
+                false => Want::Change,
+            };
+        }
+        let mut wants = self.wants.iter();
+        let named = wants.find(|(pattern, _)| pattern::fits(pattern, path));
+        named.map_or(Want::Outputs, |(_, want)| *want)
     }
 
     fn arrival<'a>(&self, head: &'a Parts, peer: IpAddr) -> Arrival<'a> {
@@ -131,19 +214,10 @@ impl Rules {
         if !headers.keys().any(|name| is_of_a_proxy(name.as_str())) {
             return arrival;
         }
+        arrival.local = false;
         if !self.is_proxy(peer) {
-            arrival.local = false;
             return arrival;
         }
-        // From the near end: what stands before the first one that is no proxy of ours may be made up.
-        let through: Vec<&str> = words(headers, "x-forwarded-for").collect();
-        let addresses = through.iter().rev().map(|word| address(word));
-        let client = addresses
-            .into_iter()
-            .find(|address| address.is_none_or(|address| !self.is_proxy(address)))
-            .flatten();
-        arrival.local =
-            self.loopback && client.is_some_and(|client| client.to_canonical().is_loopback());
         if let Some(host) = words(headers, "x-forwarded-host").last() {
             arrival.hosts = vec![host];
         }
@@ -196,28 +270,10 @@ impl Rules {
     }
 }
 
-// === impl Want ===
-
-impl Want {
-    fn of(method: &Method, uri: &Uri) -> Self {
-        if method != Method::GET && method != Method::HEAD {
-            return Self::Change;
-        }
-        match uri.path() {
-            "/livez" | "/readyz" | "/leaderz" | "/metrics" | "/style.css" => Self::Health,
-            "/" | "/api/v1/fleet" | "/api/v1/jobs" | "/api/v1/nodes" | "/api/v1/locks" => {
-                Self::Lists
-            }
-            // Whatever is added later is shut unless it is named here.
-            _ => Self::Outputs,
-        }
-    }
-}
-
 // === helpers ===
 
-fn refuse<T>(code: StatusCode, why: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { code, why })
+fn refuse<T>(kind: Kind, why: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { kind, why })
 }
 
 /// Whether a browser says that a page of another origin has sent this. One that follows a link may see the page: the page
@@ -242,12 +298,26 @@ fn of_another_origin(head: &Parts, arrival: &Arrival<'_>) -> bool {
     }
     let says = |name: &str, word: &str| texts(headers, name).eq([word]);
     let link = head.method == Method::GET
-        && head.uri.path() == "/"
+        && is_page(head.uri.path())
         && !has_origin
         && says("sec-fetch-mode", "navigate")
         && says("sec-fetch-dest", "document");
     let mut sites = texts(headers, "sec-fetch-site");
     !link && !sites.all(|site| matches!(site, "same-origin" | "none"))
+}
+
+/// Whether a person may be led there by a link from elsewhere: it shows something, and asks for nothing.
+pub(super) fn is_page(path: &str) -> bool {
+    const PAGES: [&str; 7] = [
+        "/",
+        "/runs",
+        "/batches",
+        "/replicas",
+        "/nodes",
+        "/locks",
+        "/audit",
+    ];
+    PAGES.contains(&path) || pattern::fits("/jobs/{job}", path)
 }
 
 /// A name in lower case and its port, which the scheme says where it is not written.
@@ -288,12 +358,6 @@ fn is_of_a_proxy(name: &str) -> bool {
     name.starts_with("x-forwarded") || name.starts_with("x-envoy-") || OTHERS.contains(&name)
 }
 
-/// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1` or `[2001:db8::1]:4711`.
-fn address(word: &str) -> Option<IpAddr> {
-    let (name, _) = split(word);
-    name.parse().ok()
-}
-
 /// The values of a header. What is no text counts as a text that fits nothing.
 fn texts<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter();
@@ -310,6 +374,23 @@ fn words<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str
 fn same(said: &[u8], token: &[u8]) -> bool {
     let differs = said.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differs) == 0 && said.len() == token.len()
+}
+
+/// A name of somebody as it is shown: one line, and not a long one.
+fn plain(name: &str) -> String {
+    let shown = name.chars().filter(|c| !c.is_control());
+    shown
+        .take(LONGEST_NAME)
+        .collect::<String>()
+        .trim()
+        .to_owned()
+}
+
+/// What stands before the first colon of `NAME:PASSWORD`, which comes in base 64.
+fn user(said: &[u8]) -> Option<String> {
+    let text = base64(said.trim_ascii())?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    String::from_utf8(text[..colon].to_vec()).ok()
 }
 
 /// What stands behind the first colon of `NAME:PASSWORD`, which comes in base 64.
@@ -363,6 +444,15 @@ mod tests {
             let found = password(said.as_bytes());
             assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{said}");
         }
+    }
+
+    #[test]
+    fn a_name_comes_out_of_its_wrapping() {
+        assert_eq!(user(b"bWU6c2VzYW1l").as_deref(), Some("me"));
+        assert_eq!(user(b"OnNlc2FtZQ==").as_deref(), Some(""));
+        assert_eq!(user(b"bWU="), None);
+        assert_eq!(plain(" a\u{7}nn\n "), "ann");
+        assert_eq!(plain(&"x".repeat(200)).len(), LONGEST_NAME);
     }
 
     #[test]

@@ -1,56 +1,186 @@
-//! Paths and their answers.
+//! Paths and their answers: pages and health here, the API in `api`.
+//!
+//! A new endpoint is a line of [`super::api::ROUTES`]: the router, the decision who may ask, the description of the API and the
+//! reference in the book follow. A new page is a line of [`PAGES`], and a line in three other tables as far as it is wanted there: the
+//! ways between the pages (`VIEWS` in `page/layout.rs`), the pages that a link from elsewhere may lead to (`is_page` in `rights.rs`),
+//! and those that are followed by a stream (`FOLLOWED` in `live.rs`). A test compares the first two.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Router,
     extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State, connect_info::Connected},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Redirect, Response},
-    routing::{get, post},
+    routing::{any, get},
     serve::IncomingStream,
 };
-use tokio::sync::Semaphore;
 
 use super::{
-    commands,
-    listener::Listener,
-    page,
-    rights::{Refusal, Rules, Seen},
-    shared::{Shared, Trouble},
+    api,
+    listener::{Listener, Stay},
+    live, openapi, orders,
+    problem::{Kind, Problem},
+    rights::{Asker, Refusal, Rules, Seen, Want},
+    route::{Answer, Handler, Route},
+    shared::Shared,
     source::Admin,
+    views,
 };
-use crate::{
-    fleet::status::{FleetStatus, JobStatus},
-    telemetry::metrics::Exposition,
-};
+use crate::telemetry::metrics::Exposition;
 
-/// An answer takes no longer than this.
+/// An answer takes no longer than this to begin.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Questions to the store at one time: however many people look at the page, the locks come first.
-const STORE_READS: usize = 4;
-
-/// Runs that are shown when the request does not say how many.
-const RUNS: usize = 20;
-
-/// Bytes of a body: more than any order needs.
-pub(super) const BODY: usize = 16 * 1024;
+/// Bytes of a body that a page may take.
+const BODY: usize = 16 * 1024;
 
 const STYLE: &str = include_str!("style.css");
 
-/// On every answer: nothing is loaded but our own style, no page frames us, nothing is kept. One request per
+const SCRIPT: &str = include_str!("app.js");
+
+const PLAIN: &str = "text/plain";
+
+/// Pages and health. What has no answers here is no part of the description of the API.
+static PAGES: &[Route] = &[
+    Route::page("/", Want::Lists, "The fleet at a glance", &[], || {
+        get(views::home)
+    }),
+    Route::page(
+        "/jobs/{job}",
+        Want::Lists,
+        "One job: who leads it and who has, its ticks and its runs",
+        &[],
+        || get(views::of_job),
+    ),
+    Route::page(
+        "/runs",
+        Want::Lists,
+        "What runs, and how the runs of jobs ended",
+        &[],
+        || get(views::of_runs),
+    ),
+    Route::page(
+        "/batches",
+        Want::Lists,
+        "Work in batches, and what of it waits for a person",
+        &[],
+        || get(views::of_batches),
+    ),
+    Route::page("/replicas", Want::Lists, "Replicas", &[], || {
+        get(views::of_replicas)
+    }),
+    Route::page(
+        "/nodes",
+        Want::Lists,
+        "Lock nodes, and how many more may fail",
+        &[],
+        || get(views::of_nodes),
+    ),
+    Route::page(
+        "/locks",
+        Want::Lists,
+        "Locks, and one of them node by node",
+        &[],
+        || get(views::of_locks),
+    ),
+    Route::page(
+        "/audit",
+        Want::Outputs,
+        "Who has ordered what, when and why",
+        &[],
+        || get(views::of_audit),
+    ),
+    Route::page(
+        "/orders/{order}",
+        Want::Outputs,
+        "A form for an order; sent back by `POST`, with the token and its seal",
+        &[],
+        || get(orders::form).post(orders::give),
+    ),
+    Route::page(
+        "/events",
+        Want::Lists,
+        "What changes on a page, as server-sent events",
+        &[],
+        || get(live::follow),
+    ),
+    Route::page(
+        "/login",
+        Want::Outputs,
+        "Asks a browser for the token",
+        &[],
+        || get(login),
+    ),
+    Route::page(
+        "/style.css",
+        Want::Health,
+        "The style of the pages",
+        &[],
+        || get(style),
+    ),
+    Route::page(
+        "/app.js",
+        Want::Health,
+        "The script of the pages, which are complete without it",
+        &[],
+        || get(script),
+    ),
+    Route::page(
+        "/livez",
+        Want::Health,
+        "Whether the process turns",
+        &[
+            Answer::text(200, "It does.", PLAIN),
+            Answer::text(503, "What stands still.", PLAIN),
+        ],
+        || get(livez),
+    ),
+    Route::page(
+        "/readyz",
+        Want::Health,
+        "Whether this replica is able to do its part",
+        &[
+            Answer::text(200, "It is; a standby is.", PLAIN),
+            Answer::text(503, "What is in the way.", PLAIN),
+        ],
+        || get(readyz),
+    ),
+    Route::page(
+        "/leaderz",
+        Want::Health,
+        "Whether this replica leads the job of `?job=NAME`, or any",
+        &[
+            Answer::text(200, "It leads.", PLAIN),
+            Answer::text(404, "There is no such job.", PLAIN),
+            Answer::text(503, "It stands by.", PLAIN),
+        ],
+        || get(leaderz),
+    ),
+    Route::page(
+        "/metrics",
+        Want::Health,
+        "The metrics, as Prometheus or OpenMetrics has them",
+        &[Answer::text(200, "The metrics.", PLAIN)],
+        || get(metrics),
+    ),
+];
+
+/// On every answer: nothing is loaded but our own style and script, no text becomes markup but what the one policy of that script
+/// lets through, forms go to us alone, no page frames us, nothing is kept. One request per
 /// connection, so that the life of a connection bounds a slow client alone.
 static HEADERS: [(header::HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+         base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+         trusted-types watchkeeper",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Not "no-referrer": with that a form of ours would not say where it comes from.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (
         header::HeaderName::from_static("cross-origin-resource-policy"),
@@ -63,76 +193,101 @@ static HEADERS: [(header::HeaderName, &str); 8] = [
     (header::CONNECTION, "close"),
 ];
 
-/// Where a request comes from.
-#[derive(Clone, Copy)]
-pub(super) struct Peer(SocketAddr);
+/// Where a request comes from, and what lets its answer go on.
+#[derive(Clone)]
+pub(super) struct Peer {
+    address: SocketAddr,
+    stay: Stay,
+}
 
 impl Connected<IncomingStream<'_, Listener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Listener>) -> Self {
-        Self(*stream.remote_addr())
+        Self {
+            address: *stream.remote_addr(),
+            stay: stream.io().stay_on(),
+        }
     }
 }
 
-/// The answers to every path. `loopback`: only this machine can reach us.
-pub(super) fn router(admin: Admin, loopback: bool) -> Router {
+// === impl Peer ===
+
+impl Peer {
+    #[cfg(test)]
+    pub(super) fn stay(&self) -> &Stay {
+        &self.stay
+    }
+}
+
+/// Every route, in the order of the book.
+pub(super) fn routes() -> Vec<&'static Route> {
+    PAGES.iter().chain(api::ROUTES).collect()
+}
+
+/// What all answers share. `loopback`: only this machine can reach us.
+pub(super) fn shared(admin: Admin, loopback: bool) -> Shared {
+    let routes = routes();
+    let looks = routes.iter().filter(|route| route.want != Want::Change);
     let rules = Rules {
         token: admin.token.clone(),
         read_only: admin.read_only,
         loopback,
         hosts: admin.hosts.clone(),
         proxies: admin.proxies.clone(),
+        user_header: admin.user_header.clone(),
+        wants: looks.map(|route| (route.path, route.want)).collect(),
     };
-    let shared = Shared {
-        admin,
-        store: Arc::new(Semaphore::new(STORE_READS)),
-        rules: Arc::new(rules),
-    };
-    Router::new()
-        .route("/", get(home))
-        .route("/login", get(login))
-        .route("/style.css", get(style))
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/leaderz", get(leaderz))
-        .route("/metrics", get(metrics))
-        .route("/api/v1/fleet", get(fleet))
-        .route("/api/v1/jobs", get(jobs))
-        .route("/api/v1/jobs/{job}/{command}", post(commands::order))
-        .route("/api/v1/replicas/{replica}/drain", post(commands::drain))
-        .route("/api/v1/triggers", get(triggers))
-        .route("/api/v1/triggers/{id}/withdraw", post(commands::withdraw))
-        .route("/api/v1/nodes", get(nodes))
-        .route("/api/v1/locks", get(locks))
-        .route("/api/v1/runs", get(runs))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
+    let description = openapi::description(&routes).to_string();
+    Shared::new(admin, rules, description.into())
+}
+
+/// The answers to every path.
+pub(super) fn router(shared: Shared) -> Router {
+    let mut router = Router::new();
+    for page in PAGES {
+        if let Handler::Page(methods) = page.handler {
+            router = router.route(page.path, methods());
+        }
+    }
+    router
+        .route("/api/{*path}", any(answer))
+        .method_not_allowed_fallback(other_method)
+        .fallback(nothing)
         .layer(DefaultBodyLimit::max(BODY))
-        // Outermost: who may not ask is told so before anything of a body is read.
+        // Outermost: a client that may not ask is told so before anything of a body is read.
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
 
 async fn guard(
     State(shared): State<Shared>,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let mut answer = match shared.rules.judge(&head, peer.ip()) {
+    let asker = shared.rules.asker(&head, peer.address.ip());
+    let mut answer = match shared.rules.judge(&head, peer.address.ip()) {
         Ok(seen) => {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(seen);
+            request.extensions_mut().insert(asker);
+            request.extensions_mut().insert(peer.stay);
             let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
             answer.unwrap_or_else(|_| {
-                let mut late = unavailable("no answer in time");
-                let soon = HeaderValue::from_static(commands::SOON);
-                late.headers_mut().insert(header::RETRY_AFTER, soon);
-                late
+                let late = Problem::new(Kind::Late, "no answer in time");
+                late.into_response()
             })
         }
-        Err(refusal) => refused(refusal, head.method == Method::GET),
+        Err(refusal) => {
+            let looking = [Method::GET, Method::HEAD].contains(&head.method);
+            refused(refusal, looking)
+        }
     };
     for (name, value) in &HEADERS {
+        // A document with a tag says by itself how it may be kept.
+        if *name == header::CACHE_CONTROL && answer.headers().contains_key(name) {
+            continue;
+        }
         let value = HeaderValue::from_static(value);
         answer.headers_mut().insert(name.clone(), value);
     }
@@ -141,10 +296,9 @@ async fn guard(
 
 /// `looking`: nothing would be changed, so that a browser may ask its user.
 fn refused(refusal: Refusal, looking: bool) -> Response {
-    let Refusal { code, why } = refusal;
-    let error = why.to_owned();
-    let mut answer = (code, Json(Trouble { error })).into_response();
-    if code == StatusCode::UNAUTHORIZED {
+    let Refusal { kind, why } = refusal;
+    let mut answer = Problem::new(kind, why).into_response();
+    if kind == Kind::TokenNeeded {
         let schemes: &[&str] = match looking {
             true => &[
                 "Basic realm=\"Watchkeeper: the token is the password\"",
@@ -162,6 +316,27 @@ fn refused(refusal: Refusal, looking: bool) -> Response {
     answer
 }
 
+/// What the API answers.
+async fn answer(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    Extension(asker): Extension<Asker>,
+    Extension(stay): Extension<Stay>,
+    request: Request,
+) -> Response {
+    let who = asker.who;
+    api::answer(shared, api::Client { seen, who, stay }, request).await
+}
+
+async fn nothing() -> Problem {
+    Problem::new(Kind::NoSuchPath, "there is no such page")
+}
+
+/// The methods that the page takes stand in `Allow`.
+async fn other_method() -> Problem {
+    Problem::new(Kind::NoSuchMethod, "the page does not take this method")
+}
+
 /// Where the page sends clients that have the token: a browser keeps what it was given for this address.
 async fn login() -> Redirect {
     Redirect::to("/")
@@ -174,13 +349,7 @@ async fn livez(State(shared): State<Shared>) -> Response {
 }
 
 async fn readyz(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
-    health(ready(&shared, seen))
-}
-
-/// Why not: in full with the token.
-fn ready(shared: &Shared, seen: Seen) -> Result<(), String> {
-    let ready = shared.admin.source.ready();
-    ready.map_err(|why| if seen.token { why } else { in_short(&why) })
+    health(shared.ready(seen))
 }
 
 fn health(state: Result<(), String>) -> Response {
@@ -219,141 +388,13 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
 }
 
-// === the fleet ===
-
-async fn read_fleet(shared: &Shared, seen: Seen) -> FleetStatus {
-    // Closed never: the semaphore lives as long as the router.
-    let _turn = shared.store.acquire().await;
-    let mut fleet = shared.admin.source.fleet().await;
-    if !seen.token {
-        withhold(&mut fleet);
-    }
-    fleet
-}
-
-/// Takes away what is more than names and standings: what runs, panics and checks say, and what stands in a configuration.
-fn withhold(fleet: &mut FleetStatus) {
-    fleet.jobs.iter_mut().for_each(withhold_of);
-    for reload in fleet.replicas.iter_mut().filter_map(|r| r.reload.as_mut()) {
-        reload.error = reload.error.as_ref().map(|_| WITHHELD.to_owned());
-    }
-    for why in fleet.replicas.iter_mut().filter_map(|r| r.unfit.as_mut()) {
-        *why = in_short(why);
-    }
-}
-
-fn withhold_of(job: &mut JobStatus) {
-    for run in &mut job.running {
-        run.message = None;
-    }
-    if let Some(trouble) = &mut job.trouble {
-        WITHHELD.clone_into(&mut trouble.why);
-    }
-    job.by_shard.iter_mut().for_each(withhold_of);
-}
-
-/// Why a replica is unfit, without what a job has said in its panic, or a check in its error: the name of either alone, which
-/// stands before it.
-fn in_short(why: &str) -> String {
-    match why.split_once(": ") {
-        Some((what, _)) => format!("{what}: {WITHHELD}"),
-        None => why.to_owned(),
-    }
-}
-
-/// In the place of what only the token shows.
-const WITHHELD: &str = "sign in to see why";
-
-async fn fleet(
-    State(shared): State<Shared>,
-    Extension(seen): Extension<Seen>,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Json<FleetStatus> {
-    let mut fleet = read_fleet(&shared, seen).await;
-    if query.get("shards").is_none_or(|asked| asked != "true") {
-        fleet.forget_shards();
-    }
-    Json(fleet)
-}
-
-async fn jobs(
-    shared: State<Shared>,
-    seen: Extension<Seen>,
-    query: Query<BTreeMap<String, String>>,
-) -> Response {
-    let Json(fleet) = fleet(shared, seen, query).await;
-    Json(fleet.jobs).into_response()
-}
-
-async fn nodes(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
-    Json(read_fleet(&shared, seen).await.nodes).into_response()
-}
-
-async fn locks(State(shared): State<Shared>) -> Response {
-    let _turn = shared.store.acquire().await;
-    match shared.admin.source.locks().await {
-        Ok(locks) => Json(locks).into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
-    }
-}
-
-async fn triggers(
-    State(shared): State<Shared>,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Response {
-    let _turn = shared.store.acquire().await;
-    let job = query.get("job").map(String::as_str);
-    match shared.admin.source.triggers(job).await {
-        Ok(triggers) => Json(triggers).into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
-    }
-}
-
-async fn runs(
-    State(shared): State<Shared>,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Response {
-    let refuse = |code: StatusCode, error: &str| {
-        let error = error.to_owned();
-        (code, Json(Trouble { error })).into_response()
-    };
-    let Some(job) = query.get("job") else {
-        return refuse(
-            StatusCode::BAD_REQUEST,
-            "name the job: /api/v1/runs?job=NAME",
-        );
-    };
-    let limit = match query.get("limit").map(|limit| limit.parse()) {
-        None => RUNS,
-        Some(Ok(limit)) => limit,
-        Some(Err(_)) => return refuse(StatusCode::BAD_REQUEST, "limit is a number of runs"),
-    };
-    let _turn = shared.store.acquire().await;
-    match shared.admin.source.runs(job, limit).await {
-        Ok(Some(runs)) => Json(runs).into_response(),
-        Ok(None) => refuse(StatusCode::NOT_FOUND, "no such job"),
-        Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, &error),
-    }
-}
-
-async fn home(
-    State(shared): State<Shared>,
-    Extension(seen): Extension<Seen>,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Response {
-    let fleet = read_fleet(&shared, seen).await;
-    let view = page::View {
-        shards: query.get("shards").map(String::as_str),
-        fleet: &fleet,
-        signed_in: seen.token,
-        replica: &shared.admin.source.replica(),
-        ready: ready(&shared, seen),
-        now: shared.admin.source.wall(),
-    };
-    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
-    (kind, page::render(&view)).into_response()
-}
+// === pages ===
 
 async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
+}
+
+async fn script() -> Response {
+    let kind = "text/javascript; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], SCRIPT).into_response()
 }

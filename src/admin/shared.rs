@@ -1,22 +1,135 @@
 //! What all answers of the server share.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde::Serialize;
-use tokio::sync::Semaphore;
+use axum::body::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{rights::Rules, source::Admin};
+use super::{
+    latest::Latest,
+    problem::{Kind, Problem},
+    readings::Readings,
+    rights::{Rules, Seen},
+    seal::Seals,
+    shared_reading::Reader,
+    source::{Admin, Asked, Done, OrderError},
+    stream::{OPEN_PLACES, PLACES, Places, Ring},
+    told::{KEPT, Told},
+    withhold::{in_short, withhold},
+};
+use crate::{chance::Chance, fleet::status::FleetStatus};
+
+/// Questions to the store at one time: however many people look at the page, the locks come first.
+const STORE_READS: usize = 4;
+
+/// Orders at one time. They have turns of their own: no reader keeps an order waiting.
+const ORDERS: usize = 4;
+
+/// How long an order waits for its turn: what is asked in time can be answered in time.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Whole fleets that are being sent at one time, with the token and without it: however slowly a client reads, they are no more.
+const WHOLE_FLEETS: usize = 4;
 
 /// What the server serves, and the turns at its store.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) admin: Admin,
+    /// Turns of those who read.
     pub(super) store: Arc<Semaphore>,
+    /// Turns of those who order.
+    pub(super) orders: Arc<Semaphore>,
     pub(super) rules: Arc<Rules>,
+    /// What has happened in this replica.
+    pub(super) told: Ring<Told>,
+    /// Places of those who follow, whatever they follow.
+    pub(super) places: Places,
+    /// Places of those who are sent the whole fleet.
+    pub(super) whole_fleets: Places,
+    /// The API described: `/api/v1/openapi.json`.
+    pub(super) description: Bytes,
+    /// What makes forms ours.
+    pub(super) seals: Arc<Seals>,
+    /// What those have got who follow a page.
+    pub(super) latest: Arc<Latest>,
+    /// What is read once for all who look at it.
+    pub(super) readings: Arc<Readings>,
 }
 
-/// Why something was not answered, as JSON.
-#[derive(Serialize)]
-pub(super) struct Trouble {
-    pub(super) error: String,
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(admin: Admin, rules: Rules, description: Bytes) -> Self {
+        let chance = Chance::system();
+        let store = Arc::new(Semaphore::new(STORE_READS));
+        let reader = Reader {
+            clock: admin.clock.clone(),
+            spawn: admin.spawn.clone(),
+            turns: store.clone(),
+        };
+        Self {
+            readings: Arc::new(Readings::new(reader, admin.source.clone())),
+            store,
+            orders: Arc::new(Semaphore::new(ORDERS)),
+            rules: Arc::new(rules),
+            told: Ring::new(admin.source.replica(), KEPT),
+            places: Places::new(PLACES, OPEN_PLACES),
+            whole_fleets: Places::new(WHOLE_FLEETS, WHOLE_FLEETS),
+            description,
+            seals: Arc::new(Seals::new(chance.clone())),
+            latest: Arc::new(Latest::new(chance.nonce())),
+            admin,
+        }
+    }
+
+    /// The fleet, as far as this client may see it.
+    pub(super) async fn fleet(&self, seen: Seen) -> FleetStatus {
+        // Closed never: the semaphore lives as long as the router.
+        let _turn = self.store.acquire().await;
+        let mut fleet = self.admin.source.fleet().await;
+        if !seen.token {
+            withhold(&mut fleet);
+        }
+        fleet
+    }
+
+    /// Whether this replica is ready; why not in full with the token alone.
+    pub(super) fn ready(&self, seen: Seen) -> Result<(), String> {
+        let ready = self.admin.source.ready();
+        ready.map_err(|why| if seen.token { why } else { in_short(&why) })
+    }
+
+    /// The right to order something of the store; a problem when too many have it.
+    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let turn = self.orders.clone().acquire_owned();
+        let turn = self.admin.clock.timeout(TURN, turn).await;
+        // Closed never: the semaphore lives as long as the router.
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            Problem::new(
+                Kind::Busy,
+                "too many ask at one time: nothing was asked for, do it again",
+            )
+        })
+    }
+
+    /// Gives an order whose turn it is. A client that goes meanwhile learns nothing of it, and changes nothing: the order is carried
+    /// out to its end, and what came of it is written down.
+    pub(super) async fn give(
+        &self,
+        turn: OwnedSemaphorePermit,
+        asked: Asked,
+    ) -> Result<Done, OrderError> {
+        let (tell, told) = oneshot::channel();
+        let source = self.admin.source.clone();
+        let carried_out = async move {
+            let given = source.give(asked).await;
+            drop(turn);
+            drop(tell.send(given));
+        };
+        drop(self.admin.spawn.spawn(carried_out));
+        told.await.unwrap_or_else(|_| {
+            let why = "what came of the order is not known: look before you give it again";
+            Err(OrderError::Unavailable(why.to_owned()))
+        })
+    }
 }

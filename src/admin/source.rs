@@ -7,15 +7,21 @@ use jiff::Timestamp;
 
 use crate::{
     clock::Clock,
+    event::Events,
     fleet::{
-        TriggerParams,
+        JobFacts, RunFilter, TriggerParams,
+        audit::{AuditEntry, InForce},
         history::RunRecord,
-        status::{FleetStatus, LockStatus},
+        status::{FleetStatus, LockDetail, LockStatus},
     },
     network::Network,
     secret::Secret,
+    spawn::Spawn,
     telemetry::metrics::Metrics,
 };
+
+/// Runs of a job that are remembered.
+const MOST_RUNS: usize = 100;
 
 /// Where the answers come from: the worker.
 #[async_trait]
@@ -39,7 +45,20 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why they cannot be read now.
-    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String>;
+    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+        self.some_runs(job, &RunFilter::default(), limit).await
+    }
+
+    /// The same of those that are wanted.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn some_runs(
+        &self,
+        job: &str,
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, String>;
 
     /// Whether the process turns: runtime and keeper have both beaten within the last seconds. Must not wait.
     ///
@@ -71,6 +90,12 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Why they cannot be read now.
     async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String>;
 
+    /// The orders that were given over HTTP and are remembered.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn audit(&self) -> Result<Vec<AuditEntry>, String>;
+
     /// Asks that a trigger does not start.
     ///
     /// # Errors
@@ -82,6 +107,85 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// # Errors
     /// [`OrderError`]; nothing is known to have been written then.
     async fn drain(&self, replica: &str) -> Result<Done, OrderError>;
+
+    /// An order of a person, written down with who and why before it is given.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is known to have been written then.
+    async fn give(&self, asked: Asked) -> Result<Done, OrderError> {
+        match asked.what {
+            What::Job(job, order) => self.order(&job, order).await,
+            What::Drain(replica) => self.drain(&replica).await,
+            What::Withdraw(id) => self.withdraw(&id).await,
+            What::Break { .. } => Err(OrderError::NotPossible("no lock is broken here".to_owned())),
+        }
+    }
+
+    /// What a page shows of a job besides its status; `None` when no replica knows the job.
+    ///
+    /// # Errors
+    /// Why it cannot be read now.
+    async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {
+        let runs = self.runs(job, MOST_RUNS).await?;
+        Ok(runs.map(|runs| JobFacts {
+            runs,
+            ..JobFacts::default()
+        }))
+    }
+
+    /// One run in full; `None` when it is not remembered.
+    ///
+    /// # Errors
+    /// Why it cannot be read now.
+    async fn run(&self, job: &str, run_id: &str) -> Result<Option<RunRecord>, String> {
+        let runs = self.runs(job, MOST_RUNS).await?.unwrap_or_default();
+        Ok(runs.into_iter().find(|run| run.run_id == run_id))
+    }
+
+    /// What was asked for, by whichever way, and still stands.
+    ///
+    /// # Errors
+    /// Why it cannot be read now.
+    async fn in_force(&self) -> Result<Vec<InForce>, String> {
+        Ok(Vec::new())
+    }
+
+    /// One lock, node by node.
+    ///
+    /// # Errors
+    /// Why it cannot be read now.
+    async fn lock(&self, key: &str) -> Result<LockDetail, String> {
+        Err(format!("{key} cannot be shown here"))
+    }
+}
+
+/// What a person asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Who asks, as far as that is known.
+    pub who: String,
+    /// Why.
+    pub reason: String,
+    /// What.
+    pub what: What,
+}
+
+/// What can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Something of a job.
+    Job(String, Order),
+    /// That a replica, by id or name, drains.
+    Drain(String),
+    /// That a trigger does not start.
+    Withdraw(String),
+    /// That a lease ends by force.
+    Break {
+        /// The lock.
+        key: String,
+        /// Whose lease; by default that of the owner on most nodes.
+        owner: Option<String>,
+    },
 }
 
 /// What is asked of a job.
@@ -104,6 +208,23 @@ pub(crate) enum Order {
         /// The name or id of the replica that is to lead next.
         to: Option<String>,
     },
+}
+
+// === impl What ===
+
+impl What {
+    /// The word for it, and what it is about.
+    pub(crate) fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::Job(job, Order::Pause { .. }) => ("pause", job.as_str()),
+            Self::Job(job, Order::Resume) => ("resume", job.as_str()),
+            Self::Job(job, Order::Trigger { .. }) => ("trigger", job.as_str()),
+            Self::Job(job, Order::Resign { .. }) => ("resign", job.as_str()),
+            Self::Drain(replica) => ("drain", replica.as_str()),
+            Self::Withdraw(id) => ("withdraw", id.as_str()),
+            Self::Break { key, .. } => ("break", key.as_str()),
+        }
+    }
 }
 
 /// It is written on a majority of the lock nodes.
@@ -139,12 +260,18 @@ pub(crate) struct Admin {
     pub metrics: Metrics,
     /// Its clock.
     pub clock: Clock,
+    /// Its tasks: what was begun is ended although the client has gone that asked for it.
+    pub spawn: Spawn,
+    /// What happens in it.
+    pub events: Events,
     /// What a request must say that changes something or shows outputs; without it no client can.
     pub token: Option<Secret>,
     /// Names, besides addresses and `localhost`, under which it may be asked.
     pub hosts: Vec<String>,
     /// Proxies whose word on where a request comes from is believed.
     pub proxies: Vec<Network>,
+    /// The header in which they say who asks.
+    pub user_header: Option<String>,
     /// Nothing can be changed here.
     pub read_only: bool,
 }

@@ -1,30 +1,41 @@
 use std::{
+    convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use async_trait::async_trait;
+use axum::{body::Body, extract::ConnectInfo, routing::get};
+use futures_util::stream::once;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::Semaphore,
     task::JoinHandle,
 };
 
 use super::*;
 
 mod doors;
+mod forms;
+mod pages;
+mod reference;
+mod streams;
 
 use crate::{
     clock::Clock,
+    event::{Event, Events},
     fleet::{
+        JobFacts, RunFilter,
+        audit::AuditEntry,
         history::RunRecord,
         status::{
-            FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockStatus,
-            NodeStatus, Presence, Role, RunStatus,
+            FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockDetail,
+            LockStatus, NodeStatus, Presence, Role, RunStatus,
         },
     },
     node::Token,
@@ -34,7 +45,7 @@ use crate::{
 };
 
 #[derive(Default)]
-struct Fake {
+pub(super) struct Fake {
     fleet: FleetStatus,
     no_locks: bool,
     stalled: bool,
@@ -49,6 +60,26 @@ struct Fake {
     proxies: &'static [&'static str],
     /// How far the fleet's time is ahead of this machine's.
     ahead: SignedDuration,
+    events: Events,
+    /// What the store tells of each job.
+    facts: JobFacts,
+    user_header: Option<&'static str>,
+    /// What was ordered by people, and how much of it was carried out.
+    given: Mutex<Vec<Asked>>,
+    carried_out: AtomicUsize,
+    /// What each order of a job waits for.
+    gate: Option<Arc<Semaphore>>,
+    /// How often the fleet was read.
+    pub(super) readings: AtomicUsize,
+}
+
+impl Fake {
+    pub(super) fn of(fleet: FleetStatus) -> Self {
+        Self {
+            fleet,
+            ..Self::default()
+        }
+    }
 }
 
 #[async_trait]
@@ -60,6 +91,7 @@ impl AdminSource for Fake {
         Clock::system().wall() + self.ahead
     }
     async fn fleet(&self) -> FleetStatus {
+        self.readings.fetch_add(1, Ordering::SeqCst);
         if self.hangs {
             std::future::pending::<()>().await;
         }
@@ -74,7 +106,12 @@ impl AdminSource for Fake {
             ..LockStatus::default()
         }])
     }
-    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+    async fn some_runs(
+        &self,
+        job: &str,
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, String> {
         if self.no_locks {
             return Err("no majority".into());
         }
@@ -84,7 +121,13 @@ impl AdminSource for Fake {
             ..RunRecord::default()
         };
         let known = job == "report";
-        Ok(known.then(|| (0..limit as u64).map(run).collect()))
+        let wanted = (0..100).map(run).filter(|run| filter.wants(run));
+        let wanted: Vec<RunRecord> = wanted.collect();
+        let last = wanted.len().saturating_sub(limit);
+        Ok(known.then(|| wanted[last..].to_vec()))
+    }
+    async fn audit(&self) -> Result<Vec<AuditEntry>, String> {
+        Ok(Vec::new())
     }
     fn live(&self) -> Result<(), String> {
         if self.stalled {
@@ -115,6 +158,9 @@ impl AdminSource for Fake {
         if self.hangs {
             std::future::pending::<()>().await;
         }
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.unwrap().forget();
+        }
         if job != "report" {
             return Err(OrderError::Unknown(format!("there is no job {job}")));
         }
@@ -138,6 +184,39 @@ impl AdminSource for Fake {
             "many" => Err(OrderError::TooMany("too many".to_owned())),
             _ => Err(OrderError::NotPossible("it has started".to_owned())),
         }
+    }
+    async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {
+        if self.no_locks {
+            return Err("no majority".into());
+        }
+        let known = job == "report" || self.fleet.job(job).is_some();
+        Ok(known.then(|| self.facts.clone()))
+    }
+    async fn run(&self, _job: &str, run_id: &str) -> Result<Option<RunRecord>, String> {
+        let found = self.facts.runs.iter().find(|run| run.run_id == run_id);
+        Ok(found.cloned())
+    }
+    async fn lock(&self, key: &str) -> Result<LockDetail, String> {
+        Ok(LockDetail {
+            key: key.to_owned(),
+            owner: Some("its value".into()),
+            nodes: 2,
+            ..LockDetail::default()
+        })
+    }
+    async fn give(&self, asked: Asked) -> Result<Done, OrderError> {
+        self.given.lock().unwrap().push(asked.clone());
+        let given = match asked.what {
+            What::Job(job, order) => self.order(&job, order).await,
+            What::Drain(replica) => self.drain(&replica).await,
+            What::Withdraw(id) => self.withdraw(&id).await,
+            What::Break { key, .. } => Ok(Done {
+                answer: serde_json::json!({ "said": format!("the lease of {key} has ended") }),
+                heard: true,
+            }),
+        };
+        self.carried_out.fetch_add(1, Ordering::SeqCst);
+        given
     }
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
         match replica {
@@ -176,6 +255,8 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
     let admin = Admin {
         metrics: Metrics::new("1.2.3"),
         clock: Clock::system(),
+        spawn: Spawn::system(),
+        events: source.events.clone(),
         token: (!source.no_token).then(|| Secret::new(TOKEN)),
         hosts: source.hosts.iter().map(|host| (*host).to_owned()).collect(),
         proxies: source
@@ -183,6 +264,7 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
             .iter()
             .map(|at| at.parse().unwrap())
             .collect(),
+        user_header: source.user_header.map(str::to_owned),
         read_only: source.read_only,
         source,
     };
@@ -385,15 +467,18 @@ async fn the_api_shows_the_fleet_as_json() {
     assert!(answer.head.contains("content-type: application/json"));
     let shown: FleetStatus = serde_json::from_str(&answer.body).unwrap();
     assert_eq!(shown, fleet_with_times_of(&shown));
-    let jobs: Vec<JobStatus> =
-        serde_json::from_str(&server.get("/api/v1/jobs").await.body).unwrap();
+    let jobs: Vec<JobStatus> = items(&server.get("/api/v1/jobs").await);
     assert_eq!(jobs, shown.jobs);
-    let nodes: Vec<NodeStatus> =
-        serde_json::from_str(&server.get("/api/v1/nodes").await.body).unwrap();
+    let nodes: Vec<NodeStatus> = items(&server.get("/api/v1/nodes").await);
     assert_eq!(nodes.len(), 3);
-    let locks: Vec<LockStatus> =
-        serde_json::from_str(&server.get("/api/v1/locks").await.body).unwrap();
+    let locks: Vec<LockStatus> = items(&server.get("/api/v1/locks").await);
     assert_eq!(locks[0].key, "job/report");
+}
+
+/// What stands on a page of a list.
+fn items<T: serde::de::DeserializeOwned>(answer: &Answer) -> Vec<T> {
+    let mut page: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    serde_json::from_value(page["items"].take()).unwrap()
 }
 
 fn fleet_with_times_of(shown: &FleetStatus) -> FleetStatus {
@@ -415,7 +500,7 @@ async fn locks_that_cannot_be_listed_are_an_error_not_an_empty_list() {
     .await;
     let answer = server.get("/api/v1/locks").await;
     assert_eq!(answer.status, 503);
-    assert_eq!(answer.body, "{\"error\":\"no majority\"}");
+    assert!(answer.body.contains("\"detail\":\"no majority\""));
 }
 
 #[tokio::test]
@@ -441,7 +526,7 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
         assert!(page.contains(part), "{part}\n{page}");
     }
     assert_eq!(page.matches("NO LEADER").count(), 1);
-    assert!(!page.contains("<script") && !page.contains("style=\""));
+    assert!(!page.contains("<script>") && !page.contains("style=\""));
     let style = server.get("/style.css").await;
     assert!(style.head.contains("content-type: text/css"));
 }
@@ -489,9 +574,7 @@ async fn shards_are_one_line_and_each_is_shown_where_that_is_asked_for() {
     );
     let page = server.get("/?shards=%22%3Cb%3E").await.body;
     assert!(!page.contains("\"<b>"), "{page}");
-    let jobs = async |path: &str| -> Vec<JobStatus> {
-        serde_json::from_str(&server.get(path).await.body).unwrap()
-    };
+    let jobs = async |path: &str| -> Vec<JobStatus> { items(&server.get(path).await) };
     let shown = jobs("/api/v1/jobs").await;
     assert_eq!(
         (shown.len(), shown[0].shards, shown[0].by_shard.len()),
@@ -535,8 +618,11 @@ async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
     });
     let page = server.await.get("/").await.body;
     for part in [
-        "paused</strong><small>by root@h&lt;, 5 min ago</small><small>the masters move</small>",
-        "<small>running for 30 s</small><small>before: done 4 min ago</small>",
+        "paused</strong><small>by root@h&lt;, <time",
+        ">5 min ago</time></small><small>the masters move</small>",
+        "<small>running for <time",
+        ">30 s</time></small><small>before: done <time",
+        ">4 min ago</time></small>",
         "up, no vote</strong><small>votes again in 12s at most</small>",
         "240 µs",
         "-7 ms",
@@ -558,7 +644,8 @@ async fn ages_on_the_page_go_by_the_fleets_time() {
         ..Fake::default()
     });
     let page = server.await.get("/").await.body;
-    assert!(page.contains(", up 5 min"), "{page}");
+    assert!(page.contains(", up <time"), "{page}");
+    assert!(page.contains(">5 min</time>"), "{page}");
 }
 
 #[tokio::test]
@@ -589,7 +676,7 @@ async fn a_hostile_name_stays_text() {
     .await;
     let page = server.get("/").await.body;
     assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;"));
-    assert!(!page.contains("<script"));
+    assert!(!page.contains("<script>"));
 }
 
 #[tokio::test]
@@ -606,8 +693,8 @@ async fn every_answer_carries_the_security_headers() {
         server.send(strange).await,
     ] {
         for header in [
-            "content-security-policy: default-src 'none'; style-src 'self';",
-            "frame-ancestors 'none'",
+            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';",
+            "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'",
             "x-content-type-options: nosniff",
             "cache-control: no-store",
         ] {
@@ -646,6 +733,32 @@ async fn silent_clients_do_not_keep_others_out() {
 }
 
 #[tokio::test]
+async fn silent_clients_end_no_stream() {
+    let events = Events::default();
+    let server = serving(Fake {
+        events: events.clone(),
+        ..Fake::default()
+    })
+    .await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = format!(
+        "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{}\r\n",
+        said()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    read_until(&mut stream, &mut seen, "retry: 2000").await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    // All of them were welcomed before this one.
+    assert_eq!(server.get("/livez").await.status, 200);
+    events.tell(Event::Draining);
+    read_until(&mut stream, &mut seen, "\"type\":\"draining\"").await;
+}
+
+#[tokio::test]
 async fn a_connection_ends_when_its_life_is_over() {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -662,6 +775,203 @@ async fn a_connection_ends_when_its_life_is_over() {
     tokio::select! {
         _ = server => unreachable!("a server does not end"),
         () = client => {}
+    }
+}
+
+#[tokio::test]
+async fn a_stream_outlives_the_life_of_other_connections() {
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (clock, life) = (Clock::system(), Duration::from_millis(20));
+    let listener = listener::Listener::with_limits(listener, clock.clone(), 8, life);
+    let streams = move |ConnectInfo(peer): ConnectInfo<routes::Peer>| {
+        let clock = clock.clone();
+        async move {
+            peer.stay().for_a_stream();
+            Body::from_stream(once(async move {
+                clock.sleep(life * 5).await;
+                Ok::<_, Infallible>("still there")
+            }))
+        }
+    };
+    let router = axum::Router::new().route("/", get(streams));
+    let service = router.into_make_service_with_connect_info::<routes::Peer>();
+    let server = axum::serve(listener, service).into_future();
+    let client = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("still there"), "{text}");
+    };
+    tokio::select! {
+        _ = server => unreachable!("a server does not end"),
+        () = client => {}
+    }
+}
+
+#[tokio::test]
+async fn events_are_told_as_they_happen_and_end_with_the_server() {
+    let events = Events::default();
+    let server = serving(Fake {
+        events: events.clone(),
+        ..Fake::default()
+    })
+    .await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("Host: localhost\r\n{}\r\n", said());
+    let request = format!("GET /api/v1/events HTTP/1.1\r\n{head}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    // It follows from now on: what was told before is not its affair.
+    read_until(&mut stream, &mut seen, "retry: 2000").await;
+    let head = seen.to_ascii_lowercase();
+    for line in [
+        "content-type: text/event-stream",
+        "cache-control: no-store",
+        "x-content-type-options: nosniff",
+    ] {
+        assert!(head.contains(line), "{head}");
+    }
+    events.tell(Event::Draining);
+    read_until(&mut stream, &mut seen, "\"type\":\"draining\"").await;
+    assert!(seen.contains("id: host-7-a-1\nevent: draining\n"), "{seen}");
+    server.stop.cancel();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.ends_with("0\r\n\r\n"), "an end, and no break: {rest}");
+    server.task.await.unwrap();
+}
+
+async fn read_until(stream: &mut TcpStream, seen: &mut String, wanted: &str) {
+    let mut part = [0; 1024];
+    while !seen.contains(wanted) {
+        let read = stream.read(&mut part).await.unwrap();
+        assert!(read > 0, "it ends before {wanted}: {seen}");
+        *seen += std::str::from_utf8(&part[..read]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_is_a_problem() {
+    let open = serving(Fake::default()).await;
+    let shut = serving(Fake {
+        read_only: true,
+        ..Fake::default()
+    })
+    .await;
+    let mute = serving(Fake {
+        no_token: true,
+        ..Fake::default()
+    })
+    .await;
+    let (ours, said) = ("Host: localhost\r\n", said());
+    let pause = "POST /api/v1/jobs/report/pause";
+    let long = format!("GET /jobs/{}", "x".repeat(513));
+    for (server, line, head, status, kind) in [
+        (
+            &open,
+            "GET /",
+            "Host: evil.example\r\n".to_owned(),
+            421,
+            "wrong-host",
+        ),
+        (
+            &open,
+            "GET /api/v1/fleet",
+            format!("{ours}Origin: http://evil.example\r\n"),
+            403,
+            "foreign-origin",
+        ),
+        (
+            &open,
+            "GET /api/v1/audit",
+            ours.to_owned(),
+            401,
+            "token-needed",
+        ),
+        (&mute, "GET /api/v1/audit", ours.to_owned(), 403, "no-token"),
+        (&shut, pause, format!("{ours}{said}"), 403, "read-only"),
+        (
+            &open,
+            "GET /nothing",
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        (
+            &open,
+            "GET /api/",
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        // What is no text names nothing, and neither does what is longer than any name.
+        (
+            &open,
+            "GET /jobs/%FF",
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        (
+            &open,
+            "GET /orders/%FF",
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        (
+            &open,
+            long.as_str(),
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        (
+            &open,
+            "GET /api/v1/later",
+            format!("{ours}{said}"),
+            404,
+            "no-such-path",
+        ),
+        (
+            &open,
+            "DELETE /api/v1/jobs",
+            format!("{ours}{said}"),
+            405,
+            "no-such-method",
+        ),
+        (
+            &open,
+            "DELETE /",
+            format!("{ours}{said}"),
+            405,
+            "no-such-method",
+        ),
+    ] {
+        let request = format!("{line} HTTP/1.1\r\n{head}Content-Length: 0\r\n\r\n");
+        let answer = server.send(&request).await;
+        let expected = format!("urn:watchkeeper:problem:{kind}");
+        let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        assert_eq!(
+            (answer.status, &told["type"], &told["status"]),
+            (status, &expected.into(), &status.into()),
+            "{line}\n{}\n{}",
+            answer.head,
+            answer.body
+        );
+        assert!(
+            answer
+                .head
+                .contains("content-type: application/problem+json")
+        );
+        assert!(answer.head.contains("cache-control: no-store"));
+        assert_eq!(answer.head.contains("\r\nallow: get,"), status == 405);
+        for field in ["title", "detail", "remedy"] {
+            assert!(told[field].as_str().is_some_and(|text| !text.is_empty()));
+        }
     }
 }
 
@@ -700,15 +1010,19 @@ async fn only_the_default_port_moves_when_it_is_taken() {
 #[tokio::test]
 async fn the_runs_of_a_job_are_listed() {
     let server = serving(Fake::default()).await;
-    let list = |answer: Answer| -> Vec<RunRecord> { serde_json::from_str(&answer.body).unwrap() };
+    let list = |answer: Answer| -> Vec<RunRecord> { items(&answer) };
     let runs = list(server.get("/api/v1/runs?job=report").await);
-    assert_eq!((runs.len(), runs[19].seq), (20, 19));
+    assert_eq!((runs.len(), runs[0].seq), (20, 99), "the newest first");
     let runs = list(server.get("/api/v1/runs?job=report&limit=3").await);
     assert_eq!(runs.len(), 3);
     for (query, status, word) in [
         ("?job=reprot", 404, "no such job"),
-        ("", 400, "/api/v1/runs?job=NAME"),
-        ("?job=report&limit=many", 400, "number"),
+        ("", 400, "job: this is needed"),
+        (
+            "?job=report&limit=many",
+            400,
+            "limit: a number from 1 to 100",
+        ),
     ] {
         let answer = server.get(&format!("/api/v1/runs{query}")).await;
         assert_eq!(answer.status, status, "{query}");
@@ -735,7 +1049,7 @@ async fn a_job_is_asked_by_post() {
         ("report/resign", "{\"to\": \"b\"}", 200, "Resign"),
         ("report/resume", "", 409, "not now"),
         ("reprot/pause", "", 404, "no job"),
-        ("report/burn", "", 404, "a job can"),
+        ("report/burn", "", 404, "there is no path"),
         ("report/pause", "{\"reasons\": 1}", 400, "the body"),
     ] {
         let answer = server.post(path, "", body).await;
@@ -772,7 +1086,7 @@ async fn triggers_are_listed_and_withdrawn() {
     let listed = server.get("/api/v1/triggers?job=report").await;
     assert_eq!(
         (listed.status, listed.body.as_str()),
-        (200, r#"[{"id":"t","job":"report"}]"#)
+        (200, r#"{"items":[{"id":"t","job":"report"}],"next":null}"#)
     );
     for (id, status) in [("t", 200), ("many", 429), ("gone", 409)] {
         let line = format!(

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::{doctor::DoctorArgs, jobs::JobsArgs, locks::LocksArgs, triggers::TriggersArgs};
-use crate::{config::Flag, human::duration};
+use super::{
+    doctor::DoctorArgs, history::HistoryArgs, jobs::JobsArgs, locks::LocksArgs,
+    triggers::TriggersArgs, watch::every,
+};
+use crate::{config::Flag, human::duration, terminal::When};
 
 /// What every program with these commands can do.
 #[derive(Clone, Debug, Subcommand)]
@@ -44,32 +47,27 @@ pub enum Command {
     /// Show the replicas, who leads which job, and the lock nodes
     ///
     /// A job with shards is one line, with how many of them are led, fail or are paused.
+    ///
+    /// With --watch it goes on until Ctrl-C, also while the store does not answer. On a terminal the picture is drawn again in its
+    /// place, as large as the window is; elsewhere it is printed whenever something in it has changed.
     Status {
         /// Show each shard of a job, too
         #[arg(long)]
         shards: bool,
-        /// Print JSON
+        /// Look again and again, with so many seconds between two looks [without a number: 2]
+        #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = every)]
+        watch: Option<std::time::Duration>,
+        /// Print JSON; with --watch a line of it for each change
         #[arg(long)]
         json: bool,
     },
-    /// Show the last runs of a job: when, where, how they ended
+    /// Show the last runs of a job, or of all jobs: when, where, how they ended
     ///
-    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Of a job that works in batches each
-    /// replica keeps 100 records: those that failed or left something behind singly, the others counted together.
-    History {
-        /// The job
-        #[arg(value_name = "JOB")]
-        job: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        /// Show this many runs
-        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
-        limit: u16,
-        /// Print what each run has left to read under its line
-        #[arg(long)]
-        output: bool,
-    },
+    /// The last 100 runs of a job are kept. Of one job the newest is shown last, of all jobs first. Times are UTC. Of a job that
+    /// works in batches each replica keeps 100 records: those that failed or left something behind singly, the others counted
+    /// together. However many jobs there are, the histories of 200 of them are read at most: those that ran last, as far as the
+    /// replicas tell.
+    History(HistoryArgs),
     /// Say why a job ran at a time, or why it did not
     Explain {
         /// The job
@@ -109,7 +107,7 @@ pub enum Command {
     /// Run a job once, now: as soon as nothing else of it runs, also when it is paused
     ///
     /// Exits with 0 when the job's leader has accepted it, with 1 when no leader has yet: it stays asked for, for a day.
-    /// With --wait 0 means that it was done.
+    /// With --wait or --follow 0 means that it was done. Ctrl-C ends the command, and not the run.
     Trigger {
         /// The job
         #[arg(value_name = "JOB")]
@@ -117,6 +115,12 @@ pub enum Command {
         /// Wait for its end, for so long at most [without a limit: for a day]
         #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = duration::parse)]
         wait: Option<std::time::Duration>,
+        /// Wait for its end, and tell each attempt, how far it is, and what it has left to read when it has ended
+        #[arg(long, short, conflicts_with = "wait")]
+        follow: bool,
+        /// Follow it for so long at most; its run goes on [default: 1d]
+        #[arg(long, value_name = "LIMIT", requires = "follow", value_parser = duration::parse)]
+        timeout: Option<std::time::Duration>,
         /// A parameter for this run and its retries, in the place of the configured one; repeat it for more. The value is read
         /// as JSON where it is JSON, and is a text elsewhere
         #[arg(long, value_name = "KEY=VALUE")]
@@ -180,6 +184,9 @@ pub struct Global {
     /// The configuration file [default: $WATCHKEEPER_CONFIG, ./watchkeeper.toml, ./config/default.toml, /etc/watchkeeper/watchkeeper.toml]
     #[arg(long, short, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Colours [default: auto; with NO_COLOR never, with CLICOLOR_FORCE always]
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub color: Option<When>,
 }
 
 /// Flags that win over the file and the environment.
@@ -252,6 +259,53 @@ mod tests {
         };
         let flags: Vec<_> = overrides.flags().map(|f| (f.key, f.value)).collect();
         assert_eq!(flags, [("admin.listen".to_owned(), "off".to_owned())]);
+    }
+
+    #[test]
+    fn the_pause_between_two_looks_is_a_number_of_seconds_or_a_duration() {
+        let watch = |text: &str| {
+            let read = Cli::try_parse_from(["watchkeeper", "status", &format!("--watch{text}")]);
+            match read.map(|cli| cli.command) {
+                Ok(Command::Status { watch, .. }) => watch.map(|every| every.as_millis()),
+                _ => None,
+            }
+        };
+        for (text, millis) in [
+            ("", Some(2_000)),
+            ("=5", Some(5_000)),
+            ("=0.5", Some(500)),
+            ("=1m", Some(60_000)),
+            ("=0", None),
+            ("=-1", None),
+            ("=NaN", None),
+            ("=often", None),
+        ] {
+            assert_eq!(watch(text), millis, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_history_is_of_one_job_or_of_those_with_such_a_name() {
+        let read = |words: &[&str]| {
+            let words = [&["watchkeeper", "history"][..], words].concat();
+            match Cli::try_parse_from(words).map(|cli| cli.command) {
+                Ok(Command::History(args)) => Some(args),
+                _ => None,
+            }
+        };
+        let all = read(&[]).unwrap();
+        assert_eq!((all.job, all.limit), (None, 20));
+        let some = read(&["--job", "mail-*", "--outcome", "failed,timeout"]).unwrap();
+        assert_eq!(some.jobs.as_deref(), Some("mail-*"));
+        assert_eq!(some.outcome, ["failed", "timeout"]);
+        assert!(read(&["mail", "--follow"]).is_some_and(|args| args.follow));
+        for wrong in [
+            &["mail", "--job", "m*"][..],
+            &["--outcome", "fialed"],
+            &["--follow"],
+        ] {
+            assert!(read(wrong).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -72,14 +72,14 @@ where
             return asked.await;
         };
         let answer = Clock::system().timeout(limit, asked).await;
-        answer.unwrap_or_else(|_| {
-            Err(Failure::Failed(format!(
-                "no answer from {} within {} s",
-                place(config),
-                limit.as_secs()
-            )))
-        })
+        answer.unwrap_or_else(|_| Err(Failure::Failed(no_answer(config, limit))))
     })
+}
+
+/// What there is to say of a store that has not answered within this time.
+pub(super) fn no_answer(config: &Config, limit: Duration) -> String {
+    let (place, secs) = (place(config), limit.as_secs());
+    format!("no answer from {place} within {secs} s")
 }
 
 /// The same for something that is asked of a fleet which must be there.

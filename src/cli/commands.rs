@@ -6,16 +6,18 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     ask::{PATIENCE, command, load},
     failure::{Failure, paragraph},
     output::{finish, print_as},
+    waiting,
 };
 use crate::{
     Worker,
     clock::{Clock, Moment},
+    config::Config,
     fleet::{
         DrainAnswer, FleetError, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState,
         Until, intent::TRIGGER_LIFETIME,
@@ -70,9 +72,7 @@ pub(super) fn trigger(
     wait: Option<Duration>,
     json: bool,
 ) -> Result<(), Failure> {
-    let config = load(worker)?.config;
-    given::refuse_misfit(&worker.registry, job, spec_of(&config.jobs, job), &params)
-        .map_err(Failure::Usage)?;
+    let config = may_trigger(worker, job, &params)?;
     let names = params.names();
     let began = Clock::system().now();
     let patience = wait.unwrap_or(PATIENCE);
@@ -83,26 +83,45 @@ pub(super) fn trigger(
             Some(limit) => (TriggerState::Ended, rest(began, limit)),
             None => (TriggerState::Accepted, PATIENCE),
         };
-        let found = fleet.follow(trigger, state, patience).await;
+        let what = format!("waiting for {job}");
+        let followed = fleet.follow(trigger, state, patience);
+        let found = waiting::shown(&what, patience, followed).await;
         let replica = match found.replica.is_empty() {
             true => String::new(),
             false => fleet.name_of(&found.replica).await,
         };
         Ok::<_, FleetError>((found, replica))
     })?;
-    let answer = json!({
+    let answer = trigger_answer(&found, &replica, &names);
+    let told = trigger_text(&found, &replica, wait.is_some());
+    finish(json, &answer, told)
+}
+
+/// The configuration of a fleet whose job may be given these parameters, as far as that can be told here.
+pub(super) fn may_trigger(
+    worker: &Worker,
+    job: &str,
+    params: &TriggerParams,
+) -> Result<Config, Failure> {
+    let config = load(worker)?.config;
+    given::refuse_misfit(&worker.registry, job, spec_of(&config.jobs, job), params)
+        .map_err(Failure::Usage)?;
+    Ok(config)
+}
+
+/// What became of a trigger, as JSON.
+pub(super) fn trigger_answer(found: &Trigger, replica: &str, params: &[String]) -> Value {
+    json!({
         "job": found.job,
         "id": found.id,
-        "params": names,
+        "params": params,
         "state": found.state,
         "replica": found.replica,
         "replica_name": replica,
         "run_id": found.run_id,
         "outcome": found.outcome,
         "detail": found.detail,
-    });
-    let told = trigger_text(&found, &replica, wait.is_some());
-    finish(json, &answer, told)
+    })
 }
 
 pub(super) fn resign(
@@ -112,8 +131,10 @@ pub(super) fn resign(
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
+    let what = format!("waiting until another replica leads {job}");
     let answer = command(&config, PATIENCE, |fleet| async move {
-        fleet.resign(job, to, HAND_OVER).await
+        let resigned = fleet.resign(job, to, HAND_OVER);
+        waiting::shown(&what, HAND_OVER, resigned).await
     })?;
     finish(json, &answer, resign_text(&answer))
 }
@@ -130,8 +151,10 @@ pub(super) fn drain(
         None => (Until::Heard, PATIENCE),
     };
     let began = Clock::system().now();
+    let what = format!("waiting for {replica}");
     let answer = command(&config, patience, |fleet| async move {
-        fleet.drain(replica, until, rest(began, patience)).await
+        let drained = fleet.drain(replica, until, rest(began, patience));
+        waiting::shown(&what, patience, drained).await
     })?;
     finish(json, &answer, drain_text(&answer, until))
 }

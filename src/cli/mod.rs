@@ -37,8 +37,11 @@ mod commands;
 mod doctor;
 mod explain;
 mod failure;
+mod follow;
 mod hints;
 mod history;
+mod inks;
+mod interrupt;
 mod jobs;
 mod locks;
 mod moment;
@@ -49,6 +52,8 @@ mod store_args;
 mod table;
 mod token;
 mod triggers;
+mod waiting;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -65,6 +70,7 @@ pub use self::args::{Command, Global};
 pub use self::{
     args::Overrides,
     doctor::DoctorArgs,
+    history::HistoryArgs,
     jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
     store_args::StoreArgs,
@@ -114,6 +120,7 @@ impl Command {
     /// # Cancellation
     /// As with [`Worker::run`]; any other command goes on to its end.
     pub async fn execute_async(self, global: &Global, mut worker: Worker) -> ExitCode {
+        terminal::prefer(global.color.unwrap_or_default());
         if let Self::Run(overrides) = &self {
             worker.set(global, overrides);
             return match worker.run().await {
@@ -131,6 +138,7 @@ impl Command {
     }
 
     fn carry_out(self, global: &Global, mut worker: Worker) -> ExitCode {
+        terminal::prefer(global.color.unwrap_or_default());
         if let Self::Run(overrides)
         | Self::Check { overrides, .. }
         | Self::Config { overrides, .. } = &self
@@ -150,31 +158,33 @@ impl Command {
                 Err(error) => Err(error.into()),
             },
             Self::Jobs(args) => jobs::jobs(&worker, args),
-            Self::Status { shards, json } => status::status(&worker, shards, json),
-            Self::History {
-                job,
+            Self::Status {
+                shards,
+                watch,
                 json,
-                limit,
-                output,
-            } => {
-                let shown = history::Shown {
-                    json,
-                    limit: usize::from(limit),
-                    output,
-                };
-                history::history(&worker, &job, &shown)
-            }
+            } => match watch {
+                Some(every) => watch::watch(&worker, every, shards, json),
+                None => status::status(&worker, shards, json),
+            },
+            Self::History(args) => match args.follow {
+                true => follow::history(&worker, &args),
+                false => history::history(&worker, &args),
+            },
             Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
             Self::Pause { job, reason, json } => commands::pause(&worker, &job, &reason, json),
             Self::Resume { job, json } => commands::resume(&worker, &job, json),
             Self::Trigger {
                 job,
                 wait,
+                follow,
+                timeout,
                 param,
                 params,
                 json,
-            } => commands::params(params, &param)
-                .and_then(|given| commands::trigger(&worker, &job, given, wait, json)),
+            } => commands::params(params, &param).and_then(|given| match follow {
+                true => follow::trigger(&worker, &job, given, timeout, json),
+                false => commands::trigger(&worker, &job, given, wait, json),
+            }),
             Self::Triggers(args) => triggers::triggers(&worker, args),
             Self::Resign { job, to, json } => commands::resign(&worker, &job, to.as_deref(), json),
             Self::Drain {
@@ -214,6 +224,7 @@ mod tests {
         let worker = Worker::builder().build();
         let command = Command::Status {
             shards: false,
+            watch: None,
             json: false,
         };
         let code = command.execute(&Global::default(), worker);

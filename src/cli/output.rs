@@ -1,7 +1,7 @@
 //! What a command prints: text for people, or JSON.
 
 use super::failure::Failure;
-use crate::terminal;
+use crate::terminal::{self, Paint};
 
 /// To standard output.
 pub(super) fn print(text: &str) {
@@ -24,8 +24,28 @@ pub(super) fn print_as(
     Ok(())
 }
 
+/// The same with colours, where standard output has them.
+pub(super) fn print_painted(
+    json: bool,
+    answer: &impl serde::Serialize,
+    text: impl FnOnce(Paint) -> String,
+) -> Result<(), Failure> {
+    if json {
+        return print_json(answer);
+    }
+    let paint = Paint::of_output();
+    // A reader that has gone away is no failure of ours.
+    let _ = terminal::out_in(paint, &text(paint));
+    Ok(())
+}
+
 pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map_err(Failure::of)
+}
+
+/// JSON on one line, for an answer of many of them. What cannot be written so is an empty object.
+pub(super) fn json_line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned())
 }
 
 /// To standard error: what a command prints stays what it was asked for.

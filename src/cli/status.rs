@@ -7,7 +7,8 @@ use jiff::{Timestamp, Unit};
 use super::{
     ask::{Limits, ask, load, place, refuse_nowhere},
     failure::Failure,
-    output::print_as,
+    inks,
+    output::print_painted,
     table::Table,
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
         status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
     },
     human::At,
-    terminal,
+    terminal::{self, Ink, Paint},
 };
 
 pub(super) fn status(worker: &Worker, shards: bool, json: bool) -> Result<(), Failure> {
@@ -31,28 +32,28 @@ pub(super) fn status(worker: &Worker, shards: bool, json: bool) -> Result<(), Fa
     if !shards {
         fleet.forget_shards();
     }
-    print_as(json, &fleet, || show(&fleet, &config, now))
+    print_painted(json, &fleet, |paint| show(&fleet, &config, now, paint))
 }
 
-pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
+pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp, paint: Paint) -> String {
     let mut text = String::new();
     if fleet.replicas.is_empty() {
-        text += &format!("no replica runs in {}\n", place(config));
+        let place = place(config);
+        text += &format!("no replica runs in {}\n", terminal::line(&place));
     } else {
-        let rows = fleet.replicas.iter().map(|one| replica_row(one, now));
-        text += &Table::text(
-            "REPLICA | ROLE | HOST | PID | UP | STATUS PAGE | NOTE",
-            rows,
-        );
+        let mut table = Table::new("REPLICA | ROLE | HOST | PID | UP | STATUS PAGE | NOTE");
+        for one in &fleet.replicas {
+            table.inked_row(replica_row(one, now).into_iter().zip(replica_inks(one)));
+        }
+        text += &table.painted(paint);
     }
     if !fleet.jobs.is_empty() {
-        let header = "JOB | COORDINATION | LEADER | TOKEN | LAST TICK | NEXT TICK | LAST RUN";
-        let with_shards = |job: &'_ JobStatus| -> Vec<[String; 7]> {
-            let rows = std::iter::once(job).chain(&job.by_shard);
-            rows.map(|job| job_row(job, now)).collect()
-        };
-        let rows = fleet.jobs.iter().flat_map(with_shards);
-        text += &format!("\n{}", Table::text(header, rows));
+        let mut table =
+            Table::new("JOB | COORDINATION | LEADER | TOKEN | LAST TICK | NEXT TICK | LAST RUN");
+        for job in fleet.jobs.iter().flat_map(with_shards) {
+            table.inked_row(job_row(job, now).into_iter().zip(job_inks(job)));
+        }
+        text += &format!("\n{}", table.painted(paint));
         for job in &fleet.jobs {
             let backlog = job.backlog.unwrap_or(0);
             let held = |held| format!("{backlog} items to be sent; {held}");
@@ -66,20 +67,31 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> Stri
     }
     let running: Vec<_> = running(fleet).collect();
     if !running.is_empty() {
-        let header = "RUNNING | TICK | ATTEMPT | ON | FOR | PROGRESS";
-        let rows = running
-            .iter()
-            .map(|(job, run)| run_row(fleet, job, run, now));
-        text += &format!("\n{}", Table::text(header, rows));
+        let mut table = Table::new("RUNNING | TICK | ATTEMPT | ON | FOR | PROGRESS");
+        for (job, run) in running {
+            table.row(run_row(fleet, job, run, now));
+        }
+        text += &format!("\n{}", table.painted(paint));
     }
     if !fleet.nodes.is_empty() {
-        let rows = fleet.nodes.iter().map(node_row);
-        text += &format!(
-            "\n{}",
-            Table::text("NODE | ROUND TRIP | CLOCK | STATE", rows)
-        );
+        let mut table = Table::new("NODE | ROUND TRIP | CLOCK | STATE");
+        for node in &fleet.nodes {
+            table.inked_row(node_row(node).into_iter().zip(node_inks(node)));
+        }
+        text += &format!("\n{}", table.painted(paint));
     }
     text
+}
+
+/// How long it is since then, in whole seconds.
+pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
+    let secs = now.duration_since(at).as_secs().max(0);
+    humantime::format_duration(Duration::from_secs(secs.unsigned_abs())).to_string()
+}
+
+/// A job, and each of its shards where they are shown.
+fn with_shards(job: &JobStatus) -> impl Iterator<Item = &JobStatus> {
+    std::iter::once(job).chain(&job.by_shard)
 }
 
 fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
@@ -96,18 +108,33 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
         }
         None => reload_note(replica),
     };
-    let up = now.duration_since(replica.started).as_secs().max(0);
-    let up = humantime::format_duration(Duration::from_secs(up.unsigned_abs()));
     let page = replica.admin.as_ref().map(|at| format!("http://{at}/"));
     [
         replica.name.clone(),
         role.to_owned(),
         replica.host.clone(),
         replica.pid.to_string(),
-        up.to_string(),
+        age(replica.started, now),
         page.unwrap_or_default(),
         note,
     ]
+}
+
+fn replica_inks(replica: &ReplicaStatus) -> [Ink; 7] {
+    let note = match replica.unfit {
+        Some(_) => Ink::Bad,
+        None => Ink::Care,
+    };
+    last_in(note)
+}
+
+/// The last cell alone is in ink.
+fn last_in<const N: usize>(ink: Ink) -> [Ink; N] {
+    let mut inks = [Ink::Plain; N];
+    if let Some(last) = inks.last_mut() {
+        *last = ink;
+    }
+    inks
 }
 
 /// What is wrong with its last reload.
@@ -138,6 +165,14 @@ fn node_row(node: &NodeStatus) -> [String; 4] {
     ]
 }
 
+fn node_inks(node: &NodeStatus) -> [Ink; 4] {
+    last_in(match (node.up, node.votes) {
+        (true, true) => Ink::Good,
+        (true, false) => Ink::Care,
+        (false, _) => Ink::Bad,
+    })
+}
+
 /// Who paused the job, since when, and why.
 fn paused(job: &JobStatus) -> Option<String> {
     let by = job.paused_by.as_ref().filter(|_| job.paused)?;
@@ -155,10 +190,7 @@ fn paused(job: &JobStatus) -> Option<String> {
 
 /// What runs, and apart from it how the last run ended.
 fn last_run(job: &JobStatus, now: Timestamp) -> String {
-    let ago = |at: Timestamp| {
-        let ago = now.duration_since(at).as_secs().max(0);
-        humantime::format_duration(Duration::from_secs(ago.unsigned_abs())).to_string()
-    };
+    let ago = |at: Timestamp| age(at, now);
     let ended = job
         .last_outcome
         .as_ref()
@@ -205,6 +237,23 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
     ]
 }
 
+fn job_inks(job: &JobStatus) -> [Ink; 7] {
+    let last = match (job.paused, &job.last_outcome) {
+        (true, _) => Ink::Care,
+        (false, Some(outcome)) => inks::outcome(outcome),
+        (false, None) => Ink::Plain,
+    };
+    let mut all = last_in(last);
+    all[2] = match job.leader {
+        Some(_) => Ink::Plain,
+        None if !job.leader_known => Ink::Care,
+        // Where it wants none the cell says so, or is empty.
+        None if job.wants_leader() => Ink::Bad,
+        None => Ink::Plain,
+    };
+    all
+}
+
 /// Every run and batch in flight, with its job.
 fn running(fleet: &FleetStatus) -> impl Iterator<Item = (&JobStatus, &RunStatus)> {
     let jobs = fleet.jobs.iter();
@@ -212,8 +261,6 @@ fn running(fleet: &FleetStatus) -> impl Iterator<Item = (&JobStatus, &RunStatus)
 }
 
 fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp) -> [String; 6] {
-    let ran = now.duration_since(run.started).as_secs().max(0);
-    let ran = humantime::format_duration(Duration::from_secs(ran.unsigned_abs()));
     let on = fleet.replica(&run.replica);
     [
         job.name.clone(),
@@ -223,7 +270,7 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
         },
         run.attempt.to_string(),
         on.map_or(&run.replica, |replica| &replica.name).clone(),
-        ran.to_string(),
+        age(run.started, now),
         run.progress().to_string(),
     ]
 }
@@ -284,17 +331,53 @@ mod tests {
         };
         let mut fleet = fleet.gathered();
         let (config, now) = (Config::default(), Timestamp::UNIX_EPOCH);
-        let text = show(&fleet, &config, now);
+        let text = show(&fleet, &config, now, Paint::PLAIN);
         assert!(
             text.contains("2 shards, 0 led") && text.contains("mail.1"),
             "{text}"
         );
         fleet.forget_shards();
-        let text = show(&fleet, &config, now);
+        let text = show(&fleet, &config, now, Paint::PLAIN);
         assert!(
             text.contains("2 shards, 0 led") && !text.contains("mail.1"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_needs_a_look_is_coloured_and_says_the_same() {
+        let job = JobStatus {
+            name: "report".to_owned(),
+            coordination: "leader".to_owned(),
+            leader_known: true,
+            last_outcome: Some("failed".to_owned()),
+            ..JobStatus::default()
+        };
+        let node = NodeStatus {
+            name: "n1".to_owned(),
+            up: true,
+            ..NodeStatus::default()
+        };
+        let fleet = FleetStatus {
+            jobs: vec![job],
+            nodes: vec![node],
+            ..FleetStatus::default()
+        };
+        let show = |paint| show(&fleet, &Config::default(), Timestamp::UNIX_EPOCH, paint);
+        let coloured = show(Paint::COLOURED);
+        for (ink, word) in [
+            (Ink::Bad, "none"),
+            (Ink::Bad, "failed"),
+            (Ink::Care, "up, no vote"),
+        ] {
+            let word = Paint::COLOURED.ink(ink, word);
+            assert!(coloured.contains(&word), "{coloured:?}");
+        }
+        let marks = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[31m", "\u{1b}[33m"];
+        let bare = marks
+            .iter()
+            .fold(coloured, |text, mark| text.replace(mark, ""));
+        assert_eq!(bare, show(Paint::PLAIN));
     }
 
     #[test]

@@ -2,20 +2,23 @@
 
 use std::fmt;
 
-use crate::terminal::{cell, columns};
+use crate::terminal::{Ink, Paint, cell, columns};
 
 /// Rows under a header; written without trailing blanks.
 #[derive(Debug)]
 pub struct Table {
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<(String, Ink)>>,
 }
 
 impl Table {
     /// A table with these columns, written as `JOB | NOTE`.
     #[must_use]
     pub fn new(header: &str) -> Self {
-        let header = header.split(" | ").map(str::to_owned).collect();
-        Self { rows: vec![header] }
+        let header = header.split(" | ");
+        let header = header.map(|name| (name.to_owned(), Ink::Strong));
+        Self {
+            rows: vec![header.collect()],
+        }
     }
 
     /// What a table with these columns and rows looks like.
@@ -31,35 +34,48 @@ impl Table {
 
     /// Adds a row; an empty cell is shown as a dash.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let shown = |text: String| match text.is_empty() {
-            true => "-".to_owned(),
-            false => cell(&text),
+        self.inked_row(cells.into_iter().map(|cell| (cell, Ink::Plain)));
+    }
+
+    /// The same with cells in ink.
+    pub fn inked_row(&mut self, cells: impl IntoIterator<Item = (String, Ink)>) {
+        let shown = |(text, ink): (String, Ink)| match text.is_empty() {
+            true => ("-".to_owned(), Ink::Plain),
+            false => (cell(&text), ink),
         };
         self.rows.push(cells.into_iter().map(shown).collect());
     }
-}
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What it looks like in these colours.
+    #[must_use]
+    pub fn painted(&self, paint: Paint) -> String {
         let mut widths: Vec<usize> = Vec::new();
         for row in &self.rows {
-            for (column, cell) in row.iter().enumerate() {
+            for (column, (cell, _)) in row.iter().enumerate() {
                 match widths.get_mut(column) {
                     Some(width) => *width = columns(cell).max(*width),
                     None => widths.push(columns(cell)),
                 }
             }
         }
+        let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
-            for (cell, &width) in row.iter().zip(&widths) {
-                line += cell;
+            for ((cell, ink), &width) in row.iter().zip(&widths) {
+                line += &paint.ink(*ink, cell);
                 // Not by the formatter, whose widths end at 65,535 and count characters.
                 line.extend(std::iter::repeat_n(' ', width - columns(cell) + 2));
             }
-            writeln!(f, "{}", line.trim_end())?;
+            text += line.trim_end();
+            text.push('\n');
         }
-        Ok(())
+        text
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.painted(Paint::PLAIN))
     }
 }
 
@@ -74,6 +90,21 @@ mod tests {
         table.row(["ü".to_owned(), "x".to_owned()]);
         let expected = "JOB             NOTE\nnightly-report  -\nü               x\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let mut table = Table::new("STATE | ON");
+        let row = [("failed", Ink::Bad), ("w", Ink::Plain)];
+        table.inked_row(row.map(|(cell, ink)| (cell.to_owned(), ink)));
+        let painted = table.painted(Paint::COLOURED);
+        let row = painted.lines().nth(1).unwrap();
+        assert_eq!(row, "\u{1b}[31mfailed\u{1b}[0m  w");
+        let bare = painted
+            .replace("\u{1b}[31m", "")
+            .replace("\u{1b}[1m", "")
+            .replace("\u{1b}[0m", "");
+        assert_eq!(bare, table.to_string());
     }
 
     #[test]

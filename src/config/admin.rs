@@ -18,8 +18,11 @@ pub struct AdminSettings {
     pub token: Option<Secret>,
     /// Names, besides this machine's own and its addresses, by which browsers and others may ask for the page.
     pub hosts: Vec<String>,
-    /// Proxies whose word on the client's address (`X-Forwarded-For`) is believed.
+    /// Proxies whose word on the name and the scheme by which a client knows the page (`X-Forwarded-Host`, `-Proto`) is believed.
     pub trusted_proxies: Vec<Network>,
+    /// The header in which they say who asks, such as `X-Forwarded-User`: a name for the list of orders, and no right. A request that
+    /// has it twice is refused.
+    pub user_header: Option<String>,
     /// Nothing can be changed over HTTP.
     pub read_only: bool,
 }
@@ -100,9 +103,24 @@ impl AdminSettings {
         if self.trusted_proxies.iter().any(Network::is_everything) {
             found.warn(
                 &["trusted_proxies"],
-                "every client counts as a proxy, so the address that it claims to come from is believed",
+                "every client counts as a proxy, so what it says of its name for the page, and of who asks, is believed",
                 "name the addresses of the proxies",
             );
+        }
+        if let Some(name) = &self.user_header {
+            if !is_header_name(name) {
+                found.error(
+                    &["user_header"],
+                    format!("\"{name}\" is not the name of a header"),
+                    "write it as the proxy does: \"X-Forwarded-User\"",
+                );
+            } else if self.trusted_proxies.is_empty() {
+                found.warn(
+                    &["user_header"],
+                    "no proxy is named whose word on who asks would be believed",
+                    "name the addresses of the proxies in trusted_proxies, or leave the key out",
+                );
+            }
         }
         // What is open there is meant to be, but its owner must know.
         if cfg!(feature = "admin") && self.address().is_some_and(|at| !at.ip().is_loopback()) {
@@ -132,6 +150,12 @@ impl AdminSettings {
 fn is_host_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     !name.is_empty() && name.len() <= 253 && name.chars().all(fits)
+}
+
+/// Whether a header may have this name.
+fn is_header_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    !name.is_empty() && name.len() <= 64 && name.chars().all(fits)
 }
 
 // === impl Listen ===

@@ -8,14 +8,22 @@
 //! # When things fail
 //! What was written and not heard stays asked for: replicas that start later find it.
 
+#[cfg(feature = "cli")]
+pub(crate) mod attempts;
+#[cfg(feature = "admin")]
+pub(crate) mod audit;
 pub(crate) mod error;
 #[cfg(feature = "cli")]
 pub(crate) mod examine;
+#[cfg(feature = "admin")]
+pub(crate) mod facts;
 pub(crate) mod handover;
 pub(crate) mod locks;
 #[cfg(feature = "admin")]
 pub(crate) mod page;
 pub(crate) mod pausing;
+#[cfg(feature = "cli")]
+pub(crate) mod recent;
 pub(crate) mod refusals;
 pub(crate) mod runs;
 #[cfg(test)]

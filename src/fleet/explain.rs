@@ -19,6 +19,8 @@ use crate::{
 
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "admin")]
+pub(crate) mod ticks;
 
 /// What the store tells of a job.
 #[derive(Default)]

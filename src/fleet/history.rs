@@ -247,6 +247,17 @@ impl RunRecord {
     pub(crate) fn order(&self) -> (Timestamp, u64) {
         (self.started.unwrap_or(self.tick), self.seq)
     }
+
+    /// The same as a text that no other run has: where a list of runs goes on.
+    pub(crate) fn place(&self) -> String {
+        let (began, seq) = self.order();
+        let began = u128::try_from(began.as_nanosecond()).unwrap_or(0);
+        // As many digits as the largest has, so that texts compare as numbers do.
+        format!(
+            "{began:021}.{seq:020}.{}.{}.{}",
+            self.job, self.replica, self.run_id
+        )
+    }
 }
 
 #[cfg(test)]
@@ -293,6 +304,27 @@ mod tests {
         let docs = [doc("a", 7), doc("a", 108), doc("a-b", 500), doc("b", 300)];
         assert_eq!(RunRecord::last_of_ring("mail", "a", &docs), 108);
         assert_eq!(RunRecord::last_of_ring("mail", "c", &docs), 0);
+    }
+
+    #[test]
+    fn places_of_runs_have_the_order_of_the_runs() {
+        let run = |second, seq, job: &str| RunRecord {
+            started: Timestamp::from_second(second).ok(),
+            job: job.to_owned(),
+            ..record(seq)
+        };
+        let runs = [
+            run(9, 900, "a"),
+            run(10, 7, "a"),
+            run(10, 10, "a"),
+            run(10, 10, "b"),
+            run(1_000_000_000, 1, "a"),
+        ];
+        let places = runs.map(|run| run.place());
+        assert!(
+            places.windows(2).all(|pair| pair[0] < pair[1]),
+            "{places:?}"
+        );
     }
 
     #[test]

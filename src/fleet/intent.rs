@@ -51,6 +51,9 @@ pub(crate) const MOST_TRIGGERS: usize = 1_000;
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
 
+/// Bytes of a reason, by whichever way it is given.
+pub(crate) const MOST_REASON: usize = 1024;
+
 /// Bits of a revision that chance decides, so that two clients that read the same do not write the same.
 const CHANCE_BITS: u32 = 16;
 

@@ -39,6 +39,8 @@
 //! - [`Explanation`]: why a tick ran, or why not.
 //! - [`holding`]: which process holds a lock, told beside it by programs that are no workers.
 
+#[cfg(feature = "admin")]
+pub(crate) mod audit;
 #[cfg_attr(
     not(any(feature = "cli", feature = "admin")),
     allow(dead_code, reason = "the commands and the page ask for more")
@@ -56,8 +58,12 @@ pub mod status;
 )]
 pub(crate) mod view;
 
+#[cfg(feature = "admin")]
+pub(crate) use client::facts::JobFacts;
 #[cfg(feature = "cli")]
 pub(crate) use client::refusals::refuse_unknown;
+#[cfg(feature = "admin")]
+pub(crate) use client::runs::RunFilter;
 pub use client::{
     Fleet,
     error::FleetError,
@@ -67,5 +73,7 @@ pub use client::{
     triggers::WaitingTrigger,
 };
 pub use explain::Explanation;
+#[cfg(feature = "admin")]
+pub(crate) use explain::ticks::{JobTicks, TickStatus};
 pub use history::{BatchCounts, Resumed, RunRecord};
 pub use intent::{Trigger, TriggerParams, TriggerParamsError, TriggerState};

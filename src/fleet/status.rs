@@ -332,8 +332,11 @@ impl FleetStatus {
 
 impl RunRecord {
     /// Says how far those of the runs are that are in flight, where the fleet tells.
-    pub(crate) fn add_progress(runs: &mut [Self], fleet: &FleetStatus) {
-        for run in runs.iter_mut().filter(|run| run.outcome == RUNNING) {
+    pub(crate) fn add_progress<'a>(
+        runs: impl IntoIterator<Item = &'a mut Self>,
+        fleet: &FleetStatus,
+    ) {
+        for run in runs.into_iter().filter(|run| run.outcome == RUNNING) {
             let job = fleet.job(&run.job);
             let mut flying = job.into_iter().flat_map(|job| &job.running);
             let same = flying.find(|flying| flying.run_id == run.run_id);

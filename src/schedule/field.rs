@@ -31,7 +31,8 @@ pub(super) const WEEKDAYS: [&str; 7] = [
     "Saturday",
 ];
 
-const MONTHS: [&str; 12] = [
+/// The months as they are called in messages.
+pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",

@@ -88,6 +88,8 @@ mod oddity;
 mod tests;
 #[cfg(any(test, feature = "cli"))]
 mod timetable;
+#[cfg(any(test, feature = "admin"))]
+mod words;
 mod zone;
 
 pub(crate) use definition::Definition;

@@ -18,6 +18,7 @@ pub(super) mod directives;
 mod shown;
 
 use super::TelemetrySettings;
+use crate::terminal::Paint;
 use behind::Behind;
 pub use directives::LogError;
 use directives::filter;
@@ -39,8 +40,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// [`LogError`]; lines go where they went before.
 pub fn init(settings: &TelemetrySettings) -> Result<Flush, LogError> {
     let terminal = io::stderr().is_terminal();
-    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let json = settings.format.json(terminal);
+    // A reader of JSON sees no colours.
+    let colours = !json && Paint::of_errors().is_coloured();
     let filter = filter(&settings.log)?;
     let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
     let to = behind.clone();

@@ -15,14 +15,19 @@ use super::{
     reload::Jobs,
 };
 use crate::{
-    admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
+    admin::{Admin, AdminSource, Asked, Done, Order, OrderError, What, bind, serve},
     config::Config,
     error::{Error, Result},
-    fleet::{Fleet, FleetError, TriggerState, Until},
+    fleet::{
+        Fleet, FleetError, JobFacts, RunFilter, TriggerState, Until,
+        audit::{AuditEntry, InForce},
+        client::locks::breakable,
+    },
     job::shard::is_of,
+    lock::{BreakReport, Broken},
     scheduler::Context,
     secret::Secret,
-    status::{FleetStatus, LockStatus, RunRecord},
+    status::{FleetStatus, LockDetail, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
     worker::{given, token},
 };
@@ -67,18 +72,28 @@ impl AdminSource for Source {
         found.map_err(|error| error.to_string())
     }
 
-    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+    async fn some_runs(
+        &self,
+        job: &str,
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Option<Vec<RunRecord>>, String> {
         let fleet = self.fleet().await;
         let shards = fleet.job(job).map_or(&[][..], |job| &job.by_shard);
-        let found = match shards.len() {
-            0 => self.client().runs(job, limit).await,
-            _ => {
-                let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
-                self.client().runs_of_few(job, &names, limit).await
-            }
-        };
-        let mut found = found.map_err(|error| error.to_string())?;
-        let known = !found.is_empty() || fleet.job(job).is_some();
+        let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
+        let client = self.client();
+        let told = |error: FleetError| error.to_string();
+        let mut found = client
+            .some_runs(job, &names, filter, limit)
+            .await
+            .map_err(told)?;
+        let mut known = !found.is_empty() || fleet.job(job).is_some();
+        if !known {
+            // One that no replica runs any more, and of which nothing is wanted.
+            let any = RunFilter::default();
+            let any = client.some_runs(job, &names, &any, 1).await;
+            known = !any.map_err(told)?.is_empty();
+        }
         RunRecord::add_progress(&mut found, &fleet);
         Ok(known.then_some(found))
     }
@@ -121,12 +136,12 @@ impl AdminSource for Source {
     }
 
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
-        if let Order::Trigger { given } = &order {
-            let spec = self.jobs.get(job);
-            given::refuse_misfit(&self.registry, job, spec.as_ref(), given)
-                .map_err(OrderError::Misfit)?;
-        }
-        self.ask(job, order).await.map_err(refused)
+        let reason = match &order {
+            Order::Pause { reason } => reason.clone(),
+            _ => String::new(),
+        };
+        let what = What::Job(job.to_owned(), order);
+        self.give(unnamed(reason, what)).await
     }
 
     async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
@@ -137,33 +152,124 @@ impl AdminSource for Source {
         Ok(serde_json::to_value(shown).unwrap_or_default())
     }
 
+    async fn audit(&self) -> Result<Vec<AuditEntry>, String> {
+        let orders = self.client().orders().await;
+        orders.map_err(|error| error.to_string())
+    }
+
     async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
-        let asked = self.client().withdraw(id, HEARD).await.map_err(refused)?;
-        let Some(trigger) = asked else {
-            return Err(OrderError::Unknown(format!(
-                "no trigger {id} is outstanding"
-            )));
-        };
-        let over = trigger.outcome == "withdrawn";
-        match trigger.state > TriggerState::Withdrawing && !over {
-            true => Err(OrderError::NotPossible(format!(
-                "trigger {id} has started, as run {}",
-                trigger.run_id
-            ))),
-            false => Ok(Done {
-                heard: over,
-                answer: trigger.shown(),
-            }),
-        }
+        let what = What::Withdraw(id.to_owned());
+        self.give(unnamed(String::new(), what)).await
     }
 
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
-        let asked = self.client().drain(replica, Until::Heard, HEARD).await;
-        let answer = asked.map_err(refused)?;
-        Ok(Done {
-            heard: answer.heard,
-            answer: serde_json::to_value(&answer).unwrap_or_default(),
-        })
+        let what = What::Drain(replica.to_owned());
+        self.give(unnamed(String::new(), what)).await
+    }
+
+    async fn give(&self, asked: Asked) -> Result<Done, OrderError> {
+        let client = self.client().configured(self.jobs.all());
+        self.refuse_known_bad(&client, &asked.what).await?;
+        let by = match asked.who.is_empty() {
+            true => client.clone(),
+            false => {
+                let by = format!("{}, http to {}", asked.who, self.me.name);
+                client.clone().asking_as(by)
+            }
+        };
+        let (order, of) = asked.what.words();
+        let entry = AuditEntry {
+            who: asked.who.clone(),
+            order: order.to_owned(),
+            of: of.to_owned(),
+            reason: asked.reason.clone(),
+            ..AuditEntry::default()
+        };
+        let order = self.carry_out(by, asked.what);
+        let given = client.in_writing(entry, order, result).await;
+        // The answer need not wait until older orders are forgotten.
+        let pruned = async move { client.prune_orders().await };
+        drop(self.ctx.spawn.spawn(pruned));
+        given.map_err(refused)?
+    }
+
+    async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {
+        let client = self.client().configured(self.jobs.all());
+        match client.facts_of(job).await {
+            Ok(facts) => Ok(Some(facts)),
+            Err(FleetError::UnknownJob { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn run(&self, job: &str, run_id: &str) -> Result<Option<RunRecord>, String> {
+        let found = self.client().run_of(job, run_id).await;
+        found.map_err(|error| error.to_string())
+    }
+
+    async fn in_force(&self) -> Result<Vec<InForce>, String> {
+        let found = self.client().in_force().await;
+        found.map_err(|error| error.to_string())
+    }
+
+    async fn lock(&self, key: &str) -> Result<LockDetail, String> {
+        let found = self.client().lock(key).await;
+        found.map_err(|error| error.to_string())
+    }
+}
+
+/// An order of a client that has not said who it is.
+fn unnamed(reason: String, what: What) -> Asked {
+    Asked {
+        who: String::new(),
+        reason,
+        what,
+    }
+}
+
+/// What came of an order, as it is written down.
+fn result(given: &Result<Done, OrderError>) -> String {
+    match given {
+        Ok(done) if done.heard => "heard".to_owned(),
+        Ok(_) => "written, and not heard of by all yet".to_owned(),
+        Err(
+            OrderError::Unknown(why)
+            | OrderError::NotPossible(why)
+            | OrderError::Misfit(why)
+            | OrderError::TooMany(why)
+            | OrderError::Unavailable(why),
+        ) => format!("refused: {why}"),
+    }
+}
+
+/// What came of a lease that was to end by force.
+fn broken(report: &BreakReport) -> Result<Done, OrderError> {
+    let key = &report.key;
+    match report.outcome() {
+        Broken::Final => {
+            let within = report.remaining().map_or_else(
+                || "max_ttl".to_owned(),
+                |life| format!("{} ms", life.as_millis()),
+            );
+            let said = format!(
+                "The lease of {key} has ended, under token {}: the lock is free when its holder has released it, within {within} \
+                 at the latest.",
+                report.token
+            );
+            Ok(Done {
+                answer: serde_json::json!({ "said": said }),
+                heard: true,
+            })
+        }
+        Broken::Gone => Err(OrderError::NotPossible(format!(
+            "{key} was not held any more: its lease had ended"
+        ))),
+        Broken::ChangedHands => Err(OrderError::NotPossible(format!(
+            "{key} has changed hands meanwhile: nothing of its new holder was changed"
+        ))),
+        Broken::Unsure => Err(OrderError::Unavailable(format!(
+            "too few nodes answered: {key} may be broken or not; do it again when a majority answers"
+        ))),
     }
 }
 
@@ -192,8 +298,45 @@ impl Source {
             .no_later_than(now + LAST_WRITE, now + ENOUGH)
     }
 
-    async fn ask(&self, job: &str, order: Order) -> Result<Done, FleetError> {
-        let client = self.client().configured(self.jobs.all());
+    /// Refuses what is about no job that there is, or what its job cannot take: nothing of it is written down, so that it takes the
+    /// place of no order that was given.
+    async fn refuse_known_bad(&self, client: &Fleet, what: &What) -> Result<(), OrderError> {
+        let What::Job(job, order) = what else {
+            return Ok(());
+        };
+        let known = client.refuse_order_for_no_job(job).await;
+        known.map_err(refused)?;
+        if let Order::Trigger { given } = order {
+            let spec = self.jobs.get(job);
+            given::refuse_misfit(&self.registry, job, spec.as_ref(), given)
+                .map_err(OrderError::Misfit)?;
+        }
+        Ok(())
+    }
+
+    /// Does what is asked for, in the name of this client.
+    async fn carry_out(&self, client: Fleet, what: What) -> Result<Done, OrderError> {
+        match what {
+            What::Job(job, order) => self.ask(&client, &job, order).await.map_err(refused),
+            What::Drain(replica) => {
+                let asked = client.drain(&replica, Until::Heard, HEARD).await;
+                let answer = asked.map_err(refused)?;
+                Ok(Done {
+                    heard: answer.heard,
+                    answer: serde_json::to_value(&answer).unwrap_or_default(),
+                })
+            }
+            What::Withdraw(id) => withdraw(&client, &id).await,
+            What::Break { key, owner } => {
+                let lock = client.lock(&key).await.map_err(refused)?;
+                let owner = breakable(&lock, owner.as_deref()).map_err(refused)?;
+                let report = client.break_lock(&key, &owner, false).await;
+                broken(&report.map_err(refused)?)
+            }
+        }
+    }
+
+    async fn ask(&self, client: &Fleet, job: &str, order: Order) -> Result<Done, FleetError> {
         let (answer, heard) = match order {
             Order::Pause { .. } | Order::Resume => {
                 let answer = match order {
@@ -216,6 +359,26 @@ impl Source {
         };
         let answer = answer.unwrap_or_default();
         Ok(Done { answer, heard })
+    }
+}
+
+async fn withdraw(client: &Fleet, id: &str) -> Result<Done, OrderError> {
+    let asked = client.withdraw(id, HEARD).await.map_err(refused)?;
+    let Some(trigger) = asked else {
+        return Err(OrderError::Unknown(format!(
+            "no trigger {id} is outstanding"
+        )));
+    };
+    let over = trigger.outcome == "withdrawn";
+    match trigger.state > TriggerState::Withdrawing && !over {
+        true => Err(OrderError::NotPossible(format!(
+            "trigger {id} has started, as run {}",
+            trigger.run_id
+        ))),
+        false => Ok(Done {
+            heard: over,
+            answer: trigger.shown(),
+        }),
     }
 }
 
@@ -269,6 +432,8 @@ pub(super) async fn start(
         source,
         metrics,
         clock: ctx.clock.clone(),
+        spawn: ctx.spawn.clone(),
+        events: ctx.events.clone(),
         token: said(config, ctx),
         hosts: config
             .admin
@@ -278,6 +443,7 @@ pub(super) async fn start(
             .cloned()
             .collect(),
         proxies: config.admin.trusted_proxies.clone(),
+        user_header: config.admin.user_header.clone(),
         read_only: config.admin.read_only,
     };
     let served = async move {

@@ -38,7 +38,8 @@ const LAYERS: check::Layers = &[
     ),
     // Around the worker: they read events and status, and decide nothing.
     ("telemetry", &["event", "fleet", "job", "terminal"]),
-    ("admin", &["fleet", "network", "telemetry"]),
+    // The API tells of events as they happen.
+    ("admin", &["event", "fleet", "network", "telemetry"]),
     // Configuration is composed of the settings of those below; only the worker and the commands read it.
     (
         "config",
@@ -87,6 +88,7 @@ const LAYERS: check::Layers = &[
     ),
     (
         "cli",
+        // What goes on until it is told to end listens as the worker does: hence `signals`.
         &[
             "config",
             "error",
@@ -95,6 +97,7 @@ const LAYERS: check::Layers = &[
             "ledger",
             "network",
             "schedule",
+            "signals",
             "telemetry",
             "terminal",
             "worker",

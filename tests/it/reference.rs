@@ -1,4 +1,4 @@
-//! What the book says is what the sources say: metrics, endpoints, rules and the tests that hold them. Reads files alone;
+//! What the book says is what the sources say: metrics, rules and the tests that hold them. Reads files alone;
 //! all of it costs about a tenth of a second.
 //!
 //! A test that fails because the code was changed says which command writes the page anew.
@@ -81,55 +81,6 @@ fn kinds(text: &str) -> BTreeMap<&str, &'static str> {
         _ => panic!("no kind of metric is known as {of}"),
     };
     fields.map(|(name, of)| (name, kind(of))).collect()
-}
-
-// === endpoints ===
-
-#[test]
-fn the_endpoints_are_those_of_the_code() {
-    let routes = source("src/admin/routes.rs");
-    let rights = source("src/admin/rights.rs");
-    let wants = rights.split_once("match uri.path() {").unwrap().1;
-    let wants = wants.split_once("_ =>").unwrap().0;
-    let arms: Vec<&str> = wants.split("=>").collect();
-    let open = |path: &str| {
-        let quoted = format!("\"{path}\"");
-        let arm = arms.iter().position(|arm| arm.contains(&quoted));
-        arm.map(|arm| arms[arm + 1].trim_start_matches([' ', '\n', '{']))
-    };
-    let mut rows = Vec::new();
-    for route in routes.split(".route(\"").skip(1) {
-        let (path, handler) = route.split_once("\", ").unwrap();
-        let (method, who) = match handler {
-            handler if handler.starts_with("post(") => ("POST", "token, as `Bearer`"),
-            _ => match open(path) {
-                Some(want) if want.starts_with("Self::Health") => ("GET", "open to all"),
-                Some(want) if want.starts_with("Self::Lists") => {
-                    ("GET", "this machine; token from elsewhere")
-                }
-                None => ("GET", "token"),
-                Some(other) => panic!("{path}: {other}"),
-            },
-        };
-        rows.push(vec![method.to_owned(), format!("`{path}`"), who.to_owned()]);
-    }
-    assert!(rows.len() > 10, "{rows:?}");
-    let page = "reference/endpoints.md";
-    made(
-        page,
-        "endpoints",
-        &table(&["Method", "Path", "Who may ask"], &rows),
-        COMMAND,
-    );
-    let by_hand = read(page)
-        .split_once("<!-- end: endpoints -->")
-        .unwrap()
-        .1
-        .to_owned();
-    for row in &rows {
-        let told = format!("### `{} {}`", row[0], row[1].trim_matches('`'));
-        assert!(by_hand.contains(&told), "the page has no {told}");
-    }
 }
 
 // === variables ===

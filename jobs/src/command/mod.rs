@@ -1,15 +1,18 @@
 //! The commands of the `watchkeeper` program: those of every worker, and its own.
 //!
 //! In reading order: [`demo`] (three replicas, and the death of a leader), [`notify`] (what a person does with
-//! notifications that do not go by themselves), [`programs`] (`lock` and `elect`: any program under a lease).
+//! notifications that do not go by themselves), [`programs`] (`lock` and `elect`: any program under a lease), [`completions`] and
+//! [`manual`] (what shells and `man` read of all of them).
 
+mod completions;
 mod demo;
+mod manual;
 mod notify;
 mod programs;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use watchkeeper::{
     Worker,
@@ -50,6 +53,8 @@ enum All {
     Notify(notify::NotifyArgs),
     Lock(programs::LockArgs),
     Elect(programs::ElectArgs),
+    Completions(completions::CompletionsArgs),
+    Man(manual::ManArgs),
 }
 
 /// The whole program.
@@ -72,6 +77,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return programs::usage(&error),
     };
+    terminal::prefer(global.color.unwrap_or_default());
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
@@ -83,6 +89,8 @@ pub(crate) fn main() -> ExitCode {
         All::ServeForDemo(args) => demo::serve(&args),
         All::Lock(args) => programs::lock(&global, args),
         All::Elect(args) => programs::elect(&global, args),
+        All::Completions(args) => completions::print(Cli::command(), &args),
+        All::Man(args) => manual::write(Cli::command(), &args),
         All::Notify(args) => {
             let mut options = LoadOptions::from_process();
             options.file.clone_from(&global.config);

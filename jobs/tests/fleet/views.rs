@@ -107,7 +107,7 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
     let job = |worker: usize| -> Value {
         let body = get(&fleet.page(worker), "/api/v1/jobs").unwrap_or_default();
         let jobs: Value = serde_json::from_str(&body).unwrap_or_default();
-        jobs[0].clone()
+        jobs["items"][0].clone()
     };
     soon("the leader on the other's page", || {
         job(other)["leader"]["name"] == format!("w{}", led.worker)
@@ -132,8 +132,7 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
     );
     fleet.store.unblock();
     soon("the leader again", || job(other)["leader_known"] == true);
-    let nodes = get(&fleet.page(other), "/api/v1/nodes").unwrap_or_default();
-    let nodes: Value = serde_json::from_str(&nodes).unwrap_or_default();
+    let nodes = nodes_of(&fleet, other);
     for node in nodes.as_array().into_iter().flatten() {
         assert!(
             node["rtt_us"].is_u64() && node["offset_ms"].is_i64(),
@@ -209,7 +208,8 @@ fn all_show_a_wait(fleet: &Fleet) -> Option<[Value; 3]> {
 
 fn nodes_of(fleet: &Fleet, worker: usize) -> Value {
     let body = get(&fleet.page(worker), "/api/v1/nodes").unwrap_or_default();
-    serde_json::from_str(&body).unwrap_or_default()
+    let page: Value = serde_json::from_str(&body).unwrap_or_default();
+    page["items"].clone()
 }
 
 // === impl Watchers ===

@@ -366,7 +366,8 @@ fn arguments(help: &str) -> Vec<Vec<String>> {
             *meaning += line;
         }
     }
-    let common = |name: &str| name.starts_with("-c, --config") || name.starts_with("-h, --help");
+    const COMMON: [&str; 3] = ["-c, --config", "--color", "-h, --help"];
+    let common = |name: &str| COMMON.iter().any(|option| name.starts_with(option));
     let rows = rows.into_iter().filter(|(name, _)| !common(name));
     rows.map(|(name, meaning)| vec![format!("`{name}`"), escaped(&meaning)])
         .collect()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::Future,
     ops::Range,
     time::Duration,
 };
@@ -37,6 +38,9 @@ const LISTED: u32 = 500;
 /// The same of documents with their bodies.
 const READ: u32 = 100;
 
+/// So much of what the nodes list is put together at once: this thread has leases to renew.
+const TOGETHER: usize = 500;
+
 /// In so many parts at most a directory is compared in which something has changed.
 const MOST_PARTS: usize = 64;
 
@@ -52,7 +56,7 @@ impl Shared {
         // A caller that has gone needs no answer; a lease that it did not take is released by its drop.
         match command {
             Command::Look { keys, reply } => Box::pin(self.look_together(keys, reply)).await,
-            Command::List { prefix, reply } => drop(reply.send(Box::pin(self.list(prefix)).await)),
+            Command::List { prefix, reply } => answer(reply, Box::pin(self.list(prefix))).await,
             Command::Break {
                 key,
                 owner,
@@ -96,7 +100,7 @@ impl Shared {
                 let told = Box::pin(self.anywhere(Op::RemoveDoc { name })).await;
                 drop(reply.send(told.map(drop)));
             }
-            Command::Docs { which, reply } => drop(reply.send(Box::pin(self.docs(which)).await)),
+            Command::Docs { which, reply } => answer(reply, Box::pin(self.docs(which))).await,
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
             Command::Admissions { reply } => drop(reply.send(Box::pin(self.admissions()).await)),
             Command::Identities { reply } => {
@@ -206,7 +210,8 @@ impl Shared {
         for (link, shown) in links.iter().zip(asked) {
             match shown {
                 Ok(views) => {
-                    for (key, view) in views {
+                    for (n, (key, view)) in views.into_iter().enumerate() {
+                        let_others_go_first(n).await;
                         by_key.entry(key).or_default().push(view);
                     }
                 }
@@ -234,7 +239,8 @@ impl Shared {
                 }
             };
             answered += 1;
-            for doc in docs {
+            for (n, doc) in docs.into_iter().enumerate() {
+                let_others_go_first(n).await;
                 match newest.get_mut(&doc.name) {
                     Some((known, _)) if known.rev > doc.rev => {}
                     Some((known, shown)) if known.rev == doc.rev => *shown += 1,
@@ -519,6 +525,22 @@ impl Shared {
             configured,
             needed: majority(configured),
         }
+    }
+}
+
+/// Asks on for as long as somebody waits for the answer: a list of much is not read to its end for a caller that has gone.
+async fn answer<T>(mut reply: oneshot::Sender<T>, asked: impl Future<Output = T>) {
+    tokio::select! {
+        biased;
+        () = reply.closed() => {}
+        found = asked => drop(reply.send(found)),
+    }
+}
+
+/// Lets others of this thread do their part between two parts of what one list comes to.
+async fn let_others_go_first(n: usize) {
+    if n % TOGETHER == TOGETHER - 1 {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::terminal::{cell, sentence};
+use crate::terminal::{Ink, Paint, cell, sentence};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -70,16 +70,17 @@ impl Finding {
     }
 }
 
-pub(in crate::cli) fn show(findings: &[Finding]) -> String {
+pub(in crate::cli) fn show(findings: &[Finding], paint: Paint) -> String {
     let mut text = String::new();
     for found in findings {
-        let word = match found.severity {
-            Severity::Ok => "ok     ",
-            Severity::Warning => "warning",
-            Severity::Error => "error  ",
+        let (ink, word) = match found.severity {
+            Severity::Ok => (Ink::Good, "ok     "),
+            Severity::Warning => (Ink::Care, "warning"),
+            Severity::Error => (Ink::Bad, "error  "),
         };
         text += &format!(
-            "{word}  {}: {}\n",
+            "{}  {}: {}\n",
+            paint.ink(ink, word),
             cell(&found.subject),
             sentence(&found.finding)
         );

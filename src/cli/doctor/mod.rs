@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{
     ask::{Limits, ask, nobody_was_here, note_default, on_a_runtime, place},
     failure::Failure,
-    output::{print, print_json},
+    output::print_painted,
     store_args::StoreArgs,
 };
 use crate::{
@@ -96,11 +96,8 @@ pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failur
     };
     // The worst first; within one severity as they were found.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    if args.json {
-        print_json(&json!({ "findings": findings, "nodes": states }))?;
-    } else {
-        print(&show(&findings));
-    }
+    let answer = json!({ "findings": findings, "nodes": states });
+    print_painted(args.json, &answer, |paint| show(&findings, paint))?;
     if findings.iter().any(|f| f.severity == Severity::Error) {
         return Err(Failure::Told);
     }

@@ -10,6 +10,7 @@ use super::{
         failure::Failure,
         output::{print, print_json},
         table::Table,
+        waiting,
     },
     args::BreakArgs,
     show::{find, holder, state, unknown},
@@ -40,7 +41,8 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
         false => PATIENCE,
     };
     let report = ask(config, Limits::nodes(patience), |fleet| async move {
-        fleet.break_lock(key, broken_owner, args.now).await
+        let broken = fleet.break_lock(key, broken_owner, args.now);
+        waiting::shown("waiting for the end of the lease", patience, broken).await
     })?;
     let told = outcome(&report);
     if args.json {

@@ -4,6 +4,7 @@ use super::super::{
     ask::{Limits, PATIENCE, ask, place, refuse_nowhere},
     failure::Failure,
     output::print_as,
+    waiting,
 };
 use crate::{
     config::Config,
@@ -13,12 +14,11 @@ use crate::{
 
 pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
     refuse_nowhere(config, json, &Vec::<Leak>::new())?;
-    let limits = Limits::nodes(PATIENCE + LOOK_AGAIN);
-    let leaks = ask(
-        config,
-        limits,
-        |fleet| async move { fleet.leaks(prefix).await },
-    )?;
+    let limit = PATIENCE + LOOK_AGAIN;
+    let leaks = ask(config, Limits::nodes(limit), |fleet| async move {
+        let leaks = fleet.leaks(prefix);
+        waiting::shown("looking twice", limit, leaks).await
+    })?;
     for (node, why) in leaks.unsearched {
         err(&format!(
             "watchkeeper: {node}: not all keys without a time to live were looked for: {why}"

@@ -10,9 +10,10 @@ use crate::cli::{
     doctor::{self, finding},
     explain,
     failure::{Failure, listed, paragraph},
+    follow::story,
     history, jobs, locks,
     output::json_text,
-    status, triggers,
+    status, triggers, watch,
 };
 use crate::{
     chance::Chance,
@@ -31,7 +32,7 @@ use crate::{
     },
     lock::{BreakReport, BreakVote},
     node::{Expiry, NodeError, Token},
-    terminal,
+    terminal::{self, Paint, Size},
 };
 
 /// A tenth of them every day.
@@ -441,9 +442,22 @@ const STATES: [TriggerState; 5] = [
     TriggerState::Ended,
 ];
 
+/// What is drawn again and again: a store that answered once, and does not answer any more.
+fn watched(fleet: &FleetStatus, text: &str, now: Timestamp) -> String {
+    let size = Size {
+        columns: 120,
+        rows: 40,
+    };
+    let mut known = watch::Known::new(now);
+    known.hear(Ok(fleet.clone()), now);
+    known.hear(Err(text.to_owned()), now);
+    let (config, every) = (Config::default(), Duration::from_secs(2));
+    watch::drawn(&known, &config, now, every, size, Paint::PLAIN)
+}
+
 /// Everything that a terminal shows, with the name of the place.
 fn shown(text: &str) -> Vec<(&'static str, String)> {
-    let config = Config::default();
+    let (config, plain) = (Config::default(), Paint::PLAIN);
     let now: Timestamp = "2026-05-04T08:01:30Z".parse().unwrap();
     let own = || text.to_owned();
     let of = Of(text);
@@ -501,29 +515,35 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         &fleet, &merged, &rows, &lock, &leaks, &runs, &pause, &waiting,
     ))
     .unwrap_or_default();
+    let found = doctor::judge(&fleet, &[lock.clone(), replicas.clone()]);
     let spec = Spec {
         kind: Some(own()),
         ..Spec::continuous()
     };
     vec![
-        ("status", status::show(&fleet, &config, now)),
+        ("status", status::show(&fleet, &config, now, plain)),
         ("locks", locks::show_locks(&rows)),
-        ("status, merged", status::show(&merged, &config, now)),
+        (
+            "status, of documents",
+            status::show(&merged, &config, now, plain),
+        ),
+        ("status --watch", watched(&fleet, text, now)),
         ("locks show", locks::describe(&lock)),
         ("locks show, of a replica", locks::describe(&replicas)),
         ("locks --leaked", locks::show_leaks(&leaks)),
         ("locks break", locks::node_results(&broken)),
-        ("history", history::show(&runs, false)),
+        ("history", history::show(&runs, false, plain)),
+        ("history of all", history::show_all(&runs, false, plain)),
+        ("history --follow", followed(&runs, plain)),
+        ("history, how far", how_far(&runs, now)),
+        ("trigger --follow", told_of_states(&asked, text)),
         ("jobs", jobs::show(&[jobs::row(text, &spec, now)])),
         (
             "doctor",
-            finding::show(&[finding::Finding::error(text, text, text)]),
+            finding::show(&[finding::Finding::error(text, text, text)], plain),
         ),
-        ("doctor, ledgers", finding::show(&ahead)),
-        (
-            "doctor, fleet",
-            finding::show(&doctor::judge(&fleet, &[lock.clone(), replicas.clone()])),
-        ),
+        ("doctor, ledgers", finding::show(&ahead, plain)),
+        ("doctor, fleet", finding::show(&found, plain)),
         ("triggers", triggers::show(&waiting)),
         ("triggers of nobody", triggers::show(&unrun)),
         ("triggers withdraw", triggers::all_told(&asked)),
@@ -541,9 +561,46 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
+fn followed(runs: &[RunRecord], paint: Paint) -> String {
+    let lines = runs.iter().map(|run| story::line(run, paint) + "\n");
+    lines.collect()
+}
+
+fn how_far(runs: &[RunRecord], now: Timestamp) -> String {
+    let running = runs.iter().map(|run| RunRecord {
+        outcome: "running".to_owned(),
+        ..run.clone()
+    });
+    let running: Vec<RunRecord> = running.collect();
+    let far = story::how_far(&running, now);
+    far.map(|far| far.text).unwrap_or_default()
+}
+
+fn told_of_states(asked: &[Trigger], replica: &str) -> String {
+    let states = asked.iter().filter_map(|t| story::state(t, replica));
+    let left = asked
+        .iter()
+        .map(|t| terminal::sentence(&story::left(t, "is left")));
+    states.chain(left).map(|line| line + "\n").collect()
+}
+
+/// The same in colours, as it goes out.
+fn coloured(text: &str) -> Vec<(&'static str, String)> {
+    let now: Timestamp = "2026-05-04T08:01:30Z".parse().unwrap();
+    let (of, config, paint) = (Of(text), Config::default(), Paint::COLOURED);
+    let (fleet, runs) = (of.fleet(), vec![of.record(false, false)]);
+    let shown = [
+        ("status", status::show(&fleet, &config, now, paint)),
+        ("history --output", history::show(&runs, true, paint)),
+        ("history --follow", followed(&runs, paint)),
+    ];
+    let painted = shown.map(|(place, text)| (place, terminal::painted(&text, true).into_owned()));
+    painted.into()
+}
+
 /// Where lines of the text itself stay lines.
 fn with_lines(text: &str) -> Vec<(&'static str, String)> {
-    let of = Of(text);
+    let (of, plain) = (Of(text), Paint::PLAIN);
     let runs = vec![of.record(false, false), of.record(true, false)];
     let pause = PauseAnswer {
         job: text.to_owned(),
@@ -555,7 +612,7 @@ fn with_lines(text: &str) -> Vec<(&'static str, String)> {
         known: true,
     };
     vec![
-        ("history --output", history::show(&runs, true)),
+        ("history --output", history::show(&runs, true, plain)),
         ("pause", paragraph(&commands::paused_text(&pause))),
         ("failure", Failure::Failed(text.to_owned()).text()),
         ("usage", Failure::Usage(text.to_owned()).text()),
@@ -605,6 +662,13 @@ fn two_thousand_hostile_strings_command_no_terminal() {
         }
         for (place, shown) in with_lines(&text) {
             assert_tame(place, &shown, number);
+        }
+        // A colour of theirs would be one more.
+        let colours = |text: &str| text.matches('\u{1b}').count();
+        for ((place, shown), (_, tame)) in coloured(&text).iter().zip(coloured("x")) {
+            let expected = colours(&tame);
+            assert_eq!(colours(shown), expected, "string {number}, {place}");
+            assert_tame(place, &shown.replace('\u{1b}', ""), number);
         }
         let logged = terminal::log_line(&format!("{text}\n"), false).into_owned();
         assert_tame("log", &logged, number);

@@ -11,6 +11,7 @@ use super::{
     },
     Fleet,
     error::FleetError,
+    refusals::some,
 };
 use crate::node::Token;
 
@@ -256,10 +257,9 @@ fn named(replica: &str, presences: &[Presence]) -> Result<(String, String), Flee
         [one] => Ok((one.id.clone(), one.name.clone())),
         [] => {
             let alive: BTreeSet<&str> = presences.iter().map(|p| p.name.as_str()).collect();
-            let alive: Vec<&str> = alive.into_iter().collect();
             let known = match alive.is_empty() {
                 true => "no replica is alive".to_owned(),
-                false => format!("alive: {}", alive.join(", ")),
+                false => format!("alive: {}", some(&alive)),
             };
             let replica = replica.to_owned();
             Err(FleetError::UnknownReplica { replica, known })

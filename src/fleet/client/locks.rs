@@ -114,7 +114,7 @@ impl Fleet {
 ///
 /// # Errors
 /// Why that cannot be: it is not held, has changed hands, a foreign client holds it, or too few nodes answer.
-#[cfg(any(test, feature = "cli"))]
+#[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String, FleetError> {
     let refused = |why: String| Err(FleetError::NotPossible(why));
     let key = &lock.key;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde::Serialize;
 
 use super::{
-    super::intent::{self, Intent, Pause},
+    super::intent::{self, Intent, MOST_REASON, Pause},
     Fleet,
     error::FleetError,
 };
@@ -13,9 +13,6 @@ use crate::{
     job::shard::{is_of, shard_of},
     node::Doc,
 };
-
-/// Bytes of a reason.
-const MOST_REASON: usize = 1024;
 
 /// What became of a pause or of its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

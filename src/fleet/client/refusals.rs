@@ -8,6 +8,9 @@ use crate::job::{
     shard::{is_of, whole},
 };
 
+/// Names that a refusal lists: it is read by a person, and repeated wherever orders are.
+const NAMED: usize = 20;
+
 /// Refuses a job that neither a replica nor the configuration knows; it is most likely a misspelt one.
 pub(crate) fn refuse_unknown<'a>(
     job: &str,
@@ -24,15 +27,24 @@ pub(crate) fn refuse_unknown<'a>(
     if known.contains(job) {
         return Ok(());
     }
-    let known: Vec<&str> = known.into_iter().collect();
-    let known = match known.is_empty() {
-        true => "no job is configured, and no replica runs one".to_owned(),
-        false => format!("known jobs: {}", known.join(", ")),
+    let known = match known.len() {
+        0 => "no job is configured, and no replica runs one".to_owned(),
+        _ => format!("known jobs: {}", some(&known)),
     };
     Err(FleetError::UnknownJob {
         job: job.to_owned(),
         known,
     })
+}
+
+/// The first of these names, and how many more there are.
+pub(super) fn some(names: &BTreeSet<&str>) -> String {
+    let first: Vec<&str> = names.iter().copied().take(NAMED).collect();
+    let first = first.join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 /// Refuses a run of a job that is disabled in the configuration, and that no replica runs.
@@ -69,6 +81,21 @@ mod tests {
 
     use super::*;
     use crate::fleet::status::{JobPresence, Presence};
+
+    #[test]
+    fn a_refusal_names_some_of_many_jobs() {
+        let names = |count: usize| (0..count).map(|n| format!("job-{n:03}")).collect();
+        let refused = |names: Vec<String>| {
+            let error = refuse_unknown("reprot", &FleetStatus::default(), &names);
+            error.unwrap_err().to_string()
+        };
+        let few = refused(names(2));
+        assert!(few.ends_with("known jobs: job-000, job-001"), "{few}");
+        let all = refused(names(NAMED));
+        assert!(all.ends_with(", job-019"), "{all}");
+        let many = refused(names(10_000));
+        assert!(many.ends_with(", job-019 and 9980 more"), "{many}");
+    }
 
     #[test]
     fn a_run_of_a_disabled_job_that_nobody_runs_is_refused() {

@@ -17,12 +17,31 @@ use crate::{
     lock::{LockError, Locks},
 };
 
+/// Which runs are wanted; all of them by default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunFilter {
+    /// That began then or later.
+    pub(crate) since: Option<Timestamp>,
+    /// That began before.
+    pub(crate) until: Option<Timestamp>,
+    /// With one of these outcomes; with any where there is none.
+    pub(crate) outcomes: Vec<String>,
+    /// On the replica of this name or id.
+    pub(crate) replica: Option<String>,
+    /// That stand before the run with this [place](RunRecord::place).
+    pub(crate) before: Option<String>,
+}
+
+/// A record of the history, and the name of the document with what its run has left to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) run: RunRecord,
+    pub(crate) beside: String,
+}
+
 /// Shards that are asked about one by one, and so many at a time.
 const FEW: usize = 100;
 const AT_ONCE: usize = 8;
-
-/// Everything that a history keeps.
-const ALL: usize = 1000;
 
 impl Fleet {
     /// The last `limit` runs of the job, newest last, with what each left to read and how far those in flight are; of a job
@@ -32,39 +51,85 @@ impl Fleet {
     /// [`FleetError::UnknownJob`] where nothing is known of the job; [`FleetError::NotPossible`] for more than a hundred shards
     /// at once; else while too few nodes answer.
     pub async fn history(&self, job: &str, limit: usize) -> Result<Vec<RunRecord>, FleetError> {
-        let fleet = self.documents().await?;
-        let mut runs = match self.few_shards_of(job, &fleet)? {
-            shards if shards.is_empty() => self.runs(job, limit).await?,
-            shards => self.runs_of_all(&shards, limit).await?,
-        };
-        if runs.is_empty() {
-            self.refuse_unknown(job, &fleet)?;
-        }
-        RunRecord::add_progress(&mut runs, &fleet);
-        Ok(runs)
+        self.history_of(job, &RunFilter::default(), limit).await
     }
 
-    /// The same without the progress of those in flight, and none for a job that is not known.
-    pub(crate) async fn runs(&self, job: &str, limit: usize) -> Result<Vec<RunRecord>, FleetError> {
-        self.patiently(|| last(&self.locks, job, limit)).await
-    }
-
-    /// The last runs of all these shards together.
-    async fn runs_of_all(
+    /// The same of those that are wanted.
+    pub(crate) async fn history_of(
         &self,
-        shards: &[String],
+        job: &str,
+        filter: &RunFilter,
         limit: usize,
     ) -> Result<Vec<RunRecord>, FleetError> {
-        let mut runs = Vec::new();
+        let kept = self.kept_of(job, filter, limit).await?;
+        self.with_outputs(kept).await
+    }
+
+    /// The same without what they left to read: for one that looks again and again.
+    pub(crate) async fn kept_of(
+        &self,
+        job: &str,
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Vec<Kept>, FleetError> {
+        let fleet = self.documents().await?;
+        let mut kept = match self.few_shards_of(job, &fleet)? {
+            shards if shards.is_empty() => self.kept(job, filter, limit).await?,
+            shards => self.kept_of_all(&shards, filter, limit).await?,
+        };
+        if kept.is_empty() {
+            self.refuse_unknown(job, &fleet)?;
+        }
+        RunRecord::add_progress(kept.iter_mut().map(|kept| &mut kept.run), &fleet);
+        Ok(kept)
+    }
+
+    /// The last `limit` records of the job that are wanted, newest last; none for one that is not known.
+    pub(crate) async fn kept(
+        &self,
+        job: &str,
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Vec<Kept>, FleetError> {
+        self.patiently(|| last_kept(&self.locks, job, filter, limit))
+            .await
+    }
+
+    /// The last records of all these shards together.
+    async fn kept_of_all(
+        &self,
+        shards: &[String],
+        filter: &RunFilter,
+        limit: usize,
+    ) -> Result<Vec<Kept>, FleetError> {
+        let mut kept = Vec::new();
         for some in shards.chunks(AT_ONCE) {
-            let read = some.iter().map(|shard| self.runs(shard, limit));
+            let read = some.iter().map(|shard| self.kept(shard, filter, limit));
             for found in futures_util::future::join_all(read).await {
-                runs.extend(found?);
+                kept.extend(found?);
             }
         }
-        runs.sort_by(|a, b| (a.order(), &a.job).cmp(&(b.order(), &b.job)));
-        runs.drain(..runs.len().saturating_sub(limit));
+        kept.sort_by_cached_key(|kept| kept.run.place());
+        kept.drain(..kept.len().saturating_sub(limit));
+        Ok(kept)
+    }
+
+    /// With what each of them has left to read. One after the other: all of them at once would be one large answer in the way of
+    /// everything else.
+    pub(crate) async fn with_outputs(&self, kept: Vec<Kept>) -> Result<Vec<RunRecord>, FleetError> {
+        let mut runs = Vec::with_capacity(kept.len());
+        for mut one in kept {
+            self.read_output(&mut one).await?;
+            runs.push(one.run);
+        }
         Ok(runs)
+    }
+
+    /// Reads what the run has left to read.
+    pub(crate) async fn read_output(&self, kept: &mut Kept) -> Result<(), FleetError> {
+        let output = self.patiently(|| output_of(&self.locks, kept)).await?;
+        kept.run.output = output;
+        Ok(())
     }
 
     /// The shards of the job, where they are so few that each may be asked about; none for a job without.
@@ -74,16 +139,22 @@ impl Fleet {
         Ok(shards)
     }
 
-    /// The last runs of all these shards of the job.
+    /// The last runs that are wanted, of all these shards of the job, or of a job without; newest last, without the progress of
+    /// those in flight.
     #[cfg(feature = "admin")]
-    pub(crate) async fn runs_of_few(
+    pub(crate) async fn some_runs(
         &self,
         job: &str,
         shards: &[String],
+        filter: &RunFilter,
         limit: usize,
     ) -> Result<Vec<RunRecord>, FleetError> {
         refuse_many(job, shards.len())?;
-        self.runs_of_all(shards, limit).await
+        let kept = match shards.is_empty() {
+            true => self.kept(job, filter, limit).await?,
+            false => self.kept_of_all(shards, filter, limit).await?,
+        };
+        self.with_outputs(kept).await
     }
 
     /// Why the job ran at a moment, or why it did not: of the tick at `at`, or the latest one before it; of now by default.
@@ -144,6 +215,15 @@ impl Fleet {
     async fn told_of(&self, job: &str) -> Result<StoredJob, FleetError> {
         let fleet = self.patiently(|| self.fleet_of(job)).await?;
         self.refuse_unknown(job, &fleet)?;
+        self.told_in(job, &fleet).await
+    }
+
+    /// What the store tells of a job, in a fleet that looks like this.
+    pub(super) async fn told_in(
+        &self,
+        job: &str,
+        fleet: &FleetStatus,
+    ) -> Result<StoredJob, FleetError> {
         let seen = self.locks.look(vec![format!("job/{job}")]).await?;
         // Of the latest writing that any node shows: the truth, or what the next leader makes it.
         let newest = seen.first().map(|seen| seen.record().body);
@@ -161,7 +241,7 @@ impl Fleet {
                 None => Some("a replica that cannot be seen now".to_owned()),
             }),
             ledger: newest.filter(|body| !body.is_empty()),
-            runs: self.runs(job, ALL).await?,
+            runs: self.patiently(|| records(&self.locks, job)).await?,
             pause,
             disagreement: running.map(JobStatus::disagreement).unwrap_or_default(),
         })
@@ -177,30 +257,120 @@ fn refuse_many(job: &str, shards: usize) -> Result<(), FleetError> {
     }
 }
 
+/// The runs of `job` that are remembered, oldest first, without what they left to read.
+pub(super) async fn records(locks: &Locks, job: &str) -> Result<Vec<RunRecord>, LockError> {
+    let docs = locks.docs(&RunRecord::directory(job)).await?;
+    let read = docs.iter().filter_map(|doc| RunRecord::from_doc(job, doc));
+    let mut runs: Vec<RunRecord> = read.collect();
+    runs.sort_by_key(RunRecord::order);
+    Ok(runs)
+}
+
 /// The last `limit` runs of `job`, oldest first, with what they left to read.
+#[cfg(test)]
 pub(crate) async fn last(
     locks: &Locks,
     job: &str,
     limit: usize,
 ) -> Result<Vec<RunRecord>, LockError> {
-    let docs = locks.docs(&RunRecord::directory(job)).await?;
-    let read = docs.iter().filter_map(|doc| {
-        let record = RunRecord::from_doc(job, doc)?;
-        Some((record, RunRecord::output_beside(&doc.name)?))
-    });
-    let mut runs: Vec<(RunRecord, String)> = read.collect();
-    runs.sort_by_key(|(run, _)| run.order());
-    runs.drain(..runs.len().saturating_sub(limit));
-    let mut shown = Vec::with_capacity(runs.len());
-    // One after the other: all of them at once would be one large answer in the way of everything else.
-    for (mut run, beside) in runs {
-        if run.output_bytes > 0 {
-            let doc = locks.doc(&beside).await?;
-            // The place in the ring may belong to a newer run already.
-            let doc = doc.filter(|doc| RunRecord::attempt_of(doc.rev) == run.seq);
-            run.output = doc.map(|doc| doc.body);
-        }
-        shown.push(run);
+    let mut shown = Vec::new();
+    for mut kept in last_kept(locks, job, &RunFilter::default(), limit).await? {
+        kept.run.output = output_of(locks, &kept).await?;
+        shown.push(kept.run);
     }
     Ok(shown)
+}
+
+/// The last `limit` records of `job` that are wanted, oldest first.
+async fn last_kept(
+    locks: &Locks,
+    job: &str,
+    filter: &RunFilter,
+    limit: usize,
+) -> Result<Vec<Kept>, LockError> {
+    let docs = locks.docs(&RunRecord::directory(job)).await?;
+    let read = docs.iter().filter_map(|doc| {
+        let run = RunRecord::from_doc(job, doc)?;
+        let beside = RunRecord::output_beside(&doc.name)?;
+        Some(Kept { run, beside })
+    });
+    let mut kept: Vec<Kept> = read.filter(|kept| filter.wants(&kept.run)).collect();
+    kept.sort_by_cached_key(|kept| kept.run.place());
+    kept.drain(..kept.len().saturating_sub(limit));
+    Ok(kept)
+}
+
+/// What the run has left to read; nothing where that could not be kept.
+async fn output_of(locks: &Locks, kept: &Kept) -> Result<Option<String>, LockError> {
+    if kept.run.output_bytes == 0 {
+        return Ok(None);
+    }
+    let doc = locks.doc(&kept.beside).await?;
+    // The place in the ring may belong to a newer run already.
+    let doc = doc.filter(|doc| RunRecord::attempt_of(doc.rev) == kept.run.seq);
+    Ok(doc.map(|doc| doc.body))
+}
+
+// === impl RunFilter ===
+
+impl RunFilter {
+    /// Whether the run is one of those that are wanted.
+    pub(crate) fn wants(&self, run: &RunRecord) -> bool {
+        let (began, _) = run.order();
+        let ended_so = |outcome: &String| *outcome == run.outcome;
+        let ran_on = |name: &String| *name == run.replica_name || *name == run.replica;
+        self.since.is_none_or(|since| began >= since)
+            && self.until.is_none_or(|until| began < until)
+            && (self.outcomes.is_empty() || self.outcomes.iter().any(ended_so))
+            && self.replica.as_ref().is_none_or(ran_on)
+            && self
+                .before
+                .as_ref()
+                .is_none_or(|before| run.place() < *before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_wants_what_it_names_and_all_without_names() {
+        let at = |second| Timestamp::from_second(second).ok();
+        let run = RunRecord {
+            started: at(100),
+            outcome: "failed".to_owned(),
+            replica: "h-1-x".to_owned(),
+            replica_name: "alpha".to_owned(),
+            ..RunRecord::default()
+        };
+        let wants = |filter: RunFilter| filter.wants(&run);
+        assert!(wants(RunFilter::default()));
+        for (since, until, wanted) in [
+            (at(100), at(101), true),
+            (at(101), None, false),
+            (None, at(100), false),
+        ] {
+            let filter = RunFilter {
+                since,
+                until,
+                ..RunFilter::default()
+            };
+            assert_eq!(wants(filter), wanted, "{since:?} {until:?}");
+        }
+        for (outcomes, wanted) in [(&["failed", "timeout"][..], true), (&["done"], false)] {
+            let filter = RunFilter {
+                outcomes: outcomes.iter().map(ToString::to_string).collect(),
+                ..RunFilter::default()
+            };
+            assert_eq!(wants(filter), wanted, "{outcomes:?}");
+        }
+        for (replica, wanted) in [("alpha", true), ("h-1-x", true), ("beta", false)] {
+            let filter = RunFilter {
+                replica: Some(replica.to_owned()),
+                ..RunFilter::default()
+            };
+            assert_eq!(wants(filter), wanted, "{replica}");
+        }
+    }
 }

@@ -307,7 +307,7 @@ impl Fleet {
     }
 }
 
-fn trigger_in(doc: &Doc) -> Option<Trigger> {
+pub(super) fn trigger_in(doc: &Doc) -> Option<Trigger> {
     match Intent::from_doc(doc)? {
         Intent::Trigger(trigger) => Some(trigger),
         _ => None,

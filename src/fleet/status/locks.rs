@@ -210,7 +210,7 @@ impl LockDetail {
     }
 
     /// Whether as many nodes answer as it takes to change anything.
-    #[cfg(any(test, feature = "cli"))]
+    #[cfg(any(test, feature = "cli", feature = "admin"))]
     pub(crate) fn has_quorum(&self) -> bool {
         let answer = self.by_node.iter().filter(|node| node.error.is_none());
         answer.count() >= self.needed

@@ -109,7 +109,7 @@ fn runs_a_program(args: &[OsString]) -> bool {
     let mut args = args.iter().filter_map(|arg| arg.to_str());
     while let Some(arg) = args.next() {
         match arg {
-            "-c" | "--config" | "--parent" => drop(args.next()),
+            "-c" | "--config" | "--parent" | "--color" => drop(args.next()),
             "lock" | "elect" => return true,
             arg if arg.starts_with('-') => {}
             _ => return false,

@@ -2,7 +2,10 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
     time::Duration,
@@ -20,6 +23,7 @@ use crate::{
     node::{
         Announcements, Call, Kind, Node, NodeError, Op, Reply, Take, Token, memory::MemoryNode,
     },
+    quorum::Claim,
     settings::Timing,
     sim_clock::SimTime,
     spawn::Spawn,
@@ -151,6 +155,31 @@ async fn what_one_node_has_missed_of_a_release_the_keeper_repeats() {
     scene.nodes[1].faults().heal();
     scene.time.clock().sleep(MS * 2_000).await;
     assert_eq!(scene.held(), [0; 3]);
+}
+
+/// What reads much ends with the question: a page that is asked for again and again keeps nobody from renewing.
+#[tokio::test(start_paused = true)]
+async fn a_list_ends_with_its_caller() {
+    let scene = Scene::ready().await;
+    let claims = (0..2_600).map(|n| Claim::named(format!("lock/{n}")));
+    let _held = scene.locks.claim(claims.collect()).await.unwrap();
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = lists.clone();
+    scene.nodes[0].observe(move |executed| {
+        let ops = executed.call.ops.iter();
+        let some = ops.filter(|op| matches!(op, Op::List { .. })).count();
+        counted.fetch_add(some, Ordering::SeqCst);
+    });
+    let all = scene.locks.list("").await.unwrap();
+    let whole = lists.swap(0, Ordering::SeqCst);
+    assert!(all.len() >= 2_600 && whole > 4, "{} {whole}", all.len());
+    scene.delay();
+    let clock = scene.time.clock();
+    assert!(clock.timeout(MS * 8, scene.locks.list("")).await.is_err());
+    clock.sleep(MS * 500).await;
+    // What was under way is not taken back, and nothing follows it.
+    let asked = lists.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&asked), "{asked} of {whole}");
 }
 
 #[tokio::test(start_paused = true)]

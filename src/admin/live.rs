@@ -1,0 +1,334 @@
+//! Keeps a page up to date: the rows of one view, as its address chooses them, sent again where they have changed.
+//!
+//! A stream costs what its page costs, a hundred rows of each table at most, however many jobs there are. It is made from the same
+//! rows as the page, so that there is one way to write them. All streams share one reading of the fleet (`readings`): while that is
+//! the same, a stream does nothing.
+//!
+//! | event | data |
+//! | --- | --- |
+//! | `hello` | the version of this replica: a page of another one loads itself anew |
+//! | `rows` | a table with the rows of one `data-part` that have changed |
+//! | `order` | the keys of each table whose rows come in another order, or are others |
+//! | `piece` | an element with `data-piece` |
+//!
+//! # Invariants
+//! - W3 A stream sends a row when something but the time has changed in it, and all rows now and then.
+//!   (a_stream_sends_what_has_changed)
+//! - W4 One that comes back is sent what has changed since, or everything.   (one_that_comes_back_is_sent_the_difference)
+//! - W5 No more follow at one time than there are places.   (no_more_follow_a_page_than_there_are_places)
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{Query, State, rejection::QueryRejection},
+    http::{HeaderMap, HeaderName, HeaderValue, header},
+    response::Response,
+};
+use futures_util::stream::unfold;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    html::Html,
+    latest::Got,
+    listener::Stay,
+    page::{
+        address::{Address, Takes},
+        batches,
+        block::{Block, Page, Piece, digest},
+        fleet, jobs,
+        layout::strip,
+        nodes, replicas,
+        view::View,
+    },
+    problem::{Kind, Problem},
+    rights::Seen,
+    shared::Shared,
+    sight::{Sight, misfit},
+    stream::{Place, frame},
+};
+use crate::{clock::Moment, fleet::status::FleetStatus};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// When everything is sent again: figures that are others at every look.
+const WHOLE: Duration = Duration::from_secs(15);
+/// When a browser whose stream has ended comes back.
+const COME_BACK: &str = "retry: 2000\n\n";
+
+/// What makes a page of a view.
+type Make = fn(&View<'_>) -> Page;
+
+/// The views that are followed: what the fleet tells alone. Others are asked for again.
+static FOLLOWED: [(&str, &Takes, Make); 4] = [
+    ("/", &jobs::TAKES, fleet::page),
+    ("/batches", &batches::TAKES, batches::page),
+    ("/replicas", &replicas::TAKES, replicas::page),
+    ("/nodes", &nodes::TAKES, nodes::page),
+];
+
+/// Everything that one stream lives on.
+struct Following {
+    shared: Shared,
+    seen: Seen,
+    address: Address,
+    make: Make,
+    /// What its client has got, and its number.
+    got: Arc<Got>,
+    number: Option<u64>,
+    /// When the next look is due, and when everything is sent again.
+    look: Moment,
+    whole: Moment,
+    greeted: bool,
+    /// What was looked at last.
+    last: Weak<FleetStatus>,
+    /// Ends with this replica's events.
+    end: CancellationToken,
+    _place: Place,
+}
+
+pub(super) async fn follow(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    Extension(stay): Extension<Stay>,
+    headers: HeaderMap,
+    said: Result<Query<BTreeMap<String, String>>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(said) = said.map_err(|error| Problem::parameter("query", &error.body_text()))?;
+    let path = said.get("path").map_or("/", String::as_str);
+    let found = FOLLOWED.iter().find(|(followed, _, _)| *followed == path);
+    let Some((path, takes, make)) = found else {
+        let wanted = "a page that is followed: /, /batches, /replicas or /nodes";
+        return Err(Problem::parameter("path", wanted));
+    };
+    let address = Address::read(*path, takes, &said).map_err(|wrong| misfit(&wrong))?;
+    let Some(place) = shared.places.take(seen) else {
+        let why = "no more clients can follow this replica at one time";
+        return Err(Problem::new(Kind::TooManyStreams, why));
+    };
+    let now = shared.admin.clock.now();
+    let last = headers.get("last-event-id");
+    let last = last.and_then(|id| id.to_str().ok()).unwrap_or_default();
+    let known = shared.latest.back(last, &address.with(&[]), now);
+    let (number, got) = known.map_or_else(
+        || (None, Arc::default()),
+        |(number, got)| (Some(number), got),
+    );
+    stay.for_a_stream();
+    let following = Following {
+        seen,
+        address,
+        make: *make,
+        got,
+        number,
+        look: now,
+        whole: now + WHOLE,
+        greeted: false,
+        last: Weak::new(),
+        end: shared.told.over(),
+        _place: place,
+        shared,
+    };
+    let mut answer = Response::new(Body::from_stream(unfold(following, sent)));
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // Nginx collects what it passes on unless it is told not to.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        let value = HeaderValue::from_static(value);
+        answer.headers_mut().insert(name, value);
+    }
+    Ok(answer)
+}
+
+/// The next text that is sent; the end with this replica's.
+async fn sent(mut following: Following) -> Option<(Result<String, Infallible>, Following)> {
+    loop {
+        let clock = following.shared.admin.clock.clone();
+        let due = following.look;
+        tokio::select! {
+            biased;
+            () = following.end.cancelled() => return None,
+            () = clock.sleep_until(due) => {}
+        }
+        following.look = clock.now() + LOOK;
+        let text = following.changes().await;
+        if !text.is_empty() {
+            return Some((Ok(text), following));
+        }
+    }
+}
+
+// === impl Following ===
+
+impl Following {
+    /// What has changed since the last look, as events; nothing where nothing has.
+    async fn changes(&mut self) -> String {
+        let shared = self.shared.clone();
+        let fleet = shared.readings.fleet(self.seen).await;
+        let now = shared.admin.clock.now();
+        let whole = now >= self.whole;
+        if whole {
+            self.whole = now + WHOLE;
+        } else if std::ptr::eq(self.last.as_ptr(), Arc::as_ptr(&fleet)) {
+            // Nothing was read since: however many jobs there are, there is nothing to compare.
+            return String::new();
+        }
+        self.last = Arc::downgrade(&fleet);
+        let sight = Sight::over(&shared, self.seen, fleet);
+        let view = sight.view(&self.address);
+        let before = if whole {
+            Got::default()
+        } else {
+            Got::clone(&self.got)
+        };
+        let (mut text, got) = changed(&before, &strip(&view), &(self.make)(&view));
+        if !self.greeted {
+            self.greeted = true;
+            let me = view.fleet.replica(view.replica);
+            let version = me.map_or("", |me| me.version.as_str());
+            let hello = json!({ "version": version }).to_string();
+            text = format!("{COME_BACK}{}{text}", frame(None, "hello", &hello));
+        }
+        if text.is_empty() {
+            return text;
+        }
+        self.got = Arc::new(got);
+        let address = self.address.with(&[]);
+        let number = shared.latest.note(self.number, &address, &self.got, now);
+        self.number = Some(number);
+        // Without data it is no event: the browser notes the id, and that is all.
+        text + &format!("id: {}\n\n", shared.latest.id(number))
+    }
+}
+
+/// What differs from what the client has got, as events, and what it has got then.
+fn changed(before: &Got, strip: &Piece, page: &Page) -> (String, Got) {
+    let (mut text, mut got) = (String::new(), Got::default());
+    let mut orders = BTreeMap::new();
+    let pieces = page.blocks.iter().filter_map(|block| match block {
+        Block::Piece(piece) => Some(piece),
+        Block::Rows(_) | Block::Plain(_) => None,
+    });
+    for piece in [strip].into_iter().chain(pieces) {
+        let digest = digest(piece.html.as_str());
+        if before.pieces.get(piece.name) != Some(&digest) {
+            text += &frame(None, "piece", piece.html.as_str());
+        }
+        got.pieces.insert(piece.name, digest);
+    }
+    for block in &page.blocks {
+        let Block::Rows(part) = block else {
+            continue;
+        };
+        let mut rows = Html::default();
+        let mut keys = Vec::new();
+        for row in part.shown() {
+            let digest = row.digest();
+            let name = (part.id, row.key.clone());
+            if before.rows.get(&name) != Some(&digest) {
+                row.write(&mut rows);
+            }
+            got.rows.insert(name, digest);
+            keys.push(row.key);
+        }
+        if !rows.as_str().is_empty() {
+            let mut h = Html::default();
+            h.markup("<table data-part=\"").markup(part.id);
+            h.markup("\"><tbody>").append(&rows);
+            h.markup("</tbody></table>");
+            text += &frame(None, "rows", h.as_str());
+        }
+        if before.orders.get(part.id) != Some(&keys) {
+            orders.insert(part.id, keys.clone());
+        }
+        got.orders.insert(part.id, keys);
+    }
+    if !orders.is_empty() {
+        // After the rows, which stand at the end until they are put in order.
+        let orders = serde_json::to_string(&orders).unwrap_or_default();
+        text += &frame(None, "order", &orders);
+    }
+    (text, got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        admin::page::{block::Live, times::Times},
+        fleet::status::{FleetStatus, JobStatus},
+    };
+
+    fn fleet_of(names: &[&str]) -> FleetStatus {
+        let job = |name: &&str| JobStatus {
+            name: (*name).to_owned(),
+            coordination: "batch".to_owned(),
+            leader_known: true,
+            ..JobStatus::default()
+        };
+        FleetStatus {
+            jobs: names.iter().map(job).collect(),
+            ..FleetStatus::default()
+        }
+    }
+
+    fn look(fleet: &FleetStatus, before: &Got) -> (String, Got) {
+        let address = Address::read("/", &jobs::TAKES, &BTreeMap::new()).unwrap();
+        let view = View {
+            fleet,
+            replica: "h-1-x",
+            signed_in: true,
+            orders: true,
+            ready: Ok(()),
+            address: &address,
+            times: Times::new("2026-11-26T08:00:00Z".parse().unwrap(), address.zone()),
+        };
+        let page = fleet::page(&view);
+        assert_eq!(page.live, Live::Stream);
+        changed(before, &strip(&view), &page)
+    }
+
+    #[test]
+    fn a_stream_sends_what_has_changed() {
+        let mut fleet = fleet_of(&["a", "b", "c"]);
+        let (text, got) = look(&fleet, &Got::default());
+        for part in [
+            "event: piece\ndata: <div id=\"strip\"",
+            "event: rows\ndata: <table data-part=\"jobs\"><tbody><tr data-key=\"a\">",
+            "\"jobs\":[\"a\",\"b\",\"c\"]",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert_eq!(look(&fleet, &got).0, "", "nothing has changed");
+        fleet.jobs[1].schedule = "@daily".to_owned();
+        let (text, got) = look(&fleet, &got);
+        assert!(text.contains("data-key=\"b\"") && !text.contains("data-key=\"a\""));
+        assert!(!text.contains("event: order"), "{text}");
+        fleet.jobs.remove(0);
+        let (text, got) = look(&fleet, &got);
+        assert_eq!(text, "event: order\ndata: {\"jobs\":[\"b\",\"c\"]}\n\n");
+        fleet.jobs.clear();
+        let (text, _) = look(&fleet, &got);
+        assert!(
+            text.contains("\"jobs\":[\"\"]"),
+            "the row that says so: {text}"
+        );
+    }
+
+    #[test]
+    fn a_page_of_many_jobs_is_followed_as_one_of_few() {
+        let names: Vec<String> = (0..10_000).map(|n| format!("job-{n:05}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (text, got) = look(&fleet_of(&names), &Got::default());
+        assert_eq!(text.matches("data-key=\"job-").count(), 50);
+        assert!(got.rows.len() < 100, "{}", got.rows.len());
+    }
+}

@@ -1,0 +1,136 @@
+//! Who has asked for what, when and why: what still stands, and the orders that were given over HTTP.
+
+use super::{
+    super::html::Html,
+    address::{Address, Takes},
+    block::{Block, Live, Page, Part, cell},
+    layout::{choices, pager},
+    view::View,
+};
+use crate::fleet::audit::{AuditEntry, InForce};
+
+/// What can be chosen among orders.
+pub(in crate::admin) const TAKES: Takes = Takes {
+    states: &[
+        "pause", "resume", "trigger", "resign", "drain", "withdraw", "break",
+    ],
+    sorts: &[],
+    texts: &[],
+};
+
+const FIELDS: [(&str, &str); 1] = [("q", "Who, what or why has")];
+
+const ORDERS: &str = "When | Who | Order | Of | Why | Result | Through";
+const STANDS: &str = "Since | By | Order | Of | Why";
+
+/// The page.
+pub(in crate::admin) fn page(
+    view: &View<'_>,
+    told: &Result<(Vec<InForce>, Vec<AuditEntry>), String>,
+) -> Page {
+    let mut blocks = vec![Block::Plain(choices(view.address, &TAKES, &FIELDS))];
+    match told {
+        Ok((stands, orders)) => {
+            blocks.push(Block::Rows(in_force(view, stands)));
+            blocks.push(Block::Rows(given(view, orders)));
+        }
+        Err(why) => {
+            let mut h = Html::default();
+            h.markup("<p class=\"bad\">").text(why).markup("</p>\n");
+            blocks.push(Block::Plain(h));
+        }
+    }
+    Page {
+        title: "Audit".to_owned(),
+        live: Live::Poll,
+        blocks,
+    }
+}
+
+/// Whether any of these texts has what is looked for, and the order is of the kind that is chosen.
+fn fits(address: &Address, order: &str, texts: &[&str]) -> bool {
+    let kind = address.get("state");
+    (kind.is_empty() || kind == order) && texts.iter().any(|text| address.finds(text))
+}
+
+fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
+    let wanted = |one: &&InForce| {
+        fits(
+            view.address,
+            one.order,
+            &[one.by.as_str(), one.of.as_str(), one.reason.as_str()],
+        )
+    };
+    let shown = stands.iter().filter(wanted).take(super::address::MOST_ROWS);
+    let key = |one: &&InForce| format!("{}/{}/{}/{}", one.order, one.of, one.at, one.id);
+    Part::of(
+        ("stands", "Asked for, and stands"),
+        STANDS,
+        shown,
+        key,
+        |h, one| {
+            cell(h, "Since");
+            view.times.moment(h, Some(one.at));
+            cell(h, "By").text(&one.by);
+            cell(h, "Order").text(one.order);
+            if view.orders && !one.id.is_empty() {
+                let path = view
+                    .address
+                    .to("/orders/withdraw", &[("id", one.id.as_str())]);
+                h.markup("<small>")
+                    .link(&path, "withdraw")
+                    .markup("</small>");
+            }
+            cell(h, "Of").text(&one.of);
+            cell(h, "Why").text(dash(&one.reason));
+        },
+    )
+    .noted("by whichever way it was asked for")
+}
+
+fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
+    let address = view.address;
+    let wanted = |one: &&AuditEntry| {
+        fits(
+            address,
+            &one.order,
+            &[
+                one.who.as_str(),
+                one.of.as_str(),
+                one.reason.as_str(),
+                one.result.as_str(),
+            ],
+        )
+    };
+    let chosen: Vec<&AuditEntry> = orders.iter().filter(wanted).collect();
+    let (first, shown) = address.part(&chosen);
+    let key = |one: &&&AuditEntry| one.id.clone();
+    Part::of(
+        ("orders", "Orders over HTTP"),
+        ORDERS,
+        shown,
+        key,
+        |h, one| {
+            cell(h, "When");
+            view.times.moment(h, Some(one.at));
+            cell(h, "Who").text(&one.who);
+            cell(h, "Order").text(&one.order);
+            cell(h, "Of").text(&one.of);
+            cell(h, "Why").text(dash(&one.reason));
+            cell(h, "Result").text(match one.result.as_str() {
+                "" => "not known",
+                result => result,
+            });
+            cell(h, "Through").text(&one.by);
+        },
+    )
+    .noted("the last 200, and all of the last day up to 2,000; for 30 days")
+    .footed(pager(address, (first, shown.len(), chosen.len())))
+}
+
+fn dash(text: &str) -> &str {
+    match text {
+        "" => "–",
+        text => text,
+    }
+}

@@ -1,0 +1,119 @@
+//! The fleet at a glance: what is wrong first, then jobs, what runs, replicas and nodes.
+
+use super::{
+    super::html::Html,
+    address::MOST_ROWS,
+    block::{Block, Live, Page, Part, Piece},
+    flying, jobs,
+    layout::{TITLE_OF_FLEET, choices, pager},
+    nodes, replicas,
+    view::View,
+};
+
+const FIELDS: [(&str, &str); 1] = [("q", "Job has")];
+
+/// Runs and replicas that are shown here; their own pages have all of them.
+const FEW: usize = 20;
+
+/// What can be wrong with jobs: the state that chooses them, and the words for one and for several.
+const ALARMS: [(&str, &str, &str); 4] = [
+    ("unled", "job has no leader", "jobs have no leader"),
+    (
+        "unknown",
+        "job has an unknown leader",
+        "jobs have unknown leaders",
+    ),
+    ("failing", "job fails", "jobs fail"),
+    (
+        "trouble",
+        "job has work that waits",
+        "jobs have work that waits",
+    ),
+];
+
+/// The page.
+pub(in crate::admin) fn page(view: &View<'_>) -> Page {
+    let mut blocks = vec![Block::Piece(alarms(view))];
+    blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));
+    let chosen = jobs::chosen(&view.fleet.jobs, view.address);
+    let (first, shown) = view.address.part(&chosen);
+    let foot = pager(view.address, (first, shown.len(), chosen.len()));
+    let part = jobs::part(view, ("jobs", "Jobs"), shown.iter().copied());
+    blocks.push(Block::Rows(
+        part.footed(foot)
+            .or_none("no replica has a job, or none fits"),
+    ));
+    blocks.extend(shards(view).map(Block::Rows));
+    blocks.push(Block::Rows(in_flight(view)));
+    let all = view.fleet.replicas.len();
+    let part = replicas::part(view, view.fleet.replicas.iter().take(FEW));
+    blocks.push(Block::Rows(some(part, FEW, all)));
+    blocks.push(Block::Rows(nodes::part(view.fleet)));
+    Page {
+        title: TITLE_OF_FLEET.to_owned(),
+        live: Live::Stream,
+        blocks,
+    }
+}
+
+/// How many jobs are in each kind of trouble, each with the way to them.
+fn alarms(view: &View<'_>) -> Piece {
+    let mut h = Html::default();
+    h.markup("<p class=\"alarms\" data-piece=\"alarms\">");
+    let mut any = false;
+    for (state, one, several) in ALARMS {
+        let count = view.fleet.jobs.iter().filter(|job| jobs::is(job, state));
+        let count = count.count();
+        if count == 0 {
+            continue;
+        }
+        any = true;
+        h.markup("<strong class=\"bad\"><a href=\"");
+        h.text(view.address.to("/", &[("state", state)]));
+        h.markup("\">").text(count).markup(" ");
+        h.markup(if count == 1 { one } else { several });
+        h.markup("</a></strong> ");
+    }
+    if !any {
+        h.markup("<span class=\"good\">nothing is known to be wrong with a job</span>");
+    }
+    h.markup("</p>\n");
+    Piece {
+        name: "alarms",
+        html: h,
+    }
+}
+
+/// The shards of the job that the address names.
+fn shards(view: &View<'_>) -> Option<Part> {
+    let name = Some(view.address.get("shards")).filter(|name| !name.is_empty());
+    let job = view.fleet.job(name?)?;
+    let shown = job.by_shard.iter().take(MOST_ROWS);
+    let part = jobs::part(view, ("shards", "Shards"), shown);
+    Some(some(part, MOST_ROWS, job.by_shard.len()))
+}
+
+fn in_flight(view: &View<'_>) -> Part {
+    let runs: Vec<_> = flying::of(&view.fleet.jobs).take(FEW + 1).collect();
+    let more = runs.len() > FEW;
+    let part = flying::part(view, runs.into_iter().take(FEW));
+    match more {
+        true => part.footed(way(view, "/runs", "more runs")),
+        false => part,
+    }
+}
+
+/// Where there are more than are shown.
+fn some(part: Part, shown: usize, all: usize) -> Part {
+    match all > shown {
+        true => part.noted(format!("{shown} of {all}")),
+        false => part,
+    }
+}
+
+fn way(view: &View<'_>, path: &str, word: &str) -> Html {
+    let mut h = Html::default();
+    h.markup("<p>").link(&view.address.to(path, &[]), word);
+    h.markup("</p>");
+    h
+}

@@ -1,0 +1,81 @@
+//! Runs and batches in flight.
+
+use super::{
+    super::html::Html,
+    block::{Part, cell},
+    times::or_dash,
+    view::View,
+};
+use crate::fleet::status::{JobStatus, RunStatus};
+
+const COLUMNS: &str = "Job | Run | On | Token | Started | Progress";
+
+/// A run and its job.
+pub(super) type Flying<'a> = (&'a JobStatus, &'a RunStatus);
+
+/// Everything that runs, of these jobs.
+pub(super) fn of<'a>(
+    jobs: impl IntoIterator<Item = &'a JobStatus>,
+) -> impl Iterator<Item = Flying<'a>> {
+    let jobs = jobs.into_iter();
+    jobs.flat_map(|job| job.running.iter().map(move |run| (job, run)))
+}
+
+/// These runs as a table.
+pub(super) fn part<'a>(view: &View<'_>, runs: impl IntoIterator<Item = Flying<'a>>) -> Part {
+    let name = ("flying", "Runs and batches in flight");
+    Part::of(name, COLUMNS, runs, key, |h, (job, run)| {
+        cells(h, view, job, run);
+    })
+}
+
+fn key((job, run): &Flying<'_>) -> String {
+    match run.run_id.as_str() {
+        // Of a version that does not tell it.
+        "" => format!("{}/{}/{}", job.name, run.tick, run.attempt),
+        id => id.to_owned(),
+    }
+}
+
+fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus, run: &RunStatus) {
+    cell(h, "Job").link(&view.address.to_job(&job.name), &job.name);
+    cell(h, "Run");
+    match &run.batch {
+        Some(batch) => h.markup("batch ").text(batch),
+        None => h.text(view.times.at(run.tick)),
+    };
+    h.small(format_args!("attempt {}", run.attempt));
+    cell(h, "On").text(view.name_of(&run.replica));
+    cell(h, "Token").text(or_dash(run.token));
+    cell(h, "Started");
+    view.times.moment(h, Some(run.started));
+    cell(h, "Progress");
+    progress(h, run);
+}
+
+fn progress(h: &mut Html, run: &RunStatus) {
+    counted(h, run);
+    let told = run.progress();
+    for line in [told.pace(), told.message.unwrap_or_default()] {
+        if !line.is_empty() {
+            h.small(line);
+        }
+    }
+}
+
+fn counted(h: &mut Html, run: &RunStatus) {
+    match (run.done, run.total) {
+        (Some(done), Some(total)) => {
+            h.markup("<progress value=\"").text(done.min(total));
+            h.markup("\" max=\"").text(total.max(1));
+            h.markup("\"></progress><small>").text(done);
+            h.markup(" of ").text(total).markup("</small>");
+        }
+        (Some(done), None) => {
+            h.text(done).markup(" done");
+        }
+        _ => {
+            h.markup("–");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Orders as forms: what each would do, in words, before it is given; and what came of it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::html::Html,
+    address::job_path,
+    block::{Block, Live, Page},
+    view::View,
+};
+use crate::fleet::{intent::MOST_REASON, status::JobStatus};
+
+/// What can be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::admin) enum Kind {
+    Trigger,
+    Pause,
+    Resume,
+    Resign,
+    Drain,
+    Withdraw,
+    Break,
+}
+
+/// An order that is being filled in.
+pub(in crate::admin) struct Form<'a> {
+    pub(in crate::admin) kind: Kind,
+    /// The job, replica, trigger or lock that it is about.
+    pub(in crate::admin) of: &'a str,
+    /// What makes it one of ours.
+    pub(in crate::admin) seal: &'a str,
+    /// What stands in its fields.
+    pub(in crate::admin) said: &'a BTreeMap<String, String>,
+    /// What was wrong with it.
+    pub(in crate::admin) trouble: Option<&'a str>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Trigger,
+        Self::Pause,
+        Self::Resume,
+        Self::Resign,
+        Self::Drain,
+        Self::Withdraw,
+        Self::Break,
+    ];
+
+    /// The order of this word.
+    pub(in crate::admin) fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    pub(in crate::admin) fn word(self) -> &'static str {
+        match self {
+            Self::Trigger => "trigger",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Resign => "resign",
+            Self::Drain => "drain",
+            Self::Withdraw => "withdraw",
+            Self::Break => "break",
+        }
+    }
+
+    /// The field that says what it is about.
+    pub(in crate::admin) fn field(self) -> &'static str {
+        match self {
+            Self::Trigger | Self::Pause | Self::Resume | Self::Resign => "job",
+            Self::Drain => "replica",
+            Self::Withdraw => "id",
+            Self::Break => "key",
+        }
+    }
+
+    /// Whether it must be said twice: it cannot be taken back.
+    pub(in crate::admin) fn is_final(self) -> bool {
+        matches!(self, Self::Drain | Self::Break)
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Trigger => "Run now",
+            Self::Pause => "Pause",
+            Self::Resume => "Resume",
+            Self::Resign => "Hand over",
+            Self::Drain => "Drain",
+            Self::Withdraw => "Withdraw a trigger of",
+            Self::Break => "End the lease of",
+        }
+    }
+}
+
+/// The form.
+pub(in crate::admin) fn page(view: &View<'_>, form: &Form<'_>) -> Page {
+    let mut h = Html::default();
+    if let Some(trouble) = form.trouble {
+        h.markup("<p class=\"bad\" role=\"alert\">").text(trouble);
+        h.markup("</p>\n");
+    }
+    for sentence in consequences(view, form) {
+        h.markup("<p>").text(sentence).markup("</p>\n");
+    }
+    fields(&mut h, view, form);
+    back(&mut h, view, form.kind, form.of);
+    Page {
+        title: format!("{} {}", form.kind.title(), form.of),
+        live: Live::Off,
+        blocks: vec![Block::Plain(h)],
+    }
+}
+
+/// What came of an order: whether it was given, and what is known of it.
+pub(in crate::admin) fn answer(
+    view: &View<'_>,
+    (kind, of): (Kind, &str),
+    said: &Result<String, String>,
+) -> Page {
+    let mut h = Html::default();
+    match said {
+        Ok(what) => h.markup("<p class=\"good\" role=\"alert\">").text(what),
+        Err(why) => h.markup("<p class=\"bad\" role=\"alert\">").text(why),
+    };
+    h.markup("</p>\n");
+    back(&mut h, view, kind, of);
+    Page {
+        title: format!("{} {of}", kind.title()),
+        live: Live::Off,
+        blocks: vec![Block::Plain(h)],
+    }
+}
+
+fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
+    let said = |name: &str| form.said.get(name).map_or("", String::as_str);
+    h.markup("<form class=\"order\" method=\"post\" action=\"/orders/");
+    h.markup(form.kind.word());
+    h.markup("\" autocomplete=\"off\">");
+    hidden(h, "seal", form.seal);
+    hidden(h, form.kind.field(), form.of);
+    match form.kind {
+        Kind::Trigger => {
+            h.markup("<label>Parameters for this run, as a JSON object <textarea name=\"params\" rows=\"4\" maxlength=\"4096\" spellcheck=\"false\" placeholder=\"{}\">");
+            // A line feed right after the tag would be dropped.
+            h.text(said("params").trim_start())
+                .markup("</textarea></label>");
+        }
+        Kind::Resign => {
+            h.markup("<label>To the replica <select name=\"to\"><option value=\"\">any that stands by</option>");
+            for replica in &view.fleet.replicas {
+                h.markup("<option value=\"").text(&replica.id).markup("\"");
+                if replica.id == said("to") {
+                    h.markup(" selected");
+                }
+                h.markup(">").text(&replica.name).markup(" on ");
+                h.text(&replica.host).markup("</option>");
+            }
+            h.markup("</select></label>");
+        }
+        Kind::Break => hidden(h, "owner", said("owner")),
+        Kind::Pause | Kind::Resume | Kind::Drain | Kind::Withdraw => {}
+    }
+    h.markup("<label>Why <input name=\"reason\" required maxlength=\"")
+        .text(MOST_REASON);
+    h.markup("\" value=\"");
+    h.text(said("reason")).markup("\"></label>");
+    if form.kind.is_final() {
+        h.markup("<label class=\"check\"><input type=\"checkbox\" name=\"sure\" value=\"yes\" required> ");
+        h.markup("This cannot be taken back, and it is meant</label>");
+    }
+    h.markup("<button>").markup(form.kind.title()).markup(" ");
+    h.text(form.of).markup("</button></form>\n");
+}
+
+fn hidden(h: &mut Html, name: &'static str, value: &str) {
+    h.markup("<input type=\"hidden\" name=\"").markup(name);
+    h.markup("\" value=\"").text(value).markup("\">");
+}
+
+fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
+    let path = match kind.field() {
+        "job" => job_path(of),
+        "replica" => "/replicas".to_owned(),
+        "key" => "/locks".to_owned(),
+        _ => "/audit".to_owned(),
+    };
+    h.markup("<p>").link(&view.address.to(&path, &[]), "back");
+    h.markup(" · ")
+        .link(&view.address.to("/audit", &[]), "all orders");
+    h.markup("</p>\n");
+}
+
+// === consequences ===
+
+fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
+    let of = form.of;
+    match form.kind {
+        Kind::Drain => of_drain(view, of),
+        Kind::Withdraw => vec![format!(
+            "Trigger {of} does not start, unless its start stands in the ledger of its job already: then nothing is changed."
+        )],
+        Kind::Break => vec![
+            format!(
+                "The holder of {of} is told at its next renewal, within a third of its ttl, and stops its work. It may go on \
+                 until then, and for the rest of its lease when it cannot be told."
+            ),
+            "No other process gets the lock before. Nothing of another owner is touched."
+                .to_owned(),
+        ],
+        Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.fleet.job(of) {
+            Some(job) => of_job(view, form.kind, job),
+            None => vec![format!("No replica has {of} now.")],
+        },
+    }
+}
+
+fn of_job(view: &View<'_>, kind: Kind, job: &JobStatus) -> Vec<String> {
+    let name = &job.name;
+    let flying = match job.running.len() {
+        0 => format!("Nothing of {name} is in flight."),
+        1 => format!("1 run of {name} is in flight."),
+        runs => format!("{runs} runs of {name} are in flight."),
+    };
+    let leader = job.leader.as_ref().map(|leader| leader.shown().to_owned());
+    let said = match kind {
+        Kind::Trigger => {
+            let on = leader
+                .map(|leader| format!(", on {leader}"))
+                .unwrap_or_default();
+            let times = match job.shards {
+                Some(shards) => format!("Each of the {shards} shards of {name} runs once"),
+                None => format!("{name} runs once"),
+            };
+            format!(
+                "{times}, as soon as nothing else of it does{on}. It does so even during a pause."
+            )
+        }
+        Kind::Pause => format!(
+            "Nothing of {name} starts on any replica until it is resumed. What is in flight goes on. Ticks that fall due \
+             meanwhile are skipped, and never run."
+        ),
+        Kind::Resume => match job.paused_why.as_deref().filter(|why| !why.is_empty()) {
+            Some(why) => format!("{name} goes on with its next tick. It was paused because: {why}"),
+            None => format!("{name} goes on with its next tick."),
+        },
+        _ => {
+            let from = leader.unwrap_or_else(|| "its leader".to_owned());
+            let others = view
+                .fleet
+                .replicas
+                .iter()
+                .filter(|replica| !replica.draining);
+            format!(
+                "{from} starts nothing more of {name}, ends what is in flight, and gives its term up. {} replicas of the fleet \
+                 do not drain.",
+                others.count()
+            )
+        }
+    };
+    vec![said, flying]
+}
+
+fn of_drain(view: &View<'_>, replica: &str) -> Vec<String> {
+    let name = view.name_of(replica);
+    let fleet = view.fleet;
+    let rows = || {
+        fleet
+            .jobs
+            .iter()
+            .flat_map(|job| [job].into_iter().chain(&job.by_shard))
+    };
+    let led = rows().filter(|job| job.leader.as_ref().is_some_and(|l| l.replica == replica));
+    let running = fleet.jobs.iter().flat_map(|job| &job.running);
+    let running = running.filter(|run| run.replica == replica);
+    let others = fleet.replicas.iter();
+    let others = others.filter(|other| other.id != replica && !other.draining);
+    vec![
+        format!(
+            "{name} starts nothing more, ends what is in flight, hands over what it leads, and its process ends, as with \
+             SIGTERM. Whether it is started again is up to what started it."
+        ),
+        format!(
+            "It leads {} jobs and has {} runs in flight. {} other replicas do not drain.",
+            led.count(),
+            running.count(),
+            others.count()
+        ),
+    ]
+}

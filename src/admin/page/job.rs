@@ -1,0 +1,388 @@
+//! One job: who leads it and who has, its schedule in words, its ticks with what became of each, its runs.
+
+use jiff::Timestamp;
+
+use super::{
+    super::html::Html,
+    address::Takes,
+    block::{Block, Live, Page, Part, cell},
+    flying, jobs,
+    layout::choices,
+    plot::{Bar, Stretch, bars, line},
+    runs,
+    terms::{End, Term, terms},
+    times::{millis, or_dash, span},
+    view::View,
+};
+use crate::fleet::{JobFacts, JobTicks, TickStatus, history::RunRecord, status::JobStatus};
+
+/// What can be chosen on the page of a job.
+pub(in crate::admin) const TAKES: Takes = Takes {
+    states: runs::TAKES.states,
+    sorts: runs::TAKES.sorts,
+    texts: &["replica", "run"],
+};
+
+const FIELDS: [(&str, &str); 1] = [("replica", "Replica")];
+
+/// Runs that are drawn.
+const DRAWN: usize = 50;
+
+/// What is known of a job besides its status.
+pub(in crate::admin) struct JobData<'a> {
+    pub(in crate::admin) name: &'a str,
+    /// What the store tells; why it does not.
+    pub(in crate::admin) facts: Result<&'a JobFacts, &'a str>,
+    /// The run that is shown in full.
+    pub(in crate::admin) run: Option<&'a RunRecord>,
+    /// When this replica began and ceased to lead it, the latest first.
+    pub(in crate::admin) led: &'a [Change],
+}
+
+/// This replica began to lead the job, or ceased to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::admin) struct Change {
+    pub(in crate::admin) number: u64,
+    pub(in crate::admin) at: Timestamp,
+    pub(in crate::admin) leads: bool,
+    pub(in crate::admin) token: Option<u64>,
+    /// How long no replica led, as far as this one has seen.
+    pub(in crate::admin) leaderless_ms: Option<u64>,
+    /// Why it ended, in a word and in a sentence.
+    pub(in crate::admin) why: String,
+    pub(in crate::admin) detail: String,
+}
+
+/// The page.
+pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
+    let status = view.fleet.job(data.name);
+    let mut blocks = Vec::new();
+    if let Some(job) = status
+        && view.orders
+    {
+        blocks.push(Block::Plain(orders(view, job)));
+    }
+    blocks.extend(data.run.map(|run| Block::Plain(in_full(view, run))));
+    blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
+    if !data.led.is_empty() {
+        blocks.push(Block::Rows(change_part(view, data.led)));
+    }
+    match data.facts {
+        Ok(facts) => told(&mut blocks, view, status, facts),
+        Err(why) => {
+            let mut h = Html::default();
+            h.markup("<p class=\"bad\">").text(why).markup("</p>\n");
+            blocks.push(Block::Plain(h));
+        }
+    }
+    let live = match view.address.get("run") {
+        "" => Live::Poll,
+        // A person reads what one run has left, which may be much, and which does not change.
+        _ => Live::Off,
+    };
+    Page {
+        title: data.name.to_owned(),
+        live,
+        blocks,
+    }
+}
+
+/// What the status tells of it: its line, its shards and what runs.
+fn parts(view: &View<'_>, name: &str) -> Vec<Part> {
+    let Some(job) = view.fleet.job(name) else {
+        return Vec::new();
+    };
+    let mut parts = vec![jobs::part(view, ("jobs", "Status"), [job])];
+    if !job.by_shard.is_empty() {
+        let shown = job.by_shard.iter().take(super::address::MOST_ROWS);
+        let part = jobs::part(view, ("shards", "Shards"), shown);
+        parts.push(part.noted(format!("{} in all", job.by_shard.len())));
+    }
+    let running = flying::of([job]).take(super::address::MOST_ROWS);
+    parts.push(flying::part(view, running));
+    parts
+}
+
+/// What can be asked of it.
+fn orders(view: &View<'_>, job: &JobStatus) -> Html {
+    let mut h = Html::default();
+    h.markup("<p class=\"orders\">Orders:");
+    let led = !matches!(job.coordination.as_str(), "batch" | "everywhere");
+    let all = [
+        ("/orders/trigger", "run now", led),
+        ("/orders/pause", "pause", !job.paused),
+        (
+            "/orders/resume",
+            "resume",
+            job.paused || job.shards_paused > 0,
+        ),
+        ("/orders/resign", "hand over", led && job.leader.is_some()),
+    ];
+    for (path, word, _) in all.iter().filter(|(_, _, fits)| *fits) {
+        h.markup(" ");
+        h.link(&view.address.to(path, &[("job", job.name.as_str())]), word);
+    }
+    h.markup("</p>\n");
+    h
+}
+
+fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, facts: &JobFacts) {
+    match &facts.ticks {
+        Some(Ok(ticks)) => {
+            blocks.push(Block::Plain(schedule(view, facts, ticks)));
+            if !ticks.next.is_empty() {
+                let next = ("next", "Next ticks");
+                blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
+            }
+            if !ticks.last.is_empty() {
+                let last = ("last", "Last ticks");
+                blocks.push(Block::Rows(tick_part(view, last, &ticks.last, true)));
+            }
+        }
+        Some(Err(why)) => {
+            let mut h = Html::default();
+            h.markup("<p class=\"bad\">Its ticks cannot be told: ")
+                .text(why);
+            h.markup("</p>\n");
+            blocks.push(Block::Plain(h));
+        }
+        None => {}
+    }
+    blocks.push(Block::Plain(drawings(view, &facts.runs)));
+    if status.is_none_or(|job| job.coordination == "leader" && job.shards.is_none()) {
+        let leader = status.and_then(|job| job.leader.as_ref());
+        let terms = terms(&facts.runs, leader, view.times.now);
+        blocks.push(Block::Plain(term_line(view, &terms)));
+        blocks.push(Block::Rows(term_part(view, &terms)));
+    }
+    blocks.push(Block::Plain(choices(view.address, &TAKES, &FIELDS)));
+    blocks.push(Block::Rows(runs::part(view, &facts.runs)));
+}
+
+fn schedule(view: &View<'_>, facts: &JobFacts, ticks: &JobTicks) -> Html {
+    let mut h = Html::default();
+    h.markup("<p>Runs ").text(&ticks.words);
+    if let Some(zone) = &ticks.zone {
+        h.markup(" (").text(zone).markup(")");
+    }
+    h.markup(".");
+    if let Some(shard) = &facts.shard {
+        h.markup(" The ticks are those of ").text(shard).markup(".");
+    }
+    if let Some(upto) = ticks.decided_upto {
+        h.markup(" Decided up to ")
+            .text(view.times.at(upto))
+            .markup(".");
+    }
+    h.markup("</p>\n");
+    for change in &ticks.changes {
+        h.markup("<p class=\"warn\">").text(change).markup("</p>\n");
+    }
+    h
+}
+
+fn tick_part(
+    view: &View<'_>,
+    name: (&'static str, &'static str),
+    ticks: &[TickStatus],
+    latest_first: bool,
+) -> Part {
+    let columns = "Tick | In its zone | What is known | Why";
+    let mut shown: Vec<&TickStatus> = ticks.iter().collect();
+    if latest_first {
+        shown.reverse();
+    }
+    let key = |tick: &&TickStatus| tick.at.to_string();
+    Part::of(name, columns, shown, key, |h, tick| {
+        cell(h, "Tick");
+        view.times.moment(h, Some(tick.at));
+        cell(h, "In its zone").text(&tick.local);
+        if let Some(odd) = &tick.oddity {
+            h.bad(odd);
+        }
+        cell(h, "What is known");
+        match tick.verdict.as_str() {
+            "future" => _ = h.markup("to come"),
+            verdict => runs::outcome(h, verdict),
+        }
+        cell(h, "Why");
+        match (tick.verdict.as_str(), view.signed_in) {
+            ("future", _) => h.markup("–"),
+            // It quotes what runs have said.
+            (_, true) => h.text(tick.sentences.join(" ")),
+            (_, false) => h.markup("<small>sign in to see why</small>"),
+        };
+    })
+}
+
+/// How long the last runs took, and how late they began.
+fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
+    let mut h = Html::default();
+    let begin = all.len().saturating_sub(DRAWN);
+    let last = all.get(begin..).unwrap_or_default();
+    let took = last.iter().filter_map(|run| Some((run, run.took_ms?)));
+    let took: Vec<Bar> = took
+        .map(|(run, ms)| Bar {
+            label: format!("{}: {}, {}", view.times.at(run.tick), span(ms), run.outcome),
+            value: ms,
+            class: runs::class(&run.outcome),
+        })
+        .collect();
+    let late = last
+        .iter()
+        .filter_map(|run| Some((run, runs::late_ms(run)?)));
+    let late: Vec<Bar> = late
+        .map(|(run, ms)| Bar {
+            label: format!("{}: {} late", view.times.at(run.tick), span(ms)),
+            value: ms,
+            class: if ms > 1000 { "warn" } else { "soft" },
+        })
+        .collect();
+    for (title, drawn) in [("Durations", took), ("Lateness", late)] {
+        let Some(most) = drawn.iter().map(|bar| bar.value).max() else {
+            continue;
+        };
+        let said = format!(
+            "{title} of the last {} runs, {} at most",
+            drawn.len(),
+            span(most)
+        );
+        h.markup("<figure>");
+        bars(&mut h, &said, &drawn);
+        h.markup("<figcaption>")
+            .text(&said)
+            .markup("</figcaption></figure>\n");
+    }
+    h
+}
+
+/// The terms on one line, and the time between them.
+fn term_line(view: &View<'_>, terms: &[Term]) -> Html {
+    let mut h = Html::default();
+    let Some(begin) = terms.first().map(|term| term.first) else {
+        return h;
+    };
+    let stretches: Vec<Stretch> = terms
+        .iter()
+        .map(|term| Stretch {
+            label: format!("{}, token {}", term.replica, term.token),
+            from: millis(begin, term.first),
+            to: millis(begin, term.last),
+            class: if term.end == End::Leads {
+                "good"
+            } else {
+                "soft"
+            },
+        })
+        .collect();
+    let whole = millis(begin, view.times.now);
+    let said = format!("{} terms in {}", terms.len(), span(whole));
+    h.markup("<figure>");
+    line(&mut h, &said, &stretches, whole);
+    h.markup("<figcaption>").text(&said);
+    h.markup(", as far as runs tell of them</figcaption></figure>\n");
+    h
+}
+
+fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
+    let columns = "Token | Replica | Seen from | Seen until | Runs | Not seen before it | End";
+    let key = |term: &&Term| term.token.to_string();
+    let name = ("terms", "Who led when");
+    let latest_first = terms.iter().rev().take(super::address::MOST_ROWS);
+    Part::of(name, columns, latest_first, key, |h, term| {
+        cell(h, "Token").text(term.token);
+        cell(h, "Replica").text(match term.replica.as_str() {
+            "" => "a replica that died before it could tell",
+            name => name,
+        });
+        cell(h, "Seen from");
+        view.times.moment(h, Some(term.first));
+        cell(h, "Seen until");
+        match term.end {
+            End::Leads => _ = h.markup("now"),
+            _ => view.times.moment(h, Some(term.last)),
+        }
+        cell(h, "Runs").text(term.runs);
+        cell(h, "Not seen before it").text(or_dash(term.gap_ms.map(span)));
+        cell(h, "End").markup(term.end.words());
+    })
+    .noted("as far as the runs that are remembered tell")
+}
+
+/// What this replica has seen of its own terms: why each ended is told by their replica alone.
+fn change_part(view: &View<'_>, led: &[Change]) -> Part {
+    let columns = "When | What | Token | Without a leader | Why";
+    let key = |change: &&Change| change.number.to_string();
+    let name = ("led", "Terms of this replica");
+    Part::of(name, columns, led, key, |h, change| {
+        cell(h, "When");
+        view.times.moment(h, Some(change.at));
+        cell(h, "What").markup(match change.leads {
+            true => "<b>began to lead</b>",
+            false => "ceased to lead",
+        });
+        cell(h, "Token").text(or_dash(change.token));
+        let gap = or_dash(change.leaderless_ms.map(span));
+        cell(h, "Without a leader").text(gap);
+        cell(h, "Why");
+        match (change.leads, view.signed_in) {
+            (true, _) => h.markup("–"),
+            // It may quote a check, or a panic.
+            (false, true) => h.text(&change.detail),
+            (false, false) => h.text(&change.why),
+        };
+    })
+    .noted("since it started; each replica tells of its own")
+}
+
+/// One run with everything that is known of it.
+fn in_full(view: &View<'_>, run: &RunRecord) -> Html {
+    let mut h = Html::default();
+    h.markup("<section aria-labelledby=\"title-run\"><h2 id=\"title-run\">Run ");
+    h.text(&run.run_id).markup("</h2><dl>");
+    let words = |text: String| or_dash(Some(text).filter(|text| !text.is_empty()));
+    let at = |at: Option<Timestamp>| or_dash(at.map(|at| view.times.at(at)));
+    let params = match view.signed_in {
+        true => words(run.params.join(", ")),
+        false => "sign in to see them".to_owned(),
+    };
+    let rows = [
+        ("Tick", at(Some(run.tick))),
+        ("Attempt", run.attempt.to_string()),
+        ("Replica", format!("{} ({})", run.replica_name, run.replica)),
+        ("Token", or_dash(run.token)),
+        ("Started", at(run.started)),
+        ("Ended", at(run.ended)),
+        ("Took", or_dash(run.took_ms.map(span))),
+        ("Outcome", run.outcome.clone()),
+        ("Parameters", params),
+        ("Batches", words(run.batch_words())),
+    ];
+    for (name, value) in rows {
+        h.markup("<dt>").markup(name).markup("</dt><dd>");
+        h.text(value).markup("</dd>");
+    }
+    if let Some(resumed) = &run.resumed {
+        h.markup("<dt>Resumed</dt><dd>from a checkpoint of ")
+            .text(resumed.bytes);
+        h.markup(" bytes</dd>");
+    }
+    h.markup("</dl>");
+    if !view.signed_in {
+        h.markup("<p>Sign in to see what it said and left to read.</p>");
+    } else {
+        if !run.detail.is_empty() {
+            h.markup("<p>").text(&run.detail).markup("</p>");
+        }
+        match &run.output {
+            Some(output) => h
+                .markup("<pre tabindex=\"0\">")
+                .text(output)
+                .markup("</pre>"),
+            None if run.output_bytes > 0 => h.markup("<p>Its output is not kept any more.</p>"),
+            None => h.markup("<p>It has left nothing to read.</p>"),
+        };
+    }
+    h.markup("</section>\n");
+    h
+}

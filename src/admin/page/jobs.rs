@@ -1,0 +1,262 @@
+//! Jobs as rows: who leads each, until when, when it is due, how it fares.
+
+use super::{
+    super::html::Html,
+    address::{Address, Takes},
+    block::{Part, cell},
+    times::{left, or_dash, span},
+    view::View,
+};
+use crate::fleet::status::JobStatus;
+
+/// What can be chosen among jobs.
+pub(in crate::admin) const TAKES: Takes = Takes {
+    states: &[
+        "unled", "unknown", "failing", "paused", "running", "trouble",
+    ],
+    sorts: &["name", "next", "last", "backlog"],
+    texts: &["shards"],
+};
+
+const COLUMNS: &str =
+    "Job | Leader | Token | Since | Remaining | Schedule | Last tick | Next tick | Backlog";
+
+/// The jobs that are looked for, in the order that is asked for: those in trouble first, and by their names otherwise.
+pub(super) fn chosen<'a>(jobs: &'a [JobStatus], address: &Address) -> Vec<&'a JobStatus> {
+    let state = address.get("state");
+    let wanted = |job: &&JobStatus| address.finds(&job.name) && is(job, state);
+    let mut chosen: Vec<&JobStatus> = jobs.iter().filter(wanted).collect();
+    // They come in the order of their names, which stays where nothing else decides.
+    match address.sort() {
+        ("next", _) => chosen.sort_by_key(|job| (job.next_tick.is_none(), job.next_tick)),
+        ("last", _) => chosen.sort_by_key(|job| std::cmp::Reverse(job.last_ended)),
+        ("backlog", _) => chosen.sort_by_key(|job| std::cmp::Reverse(job.backlog)),
+        ("name", _) => {}
+        _ => chosen.sort_by_key(|job| trouble(job)),
+    }
+    if let (_, true) = address.sort() {
+        chosen.reverse();
+    }
+    chosen
+}
+
+/// Whether a job is in this state; every job is where none is named.
+pub(super) fn is(job: &JobStatus, state: &str) -> bool {
+    match state {
+        "unled" => is_unled(job),
+        "unknown" => !job.leader_known,
+        "failing" => is_failing(job),
+        "paused" => job.paused || job.shards_paused > 0,
+        "running" => !job.running.is_empty(),
+        "trouble" => job.trouble.is_some() || job.held.is_some(),
+        _ => true,
+    }
+}
+
+fn is_unled(job: &JobStatus) -> bool {
+    match job.shards {
+        Some(shards) => job.leader_known && job.coordination == "leader" && job.shards_led < shards,
+        None => job.leader_known && job.leader.is_none() && job.wants_leader(),
+    }
+}
+
+fn is_failing(job: &JobStatus) -> bool {
+    let outcome = job.last_outcome.as_deref();
+    job.shards_failing > 0
+        || outcome.is_some_and(|outcome| !matches!(outcome, "done" | "skipped" | "running"))
+}
+
+/// The smaller, the sooner it is to be looked at.
+fn trouble(job: &JobStatus) -> u8 {
+    match job {
+        job if is_unled(job) => 0,
+        job if !job.leader_known => 1,
+        job if job.trouble.is_some() || !job.definitions.is_empty() => 2,
+        job if is_failing(job) || job.held.is_some() => 3,
+        job if job.paused => 4,
+        _ => 5,
+    }
+}
+
+/// These jobs as a table.
+pub(super) fn part<'a>(
+    view: &View<'_>,
+    name: (&'static str, &'static str),
+    jobs: impl IntoIterator<Item = &'a JobStatus>,
+) -> Part {
+    let key = |job: &&JobStatus| job.name.clone();
+    Part::of(name, COLUMNS, jobs, key, |h, job| cells(h, view, job))
+}
+
+fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
+    let times = &view.times;
+    cell(h, "Job").link(&view.address.to_job(&job.name), &job.name);
+    paused(h, view, job);
+    leader(h, view, job);
+    let leader = job.leader.as_ref();
+    cell(h, "Token").text(or_dash(leader.map(|l| l.token)));
+    cell(h, "Since");
+    times.moment(h, leader.and_then(|l| l.since));
+    cell(h, "Remaining");
+    match leader.and_then(|l| l.remaining_ms) {
+        Some(ms) => left(h, ms),
+        None => _ = h.markup("–"),
+    }
+    if let Some(margin) = leader.and_then(|l| l.margin) {
+        h.small(format_args!("margin {margin}"));
+    }
+    cell(h, "Schedule").text(&job.schedule);
+    if let Some(zone) = &job.zone {
+        h.small(zone);
+    }
+    for line in job.disagreement() {
+        h.bad(line);
+    }
+    cell(h, "Last tick");
+    times.moment(h, job.last_tick);
+    last_run(h, view, job);
+    cell(h, "Next tick");
+    times.moment(h, job.next_tick);
+    cell(h, "Backlog").text(or_dash(job.backlog));
+    if let Some(trouble) = &job.trouble {
+        h.bad(trouble);
+    }
+    if let Some(held) = &job.held {
+        h.bad(held);
+    }
+}
+
+fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
+    cell(h, "Leader");
+    if let Some(shards) = job.in_shards() {
+        let bad = is_unled(job) || job.shards_failing > 0;
+        h.markup("<a href=\"");
+        h.text(view.address.to("/", &[("shards", job.name.as_str())]));
+        h.markup("\">");
+        h.markup(if bad { "<strong class=\"bad\">" } else { "<b>" });
+        h.text(shards);
+        h.markup(if bad { "</strong></a>" } else { "</b></a>" });
+        return;
+    }
+    match &job.leader {
+        Some(leader) => {
+            h.markup("<b>").text(leader.shown()).markup("</b>");
+            if !leader.replica.is_empty() {
+                h.markup("<small>").text(&leader.host);
+                h.markup(" · pid ").text(leader.pid).markup("</small>");
+            }
+        }
+        None if !job.leader_known => {
+            h.markup("<strong class=\"warn\">unknown</strong>");
+            if let Some(last) = &job.last_seen {
+                h.markup("<small>last seen ").text(&last.name).markup(" ");
+                h.text(span(last.ms_ago));
+                h.markup(" ago</small>");
+            }
+        }
+        None if job.wants_leader() => {
+            h.markup("<strong class=\"bad\">NO LEADER</strong>");
+        }
+        None => {
+            h.small(&job.coordination);
+        }
+    }
+}
+
+pub(super) fn paused(h: &mut Html, view: &View<'_>, job: &JobStatus) {
+    if !job.paused {
+        return;
+    }
+    h.markup(" <strong class=\"warn\">paused</strong>");
+    if let Some(by) = &job.paused_by {
+        h.markup("<small>by ").text(by);
+        if let Some(since) = job.paused_since {
+            h.markup(", ");
+            view.times.relative(h, since);
+        }
+        h.markup("</small>");
+    }
+    if let Some(why) = job.paused_why.as_ref().filter(|why| !why.is_empty()) {
+        h.small(why);
+    }
+}
+
+/// What runs, and apart from it how the last run ended.
+fn last_run(h: &mut Html, view: &View<'_>, job: &JobStatus) {
+    let running = job.running_since();
+    if let Some(since) = running {
+        h.markup("<small>running for ");
+        view.times.since(h, since);
+        h.markup("</small>");
+    }
+    let Some(outcome) = &job.last_outcome else {
+        return;
+    };
+    h.markup(match outcome.as_str() {
+        "done" | "skipped" => "<small>",
+        _ => "<small class=\"bad\">",
+    });
+    if running.is_some() {
+        h.markup("before: ");
+    }
+    h.text(outcome);
+    if let Some(at) = job.last_ended {
+        h.markup(" ");
+        view.times.relative(h, at);
+    }
+    h.markup("</small>");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::fleet::status::{LeaderStatus, RunStatus};
+
+    fn job(name: &str) -> JobStatus {
+        JobStatus {
+            name: name.to_owned(),
+            coordination: "leader".to_owned(),
+            leader: Some(LeaderStatus::default()),
+            leader_known: true,
+            ..JobStatus::default()
+        }
+    }
+
+    fn names(jobs: &[JobStatus], query: &[(&str, &str)]) -> Vec<String> {
+        let query = query.iter();
+        let query: BTreeMap<String, String> = query
+            .map(|(name, said)| ((*name).to_owned(), (*said).to_owned()))
+            .collect();
+        let address = Address::read("/", &TAKES, &query).unwrap();
+        let chosen = chosen(jobs, &address);
+        chosen.iter().map(|job| job.name.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_to_be_looked_at_comes_first_and_states_choose() {
+        let mut jobs = ["a", "b", "c", "d", "e"].map(job);
+        jobs[1].last_outcome = Some("failed".to_owned());
+        jobs[2].leader = None;
+        jobs[3].leader_known = false;
+        jobs[4].paused = true;
+        jobs[4].running.push(RunStatus::default());
+        assert_eq!(names(&jobs, &[]), ["c", "d", "b", "e", "a"]);
+        assert_eq!(
+            names(&jobs, &[("sort", "-name")]),
+            ["e", "d", "c", "b", "a"]
+        );
+        for (state, found) in [
+            ("unled", "c"),
+            ("unknown", "d"),
+            ("failing", "b"),
+            ("paused", "e"),
+            ("running", "e"),
+        ] {
+            assert_eq!(names(&jobs, &[("state", state)]), [found], "{state}");
+        }
+        assert_eq!(names(&jobs, &[("q", "B")]), ["b"]);
+        assert!(names(&jobs, &[("q", "x")]).is_empty());
+    }
+}

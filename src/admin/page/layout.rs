@@ -1,0 +1,238 @@
+//! What all pages have: head, strip, the ways to the others, and the frame around what differs.
+
+use super::{
+    super::html::Html,
+    address::{Address, LONGEST, Takes},
+    block::{Block, Live, Page, Piece},
+    view::View,
+};
+use crate::fleet::status::FleetStatus;
+
+/// The views, in the order in which they are offered.
+pub(in crate::admin) const VIEWS: [(&str, &str); 7] = [
+    ("/", "Fleet"),
+    ("/runs", "Runs"),
+    ("/batches", "Batches"),
+    ("/replicas", "Replicas"),
+    ("/nodes", "Nodes"),
+    ("/locks", "Locks"),
+    ("/audit", "Audit"),
+];
+
+const HEAD: &str = "<meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"color-scheme\" content=\"light dark\">
+";
+
+/// A page as HTML.
+pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
+    let mut h = Html::default();
+    h.markup("<!doctype html>\n<html lang=\"en\" data-live=\"");
+    h.markup(match page.live {
+        Live::Stream => "stream",
+        Live::Poll => "poll",
+        Live::Off => "off",
+    });
+    h.markup("\"><head>").markup(HEAD);
+    if page.live != Live::Off {
+        h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
+    }
+    h.markup("<title>").text(&page.title);
+    h.markup(" · Watchkeeper</title><link rel=\"stylesheet\" href=\"/style.css\">");
+    h.markup("<script src=\"/app.js\" type=\"module\"></script></head><body>\n");
+    h.markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
+    h.markup("<header><h1>Watchkeeper</h1>");
+    h.append(&strip(view).html);
+    ways(&mut h, view.address);
+    h.markup("</header>\n<main id=\"main\">\n");
+    if page.title != TITLE_OF_FLEET {
+        h.markup("<h2 class=\"title\">")
+            .text(&page.title)
+            .markup("</h2>\n");
+    }
+    for block in &page.blocks {
+        match block {
+            Block::Rows(part) => part.write(&mut h),
+            Block::Piece(piece) => _ = h.append(&piece.html),
+            Block::Plain(html) => _ = h.append(html),
+        }
+    }
+    h.markup("</main>\n<footer><p id=\"live\" role=\"status\" aria-live=\"polite\"></p>");
+    h.markup("<p>Times in ")
+        .text(zone_of(view.address))
+        .markup(". ");
+    h.markup("<a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a></p>");
+    h.markup("</footer></body></html>\n");
+    h.into_string()
+}
+
+/// The page that needs no title of its own.
+pub(super) const TITLE_OF_FLEET: &str = "Fleet";
+
+fn zone_of(address: &Address) -> &str {
+    match address.get("tz") {
+        "" => "UTC",
+        zone => zone,
+    }
+}
+
+/// Which replica answers, and how the fleet does.
+pub(in crate::admin) fn strip(view: &View<'_>) -> Piece {
+    let mut h = Html::default();
+    h.markup("<div id=\"strip\" data-piece=\"strip\"><p>");
+    match view.fleet.replica(view.replica) {
+        Some(me) => {
+            h.markup("seen by <b>").text(&me.name);
+            h.markup("</b>, version ").text(&me.version);
+            h.markup(", up ");
+            view.times.since(&mut h, me.started);
+        }
+        None => {
+            h.markup("seen by <b>").text(view.replica).markup("</b>");
+        }
+    }
+    h.markup("</p><p>");
+    match &view.ready {
+        Ok(()) => h.markup("<span class=\"good\">ready</span>"),
+        Err(why) => h
+            .markup("<span class=\"bad\">not ready: ")
+            .text(why)
+            .markup("</span>"),
+    };
+    margin(&mut h, view.fleet);
+    h.markup(" · <span class=\"fade\"><time class=\"now\" datetime=\"");
+    h.text(view.times.now).markup("\">");
+    h.text(view.times.at(view.times.now));
+    h.markup("</time></span>");
+    if !view.orders {
+        h.markup(" · orders are not taken here");
+    }
+    if !view.signed_in {
+        h.markup(" · <a href=\"/login\">sign in</a>");
+    }
+    h.markup("</p></div>");
+    Piece {
+        name: "strip",
+        html: h,
+    }
+}
+
+/// How many nodes there are, and how many more may fail.
+pub(super) fn margin(h: &mut Html, fleet: &FleetStatus) {
+    let Some(margin) = fleet.node_margin() else {
+        return;
+    };
+    let up = fleet.nodes.iter().filter(|node| node.up).count();
+    let mute = fleet.nodes.iter().filter(|node| node.up && !node.votes);
+    let mute = mute.count();
+    h.markup(" · ").text(up).markup(" of ");
+    h.text(fleet.nodes.len()).markup(" nodes up, ");
+    if mute > 0 {
+        h.text(mute).markup(" without a vote yet, ");
+    }
+    match margin {
+        m if m < 0 => h.markup("<strong class=\"bad\">no majority</strong>"),
+        0 => h.markup("may lose none"),
+        m => h.markup("may lose ").text(m),
+    };
+}
+
+fn ways(h: &mut Html, address: &Address) {
+    h.markup("<nav aria-label=\"Views\"><ul>");
+    for (path, name) in VIEWS {
+        h.markup("<li><a href=\"").text(address.to(path, &[]));
+        h.markup("\"");
+        if address.path() == path {
+            h.markup(" aria-current=\"page\"");
+        }
+        h.markup(">").markup(name).markup("</a></li>");
+    }
+    h.markup("</ul></nav>");
+}
+
+/// What is chosen on a page, to be chosen otherwise: `texts` are its fields beside the words that it takes.
+pub(super) fn choices(
+    address: &Address,
+    takes: &Takes,
+    texts: &[(&'static str, &'static str)],
+) -> Html {
+    let mut h = Html::default();
+    h.markup("<form class=\"choices\" role=\"search\" method=\"get\" action=\"");
+    h.text(address.path()).markup("\">");
+    for (name, label) in texts.iter().copied() {
+        h.markup("<label>")
+            .markup(label)
+            .markup(" <input type=\"search\" name=\"");
+        h.markup(name).markup("\" maxlength=\"").text(LONGEST);
+        h.markup("\" value=\"");
+        h.text(address.get(name)).markup("\"></label>");
+    }
+    let words = [
+        ("state", "State", takes.states),
+        ("sort", "Order", takes.sorts),
+    ];
+    for (name, label, words) in words {
+        if words.is_empty() {
+            continue;
+        }
+        h.markup("<label>").markup(label).markup(" <select name=\"");
+        h.markup(name).markup("\"><option value=\"\">");
+        h.markup(if name == "state" { "all" } else { "as usual" });
+        h.markup("</option>");
+        for word in words.iter().copied() {
+            h.markup("<option");
+            if address.get(name) == word {
+                h.markup(" selected");
+            }
+            h.markup(">").markup(word).markup("</option>");
+        }
+        let said = address.get(name);
+        if said.starts_with('-') {
+            // The other direction is kept, and has no word of its own.
+            h.markup("<option selected>").text(said).markup("</option>");
+        }
+        h.markup("</select></label>");
+    }
+    h.markup("<label>Zone <input name=\"tz\" maxlength=\"64\" placeholder=\"UTC\" value=\"");
+    h.text(address.get("tz")).markup("\"></label>");
+    let mut shown = vec!["q", "state", "sort", "tz"];
+    shown.extend(texts.iter().map(|(name, _)| *name));
+    for (name, said) in address.kept(&shown) {
+        h.markup("<input type=\"hidden\" name=\"").markup(name);
+        h.markup("\" value=\"").text(said).markup("\">");
+    }
+    h.markup("<button>Show</button></form>\n");
+    h
+}
+
+/// Which part of all is shown, and the ways to the others; nothing where that is all.
+pub(super) fn pager(address: &Address, (first, shown, total): (usize, usize, usize)) -> Html {
+    let mut h = Html::default();
+    if shown == total {
+        return h;
+    }
+    h.markup("<p class=\"pager\">");
+    match shown {
+        0 => h.markup("none of ").text(total),
+        _ => h
+            .text(first)
+            .markup("–")
+            .text(first + shown - 1)
+            .markup(" of ")
+            .text(total),
+    };
+    if address.page() > 1 {
+        let page = (address.page() - 1).to_string();
+        h.markup(" · <a rel=\"prev\" href=\"")
+            .text(address.with(&[("page", page.as_str())]));
+        h.markup("\">earlier</a>");
+    }
+    if address.has_more(total) {
+        let page = (address.page() + 1).to_string();
+        h.markup(" · <a rel=\"next\" href=\"")
+            .text(address.with(&[("page", page.as_str())]));
+        h.markup("\">further</a>");
+    }
+    h.markup("</p>");
+    h
+}

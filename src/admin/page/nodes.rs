@@ -1,0 +1,99 @@
+//! Lock nodes: which answer and vote, and how many more may fail.
+
+use super::{
+    super::html::Html,
+    address::Takes,
+    block::{Block, Live, Page, Part, Piece, cell},
+    times::{fading, or_dash, span},
+    view::View,
+};
+use crate::fleet::status::{FleetStatus, NodeStatus};
+
+/// Nothing but the zone can be chosen among nodes.
+pub(in crate::admin) const TAKES: Takes = Takes {
+    states: &[],
+    sorts: &[],
+    texts: &[],
+};
+
+const COLUMNS: &str = "Node | State | Round trip | Clock";
+
+/// The page.
+pub(in crate::admin) fn page(view: &View<'_>) -> Page {
+    let blocks = vec![
+        Block::Piece(margin(view.fleet)),
+        Block::Rows(part(view.fleet)),
+    ];
+    Page {
+        title: "Nodes".to_owned(),
+        live: Live::Stream,
+        blocks,
+    }
+}
+
+/// What the loss of further nodes would do, in a sentence.
+fn margin(fleet: &FleetStatus) -> Piece {
+    let name = "margin";
+    let html = spare(fleet);
+    Piece { name, html }
+}
+
+fn spare(fleet: &FleetStatus) -> Html {
+    let mut h = Html::default();
+    let nodes = fleet.nodes.len();
+    let Some(margin) = fleet.node_margin() else {
+        h.markup("<p data-piece=\"margin\">No lock node is known.</p>\n");
+        return h;
+    };
+    h.markup("<p data-piece=\"margin\">A lock needs ")
+        .text(nodes / 2 + 1)
+        .markup(" of ");
+    h.text(nodes).markup(" nodes: ");
+    match margin {
+        m if m < 0 => h.markup(
+            "<strong class=\"bad\">too few vote now, and no lock can be taken or extended</strong>",
+        ),
+        0 => h.markup("<strong class=\"warn\">none more may fail</strong>"),
+        1 => h.markup("1 more may fail"),
+        m => h.text(m).markup(" more may fail"),
+    };
+    h.markup(".</p>\n");
+    h
+}
+
+/// The nodes as a table, in the order of the configuration.
+pub(super) fn part(fleet: &FleetStatus) -> Part {
+    let nodes = fleet.nodes.iter().enumerate();
+    Part::of(
+        ("nodes", "Lock nodes"),
+        COLUMNS,
+        nodes,
+        key,
+        |h, (_, node)| {
+            cell(h, "Node").text(&node.name);
+            cell(h, "State");
+            h.markup(match (node.up, node.votes) {
+                (true, true) => "<span class=\"good\">up</span>",
+                (true, false) => "<strong class=\"warn\">up, no vote</strong>",
+                (false, _) => "<strong class=\"bad\">down</strong>",
+            });
+            if let Some(why) = node.error.as_ref().or(node.cause.as_ref()) {
+                h.small(why);
+            }
+            if let Some(left) = node.votes_in_ms {
+                h.markup("<small>votes in ");
+                fading(h, span(left));
+                h.markup(" at most</small>");
+            }
+            cell(h, "Round trip");
+            fading(h, or_dash(node.rtt_us.map(|us| format!("{us} µs"))));
+            cell(h, "Clock");
+            fading(h, or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
+        },
+    )
+}
+
+/// Two nodes may have one name.
+fn key((place, node): &(usize, &NodeStatus)) -> String {
+    format!("{place}/{}", node.name)
+}

@@ -1,0 +1,250 @@
+//! What ran: the runs of one job as its history has them, or of all jobs what runs now and how each ended last.
+
+use super::{
+    super::html::Html,
+    address::{Address, Takes},
+    block::{Block, Live, Page, Part, cell},
+    flying,
+    layout::{choices, pager},
+    times::{fading, millis, or_dash, span},
+    view::View,
+};
+use crate::fleet::{
+    history::{RUNNING, RunRecord},
+    status::JobStatus,
+};
+
+/// What can be chosen among runs.
+pub(in crate::admin) const TAKES: Takes = Takes {
+    states: &[
+        "running",
+        "done",
+        "skipped",
+        "retry",
+        "failed",
+        "timeout",
+        "cancelled",
+        "panicked",
+        "interrupted",
+    ],
+    sorts: &["started", "took"],
+    texts: &["job", "replica"],
+};
+
+const FIELDS: [(&str, &str); 3] = [("q", "Job has"), ("job", "Job is"), ("replica", "Replica")];
+
+const COLUMNS: &str = "Run | On | Token | Started | Took | Late | Outcome | Detail";
+const LAST: &str = "Job | Outcome | Ended | Last tick";
+
+/// The page. `history`: the runs of the job that the address names, the oldest first; why they cannot be read.
+pub(in crate::admin) fn page(view: &View<'_>, history: Option<Result<&[RunRecord], &str>>) -> Page {
+    let mut blocks = vec![Block::Plain(choices(view.address, &TAKES, &FIELDS))];
+    blocks.push(Block::Rows(in_flight(view)));
+    match history {
+        Some(Ok(runs)) => blocks.push(Block::Rows(part(view, runs))),
+        Some(Err(why)) => {
+            let mut h = Html::default();
+            h.markup("<p class=\"bad\">").text(why).markup("</p>");
+            blocks.push(Block::Plain(h));
+        }
+        None => blocks.push(Block::Rows(last_of_each(view))),
+    }
+    Page {
+        title: "Runs".to_owned(),
+        live: Live::Poll,
+        blocks,
+    }
+}
+
+fn in_flight(view: &View<'_>) -> Part {
+    let address = view.address;
+    let (job, replica) = (address.get("job"), address.get("replica"));
+    let wanted = |job_name: &str| address.finds(job_name) && (job.is_empty() || job == job_name);
+    let jobs = view.fleet.jobs.iter().filter(|job| wanted(&job.name));
+    let of_replica =
+        |run_on: &str| replica.is_empty() || replica == run_on || replica == view.name_of(run_on);
+    let runs: Vec<_> = flying::of(jobs)
+        .filter(|(_, run)| of_replica(&run.replica))
+        .take(super::address::MOST_ROWS + 1)
+        .collect();
+    let note = match runs.len() > super::address::MOST_ROWS {
+        true => "the first ones",
+        false => "",
+    };
+    let shown = runs.into_iter().take(super::address::MOST_ROWS);
+    flying::part(view, shown).noted(note)
+}
+
+/// How each job ended last, the latest first.
+fn last_of_each(view: &View<'_>) -> Part {
+    let address = view.address;
+    let state = address.get("state");
+    let wanted = |job: &&JobStatus| {
+        let outcome = job.last_outcome.as_deref();
+        address.finds(&job.name)
+            && outcome.is_some_and(|outcome| state.is_empty() || outcome == state)
+    };
+    let mut jobs: Vec<&JobStatus> = view.fleet.jobs.iter().filter(wanted).collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.last_ended));
+    let (first, shown) = address.part(&jobs);
+    let name = ("ended", "Last run of each job");
+    let key = |job: &&&JobStatus| job.name.clone();
+    let part = Part::of(name, LAST, shown, key, |h, job| {
+        let history = address.to("/runs", &[("job", job.name.as_str())]);
+        cell(h, "Job").link(&history, &job.name);
+        cell(h, "Outcome");
+        outcome(h, job.last_outcome.as_deref().unwrap_or_default());
+        cell(h, "Ended");
+        view.times.moment(h, job.last_ended);
+        cell(h, "Last tick");
+        view.times.moment(h, job.last_tick);
+    });
+    part.noted("earlier ones are shown with their job")
+        .footed(pager(address, (first, shown.len(), jobs.len())))
+}
+
+/// The runs that are looked for, the latest first.
+pub(super) fn chosen<'a>(runs: &'a [RunRecord], address: &Address) -> Vec<&'a RunRecord> {
+    let (state, replica) = (address.get("state"), address.get("replica"));
+    let is = |asked: &str, said: &str| asked.is_empty() || asked == said;
+    let wanted = |run: &&RunRecord| {
+        is(state, &run.outcome) && (is(replica, &run.replica_name) || is(replica, &run.replica))
+    };
+    let mut chosen: Vec<&RunRecord> = runs.iter().rev().filter(wanted).collect();
+    if let ("took", _) = address.sort() {
+        chosen.sort_by_key(|run| std::cmp::Reverse(run.took_ms));
+    }
+    if let (_, true) = address.sort() {
+        chosen.reverse();
+    }
+    chosen
+}
+
+/// The runs of a job that are looked for, as a table.
+pub(super) fn part(view: &View<'_>, runs: &[RunRecord]) -> Part {
+    let chosen = chosen(runs, view.address);
+    let (first, shown) = view.address.part(&chosen);
+    let name = ("runs", "Runs");
+    let key = |run: &&&RunRecord| format!("{}/{}/{}", run.job, run.replica, run.seq);
+    Part::of(name, COLUMNS, shown, key, |h, run| cells(h, view, run))
+        .or_none("no run is remembered that fits: a job that has never run has none")
+        .footed(pager(view.address, (first, shown.len(), chosen.len())))
+}
+
+fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
+    let times = &view.times;
+    cell(h, "Run");
+    let what = match run.batch_words() {
+        words if words.is_empty() => times.at(run.tick),
+        words => words,
+    };
+    match run.run_id.is_empty() {
+        true => h.text(what),
+        false => {
+            let path = super::address::job_path(&run.job);
+            h.link(
+                &view.address.to(&path, &[("run", run.run_id.as_str())]),
+                what,
+            )
+        }
+    };
+    if run.attempt > 0 {
+        h.small(format_args!("attempt {}", run.attempt));
+    }
+    cell(h, "On").text(match run.replica_name.as_str() {
+        "" => "a replica that died before it could tell",
+        name => name,
+    });
+    cell(h, "Token").text(or_dash(run.token));
+    cell(h, "Started");
+    times.moment(h, run.started);
+    cell(h, "Took");
+    match (run.took_ms, run.started) {
+        (Some(ms), _) => _ = h.text(span(ms)),
+        (None, Some(at)) if run.outcome == RUNNING => times.since(h, at),
+        _ => _ = h.markup("–"),
+    }
+    cell(h, "Late").text(or_dash(late_ms(run).map(span)));
+    cell(h, "Outcome");
+    outcome(h, &run.outcome);
+    cell(h, "Detail");
+    match (run.detail.as_str(), view.signed_in) {
+        ("", _) => h.markup("–"),
+        (detail, true) => h.text(detail),
+        (_, false) => h.markup("<small>sign in to see why</small>"),
+    };
+    if let Some(done) = run.progress.as_ref().and_then(|told| told.done) {
+        fading(h, format_args!(" {done} done"));
+    }
+}
+
+/// An outcome in its colour, which is never all that tells it.
+pub(super) fn outcome(h: &mut Html, word: &str) {
+    h.markup("<span class=\"").markup(class(word)).markup("\">");
+    h.text(word).markup("</span>");
+}
+
+/// The class of an outcome, or of what else became of a tick.
+pub(super) fn class(outcome: &str) -> &'static str {
+    match outcome {
+        "done" => "good",
+        "skipped" | "running" | "waiting" | "queued" | "undecided" | "forgotten"
+        | "first-sight" | "unseen" => "soft",
+        "failed" | "timeout" | "panicked" | "interrupted" | "unknown" => "bad",
+        _ => "warn",
+    }
+}
+
+/// How late a run started that was not tried before; nothing for batches.
+pub(super) fn late_ms(run: &RunRecord) -> Option<u64> {
+    let first = run.attempt == 1 && run.batch.is_none() && run.batches.is_none();
+    run.started.filter(|_| first).map(|at| millis(run.tick, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn run(seq: u64, outcome: &str, took_ms: u64) -> RunRecord {
+        RunRecord {
+            seq,
+            outcome: outcome.to_owned(),
+            took_ms: Some(took_ms),
+            replica_name: "a".to_owned(),
+            ..RunRecord::default()
+        }
+    }
+
+    fn numbers(runs: &[RunRecord], query: &[(&str, &str)]) -> Vec<u64> {
+        let query = query.iter();
+        let query: BTreeMap<String, String> = query
+            .map(|(name, said)| ((*name).to_owned(), (*said).to_owned()))
+            .collect();
+        let address = Address::read("/runs", &TAKES, &query).unwrap();
+        chosen(runs, &address).iter().map(|run| run.seq).collect()
+    }
+
+    #[test]
+    fn runs_are_chosen_by_outcome_and_replica_and_put_in_order() {
+        let runs = [run(1, "done", 50), run(2, "failed", 70), run(3, "done", 10)];
+        assert_eq!(numbers(&runs, &[]), [3, 2, 1]);
+        assert_eq!(numbers(&runs, &[("state", "failed")]), [2]);
+        assert_eq!(numbers(&runs, &[("sort", "took")]), [2, 1, 3]);
+        assert_eq!(numbers(&runs, &[("sort", "-started")]), [1, 2, 3]);
+        assert!(numbers(&runs, &[("replica", "b")]).is_empty());
+    }
+
+    #[test]
+    fn only_a_first_attempt_is_late() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut late = run(1, "done", 5);
+        (late.tick, late.started, late.attempt) = (at(100), Some(at(103)), 1);
+        assert_eq!(late_ms(&late), Some(3000));
+        late.attempt = 2;
+        assert_eq!(late_ms(&late), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! Times and lengths of time for people: how long ago, and when, in the zone that the reader has asked for.
+//!
+//! What grows older by itself stands in `<time>`, so that the script can count it on, and is no reason to send a row again.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::super::html::Html;
+
+/// The zone in which times are written.
+#[derive(Clone, Debug)]
+pub(in crate::admin) struct Zone(TimeZone);
+
+/// Now, and the zone in which times are written.
+#[derive(Clone, Debug)]
+pub(in crate::admin) struct Times {
+    pub(in crate::admin) now: Timestamp,
+    zone: Zone,
+}
+
+// === impl Zone ===
+
+impl Zone {
+    pub(in crate::admin) fn utc() -> Self {
+        Self(TimeZone::UTC)
+    }
+
+    /// A zone of the time zone database.
+    pub(in crate::admin) fn named(name: &str) -> Option<Self> {
+        TimeZone::get(name).ok().map(Self)
+    }
+}
+
+// === impl Times ===
+
+impl Times {
+    pub(in crate::admin) fn new(now: Timestamp, zone: Zone) -> Self {
+        Self { now, zone }
+    }
+
+    /// To the second.
+    pub(super) fn at(&self, at: Timestamp) -> String {
+        match self.zone.0 == TimeZone::UTC {
+            true => at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+            false => {
+                let zoned = at.to_zoned(self.zone.0.clone());
+                zoned.strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+            }
+        }
+    }
+
+    /// How long ago or how soon, and when.
+    pub(super) fn moment(&self, h: &mut Html, at: Option<Timestamp>) {
+        let Some(at) = at else {
+            h.markup("–");
+            return;
+        };
+        self.relative(h, at);
+        h.small(self.at(at));
+    }
+
+    /// How long ago or how soon.
+    pub(super) fn relative(&self, h: &mut Html, at: Timestamp) {
+        h.markup("<time class=\"rel\" datetime=\"").text(at);
+        h.markup("\">");
+        if at > self.now {
+            h.markup("in ").text(between(self.now, at));
+        } else {
+            h.text(between(at, self.now)).markup(" ago");
+        }
+        h.markup("</time>");
+    }
+
+    /// How long since.
+    pub(super) fn since(&self, h: &mut Html, at: Timestamp) {
+        h.markup("<time class=\"for\" datetime=\"").text(at);
+        h.markup("\">").text(between(at, self.now));
+        h.markup("</time>");
+    }
+}
+
+/// What remains, which gets less by itself.
+pub(super) fn left(h: &mut Html, ms: u64) {
+    h.markup("<time class=\"left\" data-left=\"").text(ms);
+    h.markup("\">").text(span(ms)).markup("</time>");
+}
+
+/// A figure that is another one at every look: no reason to send a row again.
+pub(super) fn fading(h: &mut Html, text: impl std::fmt::Display) {
+    h.markup("<span class=\"fade\">").text(text);
+    h.markup("</span>");
+}
+
+pub(super) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".into(), |value| value.to_string())
+}
+
+/// A length of time for people.
+pub(super) fn span(ms: u64) -> String {
+    match ms / 1000 {
+        0..10 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        s @ 10..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn between(earlier: Timestamp, later: Timestamp) -> String {
+    span(millis(earlier, later))
+}
+
+/// Zero where they are not in that order.
+pub(super) fn millis(earlier: Timestamp, later: Timestamp) -> u64 {
+    u64::try_from(later.as_millisecond() - earlier.as_millisecond()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_in_the_zone_that_was_asked_for() {
+        let at: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
+        let utc = Times::new(at, Zone::utc());
+        assert_eq!(utc.at(at), "2026-11-23 12:00:00 UTC");
+        let rome = Times::new(at, Zone::named("Europe/Rome").unwrap());
+        assert_eq!(rome.at(at), "2026-11-23 13:00:00 +01:00");
+        assert!(Zone::named("Europe/Atlantis").is_none());
+    }
+
+    #[test]
+    fn lengths_of_time_are_told_as_people_say_them() {
+        for (ms, said) in [
+            (0, "0.0 s"),
+            (9_990, "9.9 s"),
+            (60_500, "60 s"),
+            (3_600_000, "60 min"),
+            (7_200_000, "2 h"),
+            (172_800_000, "2 d"),
+        ] {
+            assert_eq!(span(ms), said);
+        }
+    }
+}

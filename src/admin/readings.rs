@@ -1,0 +1,233 @@
+//! What is read of the store for pages and lists, shared by all who look at the same.
+//!
+//! A page asks again and again, in each browser that shows it, and what it asks for passes through the thread that renews leases. So
+//! locks, orders and the runs of one job are read as `shared_reading` has it: seldom, and once for all.
+//!
+//! # Invariants
+//! - W1 However many look at the fleet, it is read for one of them. Those who follow, and pages of many jobs, are shown what was found
+//!   a moment ago; a page of few jobs what is found after it was asked for, so that no leader is named whose successor has run.
+//!   (one_reading_of_the_fleet_serves_all_who_follow, a_page_of_few_jobs_shows_the_present)
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use futures_util::FutureExt;
+
+use super::{
+    rights::Seen,
+    shared_reading::{Reader, SharedReading},
+    source::AdminSource,
+    withhold::withhold,
+};
+use crate::fleet::{
+    JobFacts,
+    audit::{AuditEntry, InForce},
+    status::{FleetStatus, LockStatus},
+};
+
+/// A fleet with more jobs, shards counted, is large: its locks are not read anew for each page either.
+const FEW: usize = 100;
+
+/// Every lock; why they cannot be listed.
+pub(super) type Locks = Result<Vec<LockStatus>, String>;
+
+/// What was asked for and still stands, and the orders that are remembered; why they cannot be read.
+pub(super) type Orders = Result<(Vec<InForce>, Vec<AuditEntry>), String>;
+
+/// What there is to know of a job, where one is known; why it cannot be read.
+pub(super) type Facts = Result<Option<JobFacts>, String>;
+
+/// What was read last, of each kind.
+pub(super) struct Readings {
+    reader: Reader,
+    source: Arc<dyn AdminSource>,
+    fleet: SharedReading<Fleet>,
+    locks: SharedReading<Locks>,
+    orders: SharedReading<Orders>,
+    /// By job.
+    facts: Mutex<BTreeMap<String, SharedReading<Facts>>>,
+}
+
+struct Fleet {
+    full: Arc<FleetStatus>,
+    /// Without what only the token shows, once that was asked for.
+    shown: OnceLock<Arc<FleetStatus>>,
+}
+
+// === impl Readings ===
+
+impl Readings {
+    pub(super) fn new(reader: Reader, source: Arc<dyn AdminSource>) -> Self {
+        Self {
+            reader,
+            source,
+            fleet: SharedReading::default(),
+            locks: SharedReading::default(),
+            orders: SharedReading::default(),
+            facts: Mutex::default(),
+        }
+    }
+
+    /// The fleet for one who follows it, as far as this client may see it: the same one again while it is not read anew.
+    pub(super) async fn fleet(&self, seen: Seen) -> Arc<FleetStatus> {
+        self.fleet_if(seen, |_| true).await
+    }
+
+    /// The fleet for one who looks.
+    pub(super) async fn fleet_now(&self, seen: Seen) -> Arc<FleetStatus> {
+        self.fleet_if(seen, Fleet::is_large).await
+    }
+
+    async fn fleet_if(&self, seen: Seen, serves: impl Fn(&Fleet) -> bool) -> Arc<FleetStatus> {
+        let read = || {
+            let source = self.source.clone();
+            async move { Fleet::of(source.fleet().await) }.boxed()
+        };
+        let fleet = self.fleet.get(&self.reader, serves, read).await;
+        fleet.seen_by(seen)
+    }
+
+    /// Every lock.
+    pub(super) async fn locks(&self) -> Arc<Locks> {
+        let read = || {
+            let source = self.source.clone();
+            async move { source.locks().await }.boxed()
+        };
+        self.locks.get(&self.reader, |_| true, read).await
+    }
+
+    /// What people have asked for.
+    pub(super) async fn orders(&self) -> Arc<Orders> {
+        let read = || orders_of(self.source.clone()).boxed();
+        self.orders.get(&self.reader, |_| true, read).await
+    }
+
+    /// What there is to know of this job.
+    pub(super) async fn facts(&self, job: &str) -> Arc<Facts> {
+        let read = || {
+            let (source, job) = (self.source.clone(), job.to_owned());
+            async move { source.facts(&job).await }.boxed()
+        };
+        let of_job = self.of_job(job);
+        of_job.get(&self.reader, |_| true, read).await
+    }
+
+    /// As many are kept as were asked for within the time for which one serves.
+    fn of_job(&self, job: &str) -> SharedReading<Facts> {
+        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, reading| reading.is_used());
+        all.entry(job.to_owned()).or_default().clone()
+    }
+}
+
+async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
+    Ok((source.in_force().await?, source.audit().await?))
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    fn of(full: FleetStatus) -> Self {
+        Self {
+            full: Arc::new(full),
+            shown: OnceLock::new(),
+        }
+    }
+
+    fn is_large(&self) -> bool {
+        let rows = self.full.jobs.iter().map(|job| job.by_shard.len().max(1));
+        rows.sum::<usize>() > FEW
+    }
+
+    fn seen_by(&self, seen: Seen) -> Arc<FleetStatus> {
+        if seen.token {
+            return self.full.clone();
+        }
+        let shown = self.shown.get_or_init(|| {
+            let mut fleet = FleetStatus::clone(&self.full);
+            withhold(&mut fleet);
+            Arc::new(fleet)
+        });
+        shown.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::Ordering, time::Duration};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::{
+        admin::tests::Fake,
+        fleet::status::{JobStatus, ReplicaStatus},
+        sim_clock::SimTime,
+        spawn::Spawn,
+    };
+
+    const ALL: Seen = Seen { token: true };
+    const LITTLE: Seen = Seen { token: false };
+
+    /// A fleet of so many jobs that is looked at.
+    fn looking(jobs: usize) -> (Arc<Fake>, Readings, Reader) {
+        let unfit = ReplicaStatus {
+            unfit: Some("disk: hunter2".to_owned()),
+            ..ReplicaStatus::default()
+        };
+        let source = Arc::new(Fake::of(FleetStatus {
+            replicas: vec![unfit],
+            jobs: vec![JobStatus::default(); jobs],
+            ..FleetStatus::default()
+        }));
+        let reader = Reader {
+            clock: SimTime::new().clock(),
+            spawn: Spawn::system(),
+            turns: Arc::new(Semaphore::new(4)),
+        };
+        let readings = Readings::new(reader.clone(), source.clone());
+        (source, readings, reader)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_reading_of_the_fleet_serves_all_who_follow() {
+        let (source, readings, reader) = looking(1);
+        let (full, shown) = (readings.fleet(ALL).await, readings.fleet(LITTLE).await);
+        let why = |fleet: &FleetStatus| fleet.replicas[0].unfit.clone().unwrap();
+        assert_eq!(why(&full), "disk: hunter2");
+        assert!(!why(&shown).contains("hunter2"));
+        // A stream that gets the same one again has nothing to compare.
+        assert!(Arc::ptr_eq(&full, &readings.fleet(ALL).await));
+        assert!(Arc::ptr_eq(&shown, &readings.fleet(LITTLE).await));
+        assert_eq!(source.readings.load(Ordering::SeqCst), 1);
+        reader.clock.sleep(Duration::from_secs(1)).await;
+        assert!(!Arc::ptr_eq(&full, &readings.fleet(ALL).await));
+        assert_eq!(source.readings.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_of_few_jobs_shows_the_present() {
+        for (jobs, readings_of_three) in [(FEW, 3), (FEW + 1, 1)] {
+            let (source, readings, reader) = looking(jobs);
+            for _ in 0..3 {
+                readings.fleet_now(ALL).await;
+                reader.clock.sleep(Duration::from_millis(100)).await;
+            }
+            let read = source.readings.load(Ordering::SeqCst);
+            assert_eq!(read, readings_of_three, "{jobs} jobs");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_jobs_that_nobody_looks_at_nothing_is_kept() {
+        let (_, readings, reader) = looking(1);
+        for n in 0..50 {
+            readings.facts(&format!("job-{n}")).await;
+        }
+        reader.clock.sleep(Duration::from_secs(1)).await;
+        readings.facts("report").await;
+        assert_eq!(readings.facts.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,322 @@
+//! Orders by forms: who may give them, and that no other page can.
+
+use super::*;
+
+/// What a browser sends with the sign-in `any name`, `open sesame`.
+const BASIC: &str = "Authorization: Basic YW55IG5hbWU6b3BlbiBzZXNhbWU=\r\n";
+
+const OURS: &str = "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n";
+
+/// A form that was opened: its seal, and the cookie that came with it.
+struct Opened {
+    seal: String,
+    cookie: String,
+}
+
+async fn open(server: &Server, path: &str) -> Opened {
+    let answer = server.look(path, BASIC).await;
+    assert_eq!(answer.status, 200, "{path}\n{}", answer.body);
+    let (_, seal) = answer.body.split_once("name=\"seal\" value=\"").unwrap();
+    let (_, cookie) = answer.head.split_once("set-cookie: ").unwrap();
+    for word in ["httponly", "samesite=strict", "path=/orders"] {
+        assert!(cookie.lines().next().unwrap().contains(word), "{cookie}");
+    }
+    Opened {
+        seal: seal.split('"').next().unwrap().to_owned(),
+        cookie: cookie.split(';').next().unwrap().to_owned(),
+    }
+}
+
+async fn send(server: &Server, order: &str, head: &str, body: &str) -> Answer {
+    let length = body.len();
+    server
+        .send(&format!(
+            "POST /orders/{order} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {length}\r\n{head}\r\n{body}"
+        ))
+        .await
+}
+
+#[tokio::test]
+async fn an_order_wants_the_token_our_origin_and_a_seal() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let opened = open(&server, "/orders/pause?job=report").await;
+    let other = open(&server, "/orders/pause?job=mail").await;
+    let cookie = format!("Cookie: {}\r\n", opened.cookie);
+    let body = format!("seal={}&job=report&reason=it+moves", opened.seal);
+    let good = format!("{BASIC}{OURS}{cookie}");
+    let evil = "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    for (head, body, status) in [
+        // Without the token; of another origin; of one that does not say where from.
+        (format!("{OURS}{cookie}"), body.clone(), 401),
+        (format!("{BASIC}{evil}{cookie}"), body.clone(), 403),
+        (
+            format!("{BASIC}Origin: null\r\n{cookie}"),
+            body.clone(),
+            403,
+        ),
+        (format!("{BASIC}{cookie}"), body.clone(), 403),
+        // Another server of this machine is another origin, whose browser sends the same cookies.
+        (
+            format!("{BASIC}Origin: http://localhost:1\r\nSec-Fetch-Site: same-site\r\n{cookie}"),
+            body.clone(),
+            403,
+        ),
+        // Without its cookie, with another one, without a seal, with one for something else.
+        (format!("{BASIC}{OURS}"), body.clone(), 403),
+        (
+            format!("{BASIC}{OURS}Cookie: {}\r\n", other.cookie),
+            body.clone(),
+            403,
+        ),
+        (good.clone(), "job=report&reason=x".to_owned(), 403),
+        (good.clone(), body.replace("job=report", "job=mail"), 403),
+        (
+            good.clone(),
+            format!("seal={}&job=report&reason=x", other.seal),
+            403,
+        ),
+    ] {
+        let answer = send(&server, "pause", &head, &body).await;
+        assert_eq!(answer.status, status, "{head}{body}\n{}", answer.body);
+        assert!(source.given.lock().unwrap().is_empty(), "{head}{body}");
+    }
+    // A seal is good for its own order alone.
+    let answer = send(&server, "resume", &good, &body).await;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+
+    let answer = send(&server, "pause", &good, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.body.contains("report is paused"), "{}", answer.body);
+    let given = source.given.lock().unwrap().clone();
+    let pause = Order::Pause {
+        reason: "it moves".to_owned(),
+    };
+    assert_eq!(
+        given,
+        [Asked {
+            who: "any name (by their own word)".to_owned(),
+            reason: "it moves".to_owned(),
+            what: What::Job("report".to_owned(), pause),
+        }]
+    );
+    // Sent once more, as when a page is loaded again.
+    let answer = send(&server, "pause", &good, &body).await;
+    assert_eq!(answer.status, 409, "{}", answer.body);
+    assert_eq!(source.given.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_changes_nothing_has_no_forms() {
+    let server = serving(Fake {
+        fleet: fleet(),
+        read_only: true,
+        ..Fake::default()
+    })
+    .await;
+    let form = server.look("/orders/pause?job=report", BASIC).await;
+    assert_eq!(form.status, 403, "{}", form.body);
+    let answer = send(&server, "pause", &format!("{BASIC}{OURS}"), "job=report").await;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+    assert!(answer.body.contains("read_only"), "{}", answer.body);
+    for path in ["/", "/jobs/report", "/replicas", "/locks?key=x"] {
+        let page = server.look(path, BASIC).await.body;
+        assert!(!page.contains("href=\"/orders/"), "{path}\n{page}");
+        assert!(page.contains("orders are not taken here"), "{path}\n{page}");
+    }
+    let mute = serving(Fake {
+        fleet: fleet(),
+        no_token: true,
+        ..Fake::default()
+    });
+    let page = mute.await.look("/jobs/report", "").await.body;
+    assert!(!page.contains("href=\"/orders/"), "{page}");
+}
+
+#[tokio::test]
+async fn a_form_says_what_would_happen_and_asks_why() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    for (path, says) in [
+        (
+            "/orders/pause?job=report",
+            "Nothing of report starts on any replica",
+        ),
+        ("/orders/trigger?job=report", "report runs once"),
+        ("/orders/resume?job=report", "goes on with its next tick"),
+        (
+            "/orders/resign?job=report",
+            "alpha starts nothing more of report",
+        ),
+        ("/orders/drain?replica=host-7-a", "It leads 1 jobs"),
+        ("/orders/withdraw?id=t", "Trigger t does not start"),
+        (
+            "/orders/break?key=job%2Freport",
+            "The holder of job/report is told",
+        ),
+        (
+            "/orders/pause?job=%3Cscript%3E",
+            "No replica has &lt;script&gt; now",
+        ),
+    ] {
+        let page = server.look(path, BASIC).await.body;
+        assert!(page.contains(says), "{path}: {says}\n{page}");
+        assert!(page.contains("name=\"reason\" required"), "{path}");
+        assert!(page.contains("data-live=\"off\""), "{path}");
+        assert!(!page.contains("http-equiv"), "{path}");
+    }
+    for (path, status) in [
+        ("/orders/pause", 400),
+        ("/orders/burn?job=report", 404),
+        ("/orders/pause?job=report&tz=nowhere", 400),
+    ] {
+        let answer = server.look(path, BASIC).await;
+        assert_eq!(answer.status, status, "{path}\n{}", answer.body);
+    }
+    // What is missing is asked for again, with what was said.
+    let opened = open(&server, "/orders/drain?replica=w0").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let body = format!("seal={}&replica=w0&reason=%3Cb%3E", opened.seal);
+    let answer = send(&server, "drain", &head, &body).await;
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    assert!(
+        answer.body.contains("value=\"&lt;b&gt;\""),
+        "{}",
+        answer.body
+    );
+    assert!(source.given.lock().unwrap().is_empty());
+    let (_, seal) = answer.body.split_once("name=\"seal\" value=\"").unwrap();
+    let seal = seal.split('"').next().unwrap();
+    let body = format!("seal={seal}&replica=w0&reason=it+is+old&sure=yes");
+    let answer = send(&server, "drain", &head, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let given = source.given.lock().unwrap();
+    assert_eq!(given[0].what, What::Drain("w0".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_refused_is_told_and_a_large_form_is_not_read() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let opened = open(&server, "/orders/resume?job=report").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let body = format!("seal={}&job=report&reason=x", opened.seal);
+    let answer = send(&server, "resume", &head, &body).await;
+    assert_eq!(answer.status, 409, "{}", answer.body);
+    assert!(answer.body.contains("not now"), "{}", answer.body);
+    let large = format!("reason={}", "x".repeat(17 * 1024));
+    let answer = send(&server, "pause", &head, &large).await;
+    assert_eq!(answer.status, 413, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn an_order_goes_on_without_its_client_and_one_without_a_turn_can_be_sent_again() {
+    let gate = Arc::new(Semaphore::new(0));
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        gate: Some(gate.clone()),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let opened = open(&server, "/orders/pause?job=report").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let body = format!("seal={}&job=report&reason=x", opened.seal);
+    // As many as there are turns for have begun, and their clients go.
+    let trigger = format!(
+        "POST /api/v1/jobs/report/trigger HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}\r\n",
+        said()
+    );
+    for begun in 1..=4 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(trigger.as_bytes()).await.unwrap();
+        while source.given.lock().unwrap().len() < begun {
+            assert_eq!(server.get("/livez").await.status, 200);
+        }
+    }
+    let answer = send(&server, "pause", &head, &body).await;
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(
+        answer.body.contains("nothing was asked for"),
+        "{}",
+        answer.body
+    );
+    assert_eq!(source.carried_out.load(Ordering::SeqCst), 0);
+    gate.add_permits(5);
+    // Its seal is as good as before.
+    let answer = send(&server, "pause", &head, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    while source.carried_out.load(Ordering::SeqCst) < 5 {
+        assert_eq!(server.get("/livez").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn an_order_is_refused_before_it_is_given_where_its_page_could_not_be_shown() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let key = "x".repeat(512);
+    let opened = open(&server, &format!("/orders/break?key={key}")).await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let said = format!("seal={}&key={key}&reason=x&sure=yes", opened.seal);
+    let long = "y".repeat(513);
+    let answer = send(&server, "break", &head, &format!("{said}&owner={long}")).await;
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    assert!(source.given.lock().unwrap().is_empty());
+    // A name that the API takes is taken here.
+    let answer = send(&server, "break", &head, &said).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_named_proxy_says_who_asks() {
+    for (named, who) in [
+        (Some("X-Forwarded-User"), "ann"),
+        (None, "any name (by their own word)"),
+    ] {
+        let source = Arc::new(Fake {
+            fleet: fleet(),
+            proxies: &["127.0.0.0/8"],
+            hosts: &["keeper.example"],
+            user_header: named,
+            ..Fake::default()
+        });
+        let server = serving_shared(source.clone()).await;
+        let proxy = "X-Forwarded-User: ann\r\nX-Forwarded-Host: keeper.example\r\nX-Forwarded-Proto: https\r\n";
+        let answer = server
+            .look("/orders/pause?job=report", &format!("{BASIC}{proxy}"))
+            .await;
+        assert!(answer.head.contains("; secure"), "{}", answer.head);
+        let (_, seal) = answer.body.split_once("name=\"seal\" value=\"").unwrap();
+        let (_, cookie) = answer.head.split_once("set-cookie: ").unwrap();
+        let head = format!(
+            "{BASIC}{proxy}Origin: https://keeper.example\r\nCookie: {}\r\n",
+            cookie.split(';').next().unwrap()
+        );
+        let body = format!(
+            "seal={}&job=report&reason=x",
+            seal.split('"').next().unwrap()
+        );
+        let answer = send(&server, "pause", &head, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(source.given.lock().unwrap()[0].who, who);
+        // Of two names the first may be a client's own, where the proxy has added another.
+        let two = format!("{BASIC}X-Forwarded-User: root\r\n{proxy}");
+        let answer = server.look("/orders/pause?job=report", &two).await;
+        let expected = if named.is_some() { 400 } else { 200 };
+        assert_eq!(answer.status, expected, "{}", answer.body);
+        assert_eq!(server.look("/livez", &two).await.status, 200);
+    }
+}

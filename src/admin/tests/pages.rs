@@ -1,0 +1,408 @@
+//! Pages: complete without a script, chosen by their address, no larger with more jobs.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{
+    admin::{page::layout::VIEWS, rights::is_page},
+    fleet::{JobTicks, TickStatus},
+};
+
+const PAGES: [&str; 8] = [
+    "/",
+    "/jobs/report",
+    "/runs",
+    "/batches",
+    "/replicas",
+    "/nodes",
+    "/locks",
+    "/audit",
+];
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+/// Two terms, and a run that said something.
+fn facts() -> JobFacts {
+    let run = |seq: u64, token: u64, replica: &str, outcome: &str| RunRecord {
+        run_id: format!("run-{seq}"),
+        job: "report".into(),
+        seq,
+        attempt: 1,
+        token: Some(Token(token)),
+        replica_name: replica.into(),
+        outcome: outcome.into(),
+        detail: "a secret of a run".into(),
+        tick: at(60 * i64::try_from(seq).unwrap()),
+        started: Some(at(60 * i64::try_from(seq).unwrap() + 2)),
+        ended: Some(at(60 * i64::try_from(seq).unwrap() + 12)),
+        took_ms: Some(10_000),
+        output: Some("<b>the answer is 42".into()),
+        output_bytes: 19,
+        params: vec!["a name of a parameter".into()],
+        ..RunRecord::default()
+    };
+    let tick = |seconds, verdict: &str| TickStatus {
+        at: at(seconds),
+        local: "in its zone".into(),
+        verdict: verdict.into(),
+        sentences: vec!["It did not run: a secret of a run.".into()],
+        oddity: Some("02:30 comes twice".into()),
+    };
+    JobFacts {
+        runs: vec![
+            run(1, 7, "alpha", "done"),
+            run(2, 7, "alpha", "interrupted"),
+            run(3, 9, "beta", "failed"),
+        ],
+        ticks: Some(Ok(JobTicks {
+            words: "at 08:00, Monday to Friday".into(),
+            zone: Some("Europe/Rome".into()),
+            changes: vec!["The clocks of Europe/Rome go back soon.".into()],
+            decided_upto: Some(at(180)),
+            last: vec![tick(60, "misfire"), tick(120, "done")],
+            next: vec![tick(9_000_000, "future")],
+        })),
+        shard: None,
+    }
+}
+
+async fn server() -> Server {
+    serving(Fake {
+        fleet: fleet(),
+        facts: facts(),
+        ..Fake::default()
+    })
+    .await
+}
+
+fn links(page: &str) -> Vec<String> {
+    let found = page.split("href=\"").skip(1);
+    let found = found.filter_map(|rest| rest.split('"').next());
+    found.map(|link| link.replace("&amp;", "&")).collect()
+}
+
+#[tokio::test]
+async fn every_link_of_a_page_is_answered() {
+    let mut fleet = fleet();
+    fleet.jobs[1].name = "<a&b \"c\"/d?e=f#g%41".into();
+    fleet.jobs[2].running.push(RunStatus::default());
+    fleet.jobs[2].paused = true;
+    let server = serving(Fake {
+        fleet,
+        facts: facts(),
+        ..Fake::default()
+    })
+    .await;
+    let (mut seen, mut next) = (BTreeSet::new(), vec!["/?tz=Europe/Rome".to_owned()]);
+    while let Some(path) = next.pop() {
+        // The choices of a page are many; that each is answered is shown by some.
+        if seen.len() > 150 || !seen.insert(path.clone()) {
+            continue;
+        }
+        let answer = server.get(&path).await;
+        assert_eq!(answer.status, 200, "{path}\n{}", answer.body);
+        if answer.head.contains("text/html") {
+            let found = links(&answer.body).into_iter();
+            next.extend(found.filter(|link| link.starts_with('/')));
+        }
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+    for path in [
+        "/jobs/%3Ca%26b%20%22c%22%2Fd%3Fe%3Df%23g%2541?",
+        "/orders/pause?",
+    ] {
+        assert!(
+            seen.iter().any(|link| link.starts_with(path)),
+            "{path}: {seen:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_complete_and_can_be_heard() {
+    let server = server().await;
+    for path in PAGES {
+        let answer = server.get(path).await;
+        let page = answer.body;
+        assert_eq!(answer.status, 200, "{path}\n{page}");
+        assert_eq!(
+            page.matches("<table").count(),
+            page.matches("<caption>").count(),
+            "{path}: each table says what it is\n{page}"
+        );
+        assert_eq!(page.matches("<h1>").count(), 1, "{path}");
+        for part in [
+            "<html lang=\"en\"",
+            "<a class=\"skip\" href=\"#main\">",
+            "<main id=\"main\">",
+            "<nav aria-label=\"Views\">",
+            "role=\"status\" aria-live=\"polite\"",
+            "<noscript><meta http-equiv=\"refresh\"",
+            "<script src=\"/app.js\" type=\"module\"></script>",
+        ] {
+            assert!(page.contains(part), "{path}: {part}\n{page}");
+        }
+        assert_eq!(page.matches("<script").count(), 1, "{path}");
+        for never in [
+            " style=\"",
+            " onclick=",
+            "javascript:",
+            "http://",
+            "https://",
+        ] {
+            assert!(!page.contains(never), "{path}: {never}\n{page}");
+        }
+    }
+    let script = server.look("/app.js", "").await;
+    assert_eq!(script.status, 200);
+    assert!(script.head.contains("content-type: text/javascript"));
+    for never in [
+        "eval(",
+        "insertAdjacentHTML",
+        "outerHTML =",
+        "document.write",
+    ] {
+        assert!(!script.body.contains(never), "{never}");
+    }
+    assert_eq!(
+        script.body.matches(".innerHTML =").count(),
+        script
+            .body
+            .matches(".innerHTML = policy.createHTML(")
+            .count(),
+        "markup goes through the policy"
+    );
+    assert!(script.body.len() < 12_000, "{}", script.body.len());
+    // Tabs that cannot agree on one stream have none: a seventh connection would wait for ever.
+    let body = &script.body;
+    assert_eq!(body.matches("openStream()").count(), 2, "under the lock");
+    assert!(body.contains("in window && navigator.locks) startStream();"));
+}
+
+#[tokio::test]
+async fn what_was_chosen_survives_in_links_and_fields() {
+    let server = server().await;
+    let page = server
+        .get("/?q=e&tz=Europe%2FRome&sort=-name&size=1")
+        .await
+        .body;
+    for part in [
+        "name=\"q\" maxlength=\"512\" value=\"e\"",
+        "<option selected>-name",
+        "<a rel=\"next\" href=\"/?page=2&amp;q=e&amp;size=1&amp;sort=-name&amp;tz=Europe%2FRome\">",
+        "<a href=\"/runs?tz=Europe%2FRome\"",
+        "<input type=\"hidden\" name=\"size\" value=\"1\">",
+        "Times in Europe/Rome.",
+        " +0",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let second = server.get("/?page=2&q=e&size=1&sort=-name").await.body;
+    assert!(second.contains("rel=\"prev\""), "{second}");
+    assert!(second.contains("2–2 of"), "{second}");
+    let found = server.get("/?q=ORPH").await.body;
+    assert!(found.contains("/jobs/orphan") && !found.contains("/jobs/unseen"));
+    let found = server.get("/?state=unled").await.body;
+    assert!(found.contains("/jobs/orphan") && !found.contains("/jobs/report"));
+}
+
+#[tokio::test]
+async fn hostile_parameters_are_refused_and_named() {
+    let server = server().await;
+    let long = "x".repeat(513);
+    for path in PAGES {
+        for (name, said) in [
+            ("page", "0"),
+            ("page", "-1"),
+            ("page", "99999999999999999999999"),
+            ("size", "101"),
+            ("tz", "..%2F..%2Fetc%2Fpasswd"),
+            ("q", long.as_str()),
+            ("q", "a%00b"),
+            ("state", "%3Cscript%3E"),
+            ("sort", "%27%3B--"),
+        ] {
+            let answer = server.get(&format!("{path}?{name}={said}")).await;
+            assert_eq!(answer.status, 400, "{path} {name}\n{}", answer.body);
+            assert!(
+                answer.body.contains(&format!("{name}: ")),
+                "{}",
+                answer.body
+            );
+            assert!(!answer.body.contains("<script>"), "{}", answer.body);
+        }
+        // What is not known changes nothing, and is not repeated.
+        let answer = server.get(&format!("{path}?evil=%22%3E%3Cb%3E")).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!answer.body.contains("evil"), "{path}\n{}", answer.body);
+    }
+    let none = server.get("/jobs/reprot").await;
+    assert_eq!(none.status, 404, "{}", none.body);
+}
+
+#[tokio::test]
+async fn ten_thousand_jobs_make_no_larger_page_than_a_hundred() {
+    let of = async |count: usize| {
+        let job = |n: usize| JobStatus {
+            name: format!("job-{n:05}"),
+            coordination: "leader".into(),
+            leader: Some(LeaderStatus::default()),
+            leader_known: true,
+            backlog: Some(1),
+            last_outcome: Some("done".into()),
+            running: vec![RunStatus {
+                run_id: format!("r-{n:05}"),
+                ..RunStatus::default()
+            }],
+            ..JobStatus::default()
+        };
+        let server = serving(Fake {
+            fleet: FleetStatus {
+                jobs: (0..count).map(job).collect(),
+                ..FleetStatus::default()
+            },
+            ..Fake::default()
+        })
+        .await;
+        let mut sizes = Vec::new();
+        for path in ["/", "/runs", "/batches"] {
+            let page = server.get(path).await.body;
+            sizes.push((page.matches("<tr data-key=").count(), page.len()));
+        }
+        sizes
+    };
+    let (few, many) = (of(200).await, of(10_000).await);
+    for ((rows, size), (more, larger)) in few.into_iter().zip(many) {
+        assert_eq!(rows, more);
+        assert!(rows <= 250, "{rows}");
+        assert!(larger < size + 1_000, "{size} {larger}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
+    let server = server().await;
+    let page = server.get("/jobs/report").await.body;
+    for part in [
+        "Runs at 08:00, Monday to Friday (Europe/Rome).",
+        "The clocks of Europe/Rome go back soon.",
+        "02:30 comes twice",
+        "<span class=\"warn\">misfire</span>",
+        "It did not run: a secret of a run.",
+        "to come",
+        "<figcaption>Durations of the last 3 runs, 10 s at most</figcaption>",
+        "<rect class=\"bad\"",
+        "its last run was interrupted",
+        "leads now",
+        "data-label=\"Late\">2.0 s",
+        "<a href=\"/jobs/report?run=run-3\">",
+        "<a href=\"/orders/trigger?job=report\">run now</a>",
+        "<a href=\"/orders/resign?job=report\">hand over</a>",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let run = server.get("/jobs/report?run=run-3").await.body;
+    assert!(run.contains("&lt;b&gt;the answer is 42</pre>"), "{run}");
+    // What one run has left is not read again every five seconds.
+    assert!(run.contains("data-live=\"off\""), "{run}");
+    let failed = server.get("/jobs/report?state=failed").await.body;
+    assert!(failed.contains("run=run-3") && !failed.contains("run=run-1"));
+    // A store that does not answer takes nothing from what the fleet tells.
+    let blind = serving(Fake {
+        fleet: fleet(),
+        no_locks: true,
+        ..Fake::default()
+    });
+    let page = blind.await.get("/jobs/report").await.body;
+    assert!(
+        page.contains("no majority") && page.contains("<b>alpha</b>"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn without_the_token_no_page_quotes_a_run() {
+    let server = server().await;
+    for path in ["/jobs/report", "/jobs/report?run=run-3", "/runs?job=report"] {
+        let (shut, open) = (server.look(path, "").await, server.get(path).await);
+        assert_eq!(shut.status, 200, "{path}");
+        for secret in [
+            "a secret of a run",
+            "the answer is 42",
+            "a name of a parameter",
+        ] {
+            assert!(!shut.body.contains(secret), "{path}\n{}", shut.body);
+        }
+        assert!(
+            open.body.contains("a secret of a run"),
+            "{path}\n{}",
+            open.body
+        );
+        assert!(shut.body.contains("sign in to see why"), "{path}");
+    }
+    assert_eq!(server.look("/audit", "").await.status, 401);
+    assert_eq!(
+        server.look("/orders/pause?job=report", "").await.status,
+        401
+    );
+}
+
+#[tokio::test]
+async fn a_page_can_be_linked_to_from_elsewhere_and_a_form_cannot() {
+    let server = server().await;
+    let link =
+        "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n";
+    for path in PAGES {
+        let answer = server.look(path, &format!("{}{link}", said())).await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    for path in [
+        "/orders/pause?job=report",
+        "/events?path=/",
+        "/api/v1/fleet",
+    ] {
+        let answer = server.look(path, &format!("{}{link}", said())).await;
+        assert_eq!(answer.status, 403, "{path}");
+    }
+}
+
+#[test]
+fn every_view_is_a_page_that_a_link_may_lead_to() {
+    let routes = crate::admin::routes::routes();
+    for (path, name) in VIEWS {
+        assert!(routes.iter().any(|route| route.path == path), "{name}");
+        assert!(is_page(path), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
+    let mut fleet = fleet();
+    let mail = fleet.jobs.iter_mut().find(|job| job.name == "mail");
+    mail.unwrap().held = Some(
+        serde_json::from_value(serde_json::json!({"dead": 6, "in_doubt": 2, "parked": 1})).unwrap(),
+    );
+    let server = serving(Fake {
+        fleet,
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/batches?state=dead").await.body;
+    for part in [
+        "data-label=\"Dead\"><strong class=\"bad\">6</strong>",
+        "data-label=\"In doubt\"><strong class=\"bad\">2</strong>",
+        "data-label=\"Rate\">2.0/s",
+        "notify dead JOB",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let page = server.get("/nodes").await.body;
+    assert!(page.contains("A lock needs 2 of 3 nodes: <strong class=\"warn\">none more may fail"));
+    let page = server.get("/locks?key=job%2Freport").await.body;
+    assert!(
+        page.contains("/orders/break?key=job%2Freport&amp;owner=its%20value"),
+        "{page}"
+    );
+}

@@ -1,0 +1,202 @@
+//! Pages: what was chosen in the address is checked, what a page needs besides the fleet is read, and the page is made.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Extension,
+    extract::{Query, State, rejection::QueryRejection},
+    http::StatusCode,
+    response::Response,
+};
+use futures_util::FutureExt;
+
+use super::{
+    page::{
+        address::{Address, MOST_ROWS, Takes, job_path},
+        audit, batches, fleet,
+        job::{self, Change},
+        jobs, locks, nodes, replicas, runs,
+    },
+    problem::{Kind, Problem},
+    readings::Facts,
+    rights::Seen,
+    shared::Shared,
+    sight::{Named, Sight, misfit, named},
+    stream::Next,
+    told::{KEPT, Told},
+};
+use crate::fleet::JobFacts;
+
+/// What is said in the address of a page.
+type Said = Result<Query<BTreeMap<String, String>>, QueryRejection>;
+
+type Answer = Result<Response, Problem>;
+
+pub(super) fn chosen(path: &str, takes: &Takes, said: Said) -> Result<Address, Problem> {
+    let Query(said) = said.map_err(|error| Problem::parameter("query", &error.body_text()))?;
+    Address::read(path, takes, &said).map_err(|wrong| misfit(&wrong))
+}
+
+// === what the fleet tells ===
+
+pub(super) async fn home(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/", &jobs::TAKES, said)?;
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, fleet::page))
+}
+
+pub(super) async fn of_batches(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/batches", &batches::TAKES, said)?;
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, batches::page))
+}
+
+pub(super) async fn of_replicas(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/replicas", &replicas::TAKES, said)?;
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, replicas::page))
+}
+
+pub(super) async fn of_nodes(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/nodes", &nodes::TAKES, said)?;
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, nodes::page))
+}
+
+// === what is read besides ===
+
+pub(super) async fn of_runs(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/runs", &runs::TAKES, said)?;
+    let job = address.get("job");
+    let found = match job.is_empty() {
+        true => None,
+        false => Some(shared.readings.facts(job).await),
+    };
+    let facts = found.as_ref().map(|found| known(found, job)).transpose()?;
+    let history = facts.map(|facts| facts.map(|facts| &facts.runs[..]));
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, |view| runs::page(view, history)))
+}
+
+pub(super) async fn of_job(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    name: Named,
+    said: Said,
+) -> Answer {
+    let name = named(name)?;
+    let address = chosen(&job_path(&name), &job::TAKES, said)?;
+    let found = shared.readings.facts(&name).await;
+    let facts = known(&found, &name)?;
+    let run = match (address.get("run"), seen.token) {
+        ("", _) | (_, false) => None,
+        (run, true) => {
+            let _turn = shared.store.acquire().await;
+            shared.admin.source.run(&name, run).await.ok().flatten()
+        }
+    };
+    // Of a run that is asked for without the token its record is shown, and not what it said.
+    let told = facts.ok().and_then(|facts| {
+        let mut runs = facts.runs.iter();
+        runs.find(|run| !run.run_id.is_empty() && run.run_id == address.get("run"))
+    });
+    let led = leadership(&shared, &name);
+    let sight = Sight::of(&shared, seen).await;
+    let data = job::JobData {
+        name: &name,
+        facts,
+        run: run.as_ref().or(told),
+        led: &led,
+    };
+    Ok(sight.answer(StatusCode::OK, &address, |view| job::page(view, &data)))
+}
+
+/// When this replica began and ceased to lead the job, as far as its events are kept; the latest first.
+fn leadership(shared: &Shared, job: &str) -> Vec<Change> {
+    // An id of no entry: from the oldest one on.
+    let (mut follower, _) = shared.told.follow(Some(""));
+    let Some(Next::Entries(entries)) = follower.next(KEPT).now_or_never() else {
+        return Vec::new();
+    };
+    let of_job =
+        |told: &Told| told.job() == Some(job) && matches!(told.kind(), "leading" | "standing_by");
+    let found = entries.iter().rev().filter(|(_, told)| of_job(told));
+    let found = found.take(MOST_ROWS).filter_map(|(number, told)| {
+        let told = serde_json::to_value(told.document("", "")).ok()?;
+        let data = &told["data"];
+        Some(Change {
+            number: *number,
+            at: told["time"].as_str()?.parse().ok()?,
+            leads: told["type"] == "leading",
+            token: data["token"].as_u64(),
+            leaderless_ms: data["leaderless_ms"].as_u64(),
+            why: data["why"].as_str().unwrap_or_default().to_owned(),
+            detail: data["detail"].as_str().unwrap_or_default().to_owned(),
+        })
+    });
+    found.collect()
+}
+
+/// What the store tells of a job; why it does not. A job of which nothing is known has no page.
+fn known<'a>(found: &'a Facts, job: &str) -> Result<Result<&'a JobFacts, &'a str>, Problem> {
+    match found {
+        Ok(Some(facts)) => Ok(Ok(facts)),
+        Ok(None) => Err(Problem::new(
+            Kind::Unknown,
+            format!("there is no job {job:?}"),
+        )),
+        Err(why) => Ok(Err(why.as_str())),
+    }
+}
+
+pub(super) async fn of_locks(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/locks", &locks::TAKES, said)?;
+    let all = shared.readings.locks().await;
+    let one = match address.get("key") {
+        "" => None,
+        key => {
+            let _turn = shared.store.acquire().await;
+            Some(shared.admin.source.lock(key).await)
+        }
+    };
+    let sight = Sight::of(&shared, seen).await;
+    let page = sight.answer(StatusCode::OK, &address, |view| {
+        locks::page(view, &all, one.as_ref())
+    });
+    Ok(page)
+}
+
+pub(super) async fn of_audit(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+    said: Said,
+) -> Answer {
+    let address = chosen("/audit", &audit::TAKES, said)?;
+    let told = shared.readings.orders().await;
+    let sight = Sight::of(&shared, seen).await;
+    Ok(sight.answer(StatusCode::OK, &address, |view| audit::page(view, &told)))
+}
