@@ -151,6 +151,7 @@ macro_rules! every_case {
                 w4_what_is_forgotten_or_broken_now_is_announced,
                 w6_a_release_is_announced_to_every_client,
                 a_release_that_no_client_waits_for_is_announced_to_none,
+                w9_a_waiter_that_is_gone_is_passed_by_and_forgotten,
                 whoever_is_still_in_the_queue_goes_on_waiting_w1,
             ],
             records: [

@@ -125,30 +125,62 @@ pub(crate) async fn a_release_that_no_client_waits_for_is_announced_to_none(lab:
     assert_eq!(heard(&*node, &mut news).await, [""; 0]);
 }
 
+/// A place of this owner in the queue of `k`, kept for so long.
+fn queued(owner: &str, life: Duration, polite: bool) -> Op {
+    let mut op = take("k", owner);
+    if let Op::Acquire { ticket, .. } = &mut op {
+        *ticket = Some(Ticket {
+            id: format!("place-of-{owner}"),
+            life,
+            polite,
+        });
+    }
+    op
+}
+
+pub(crate) async fn w9_a_waiter_that_is_gone_is_passed_by_and_forgotten(lab: Lab) {
+    let node = lab.client().await;
+    let Some(mut news) = lab.news(&*node).await else {
+        return;
+    };
+    let life = SHORT * 16;
+    granted(&*node, take("k", "h")).await;
+    refused(&*node, waiting(take("k", "sleeper"), LONG)).await;
+    for owner in ["gone", "alive", "a", "b", "c"] {
+        refused(&*node, queued(owner, life, true)).await;
+    }
+    let mut holder = "h";
+    // Each time the first one is called, and another comes.
+    for (first, next) in [("gone", "a"), ("alive", "b")] {
+        ask(&*node, release(Lock, "k", holder)).await;
+        let called = soon(news.recv()).await.unwrap().next;
+        assert_eq!(called, Some(format!("place-of-{first}")));
+        granted(&*node, queued(next, life, false)).await;
+        holder = next;
+        // One of them is only late, and says that it is there.
+        refused(&*node, queued("alive", life, true)).await;
+        pass(&*node, SHORT).await;
+        // Whoever asks for its place finds those that have ended gone.
+        refused(&*node, queued("c", life, true)).await;
+    }
+    ask(&*node, release(Lock, "k", holder)).await;
+    let called = soon(news.recv()).await.unwrap().next;
+    assert_eq!(called.as_deref(), Some("place-of-alive"));
+}
+
 /// The queue knows who waits, also where the refusal of before stood on a record that is gone.
 pub(crate) async fn whoever_is_still_in_the_queue_goes_on_waiting_w1(lab: Lab) {
     let node = lab.client().await;
     let Some(mut news) = lab.news(&*node).await else {
         return;
     };
-    let queued = |owner: &str, polite| {
-        let mut op = take("k", owner);
-        if let Op::Acquire { ticket, .. } = &mut op {
-            *ticket = Some(Ticket {
-                id: format!("place-of-{owner}"),
-                life: LONG,
-                polite,
-            });
-        }
-        op
-    };
     granted(&*node, take("k", "h")).await;
     for owner in ["a", "b"] {
-        refused(&*node, queued(owner, true)).await;
+        refused(&*node, queued(owner, LONG, true)).await;
     }
     // No refusal has said so: the grant does.
     ask(&*node, release(Lock, "k", "h")).await;
-    granted(&*node, queued("a", true)).await;
+    granted(&*node, queued("a", LONG, true)).await;
     ask(&*node, release(Lock, "k", "a")).await;
     let next = soon(news.recv()).await.unwrap();
     assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Attempt, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, bare, later, out_of_range,
 };
-use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
+use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Ticket, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
     /// Queues, takes, and tells a caller that comes too early what stands there.
@@ -43,7 +43,7 @@ impl<R: Rows> Turn<'_, R> {
         let steps_back = ahead.is_some_and(|n| n > 0) && ticket.is_some_and(|t| t.polite);
         let granted = match steps_back {
             true => None,
-            false => self.acquire_lock(key, attempt, take, ticket.map(|t| t.id.as_str()))?,
+            false => self.acquire_lock(key, attempt, take, ticket)?,
         };
         match granted {
             Some(granted) => Ok(granted),
@@ -63,7 +63,7 @@ impl<R: Rows> Turn<'_, R> {
         key: &str,
         attempt: Attempt<'_>,
         take: &Take,
-        ticket: Option<&str>,
+        ticket: Option<&Ticket>,
     ) -> Result<Option<Answer>, R::Error> {
         let row = self.rows.row(key)?;
         if let Some(own) = self.own(key, attempt.owner)? {
@@ -75,7 +75,7 @@ impl<R: Rows> Turn<'_, R> {
             if self.body(key)?.is_some_and(|body| body.damaged) {
                 return Ok(Some(bare(key)));
             }
-            self.leave_with(key, ticket)?;
+            ticket.map_or(Ok(()), |ticket| self.leave(key, &ticket.id))?;
             let record = self.record(key)?;
             let grant = own.grant;
             return Ok(Some(Answer::Granted { grant, record }));
@@ -91,7 +91,7 @@ impl<R: Rows> Turn<'_, R> {
             return Ok(Some(bare(key)));
         }
         let grant = Token(above.0 + 1);
-        self.leave_with(key, ticket)?;
+        ticket.map_or(Ok(()), |ticket| self.take_turn(key, ticket))?;
         let others = match ticket {
             Some(_) => self.last_waiter(key)?,
             None => NodeMs(0),
@@ -108,10 +108,6 @@ impl<R: Rows> Turn<'_, R> {
         };
         let record = self.put(key, row.as_ref(), taken)?;
         Ok(Some(Answer::Granted { grant, record }))
-    }
-
-    fn leave_with(&mut self, key: &str, ticket: Option<&str>) -> Result<(), R::Error> {
-        ticket.map_or(Ok(()), |ticket| self.leave(key, ticket))
     }
 
     /// Writes a lease over what stands there: its incarnation, its end and its body's version are those of now, and clients

@@ -1,9 +1,18 @@
 //! The queue for one lock: in what order its waiters are woken. It has no say in who may take the lock.
+//!
+//! # Invariants
+//! - W9 A waiter that is gone is called in vain for a part of its life only, and not with each release until its place ends.
+//!   (w9_a_waiter_that_is_gone_is_passed_by_and_forgotten)
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rows, Turn, later};
+use super::{Rows, Turn, ceil_ms, later};
 use crate::node::{NodeMs, Ticket};
+
+/// Of its life, the part in which a waiter that was passed by has to show that it lives.
+const PASSED_BY: u64 = 16;
 
 /// A waiter in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +38,18 @@ impl<R: Rows> Turn<'_, R> {
         waiters[place].until = until;
         self.rows.put_waiters(key, &waiters)?;
         Ok(u32::try_from(place).unwrap_or(u32::MAX))
+    }
+
+    /// The lock goes to this waiter, and its place with it. The first one, if that is another, was called and has not come: it keeps
+    /// its place only if it shows soon that it lives (W9).
+    pub(super) fn take_turn(&mut self, key: &str, ticket: &Ticket) -> Result<(), R::Error> {
+        let mut waiters = self.waiters(key)?;
+        let soon = Duration::from_millis(ceil_ms(ticket.life) / PASSED_BY);
+        if let Some(first) = waiters.first_mut().filter(|w| w.ticket != ticket.id) {
+            first.until = first.until.min(later(self.now, soon));
+        }
+        waiters.retain(|w| w.ticket != ticket.id);
+        self.rows.put_waiters(key, &waiters)
     }
 
     /// Gives a place up.

@@ -103,7 +103,10 @@ while true do
             -- Refused for a reason of its own.
           elseif free then
             local others = NONE
-            if ticket ~= '' then others = leave(key, ticket) end
+            if ticket ~= '' then
+              if not own then pass_by(key, ticket, argv[position - 1]) end
+              others = leave(key, ticket)
+            end
             if own then
               -- A2: nothing is written.
               answer = { GRANTED, sub(v, 18, 33), body and sub(body, 14, 45) or '', text }

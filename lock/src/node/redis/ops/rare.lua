@@ -51,6 +51,17 @@ local function queue(key, ticket, life)
   return call('ZRANK', line, ticket)
 end
 
+-- The lock goes to this waiter. The first one, if that is another, was called and has not come: it keeps its place only if it shows
+-- soon that it lives (W9).
+local function pass_by(key, ticket, life)
+  local line, ends = queue_keys(key)
+  local first = redis.pcall('ZRANGE', line, 0, 0)[1]
+  if not first or first == ticket then return end
+  local soon = later((life - life % 16) / 16)
+  local known = redis.pcall('ZSCORE', ends, first)
+  if type(known) == 'string' and soon + 0 < known + 0 then call('ZADD', ends, soon, first) end
+end
+
 -- Gives a place up; until when the last of the others is kept.
 local function leave(key, ticket)
   local line, ends = queue_keys(key)
