@@ -162,8 +162,10 @@ function count() {
 
 // === following ===
 
-function say(text) {
-  if (status !== null && status.textContent !== text) status.textContent = text;
+function say(text, state = "") {
+  if (status === null) return;
+  status.className = state;
+  if (status.textContent !== text) status.textContent = text;
 }
 
 function streamAddress() {
@@ -193,12 +195,14 @@ async function poll() {
   stopPolling();
   if (paused || document.hidden || source !== null) return;
   try {
-    const answer = await fetch(location.href, { cache: "no-store", redirect: "error" });
+    // Not location.href, which may hold a password.
+    const page = location.origin + location.pathname + location.search;
+    const answer = await fetch(page, { cache: "no-store", redirect: "error" });
     if (!answer.ok) throw new Error(String(answer.status));
     patchPage(await answer.text());
-    say("up to date, asked for every 5 s");
+    say("up to date, asked for every 5 s", "good");
   } catch {
-    say("the page cannot be reached; it is asked for again");
+    say("the page cannot be reached; it is asked for again", "bad");
   }
   if (!paused && !document.hidden && source === null && pollTimer === null) {
     pollTimer = setTimeout(poll, POLL_MS);
@@ -236,7 +240,7 @@ function openStream() {
     const hello = JSON.parse(event.data);
     if (version !== null && version !== hello.version) location.reload();
     version = hello.version;
-    say("up to date, as it happens");
+    say("up to date, as it happens", "good");
   });
   source.addEventListener("rows", (event) => {
     const table = parsed(event.data).querySelector("table[data-part]");
@@ -251,7 +255,7 @@ function openStream() {
     setClock();
   });
   source.addEventListener("error", () => {
-    say("the stream has ended; it begins again");
+    say("the stream has ended; it begins again", "warn");
     // A browser goes on by itself, unless it was refused.
     if (source !== null && source.readyState === EventSource.CLOSED) {
       stopStream();
@@ -276,7 +280,7 @@ function toggle(button) {
   button.setAttribute("aria-pressed", String(paused));
   if (paused) {
     stop();
-    say("paused: nothing on this page changes");
+    say("paused: nothing on this page changes", "warn");
   } else {
     say("");
     poll().then(start);
@@ -284,9 +288,8 @@ function toggle(button) {
 }
 
 function addControls() {
-  const place = document.querySelector("footer");
+  const place = document.querySelector("header .tools");
   if (place === null) return null;
-  const controls = document.createElement("p");
   const pause = document.createElement("button");
   pause.type = "button";
   pause.textContent = "Pause";
@@ -298,8 +301,7 @@ function addControls() {
   query.set("tz", zone);
   here.href = `${location.pathname}?${query}`;
   here.textContent = `times of ${zone}`;
-  controls.append(pause, " ", here);
-  place.append(controls);
+  place.append(pause, here);
   return pause;
 }
 

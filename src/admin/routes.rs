@@ -40,6 +40,8 @@ const STYLE: &str = include_str!("style.css");
 
 const SCRIPT: &str = include_str!("app.js");
 
+const ICON: &str = include_str!("icon.svg");
+
 const PLAIN: &str = "text/plain";
 
 /// Pages and health. What has no answers here is no part of the description of the API.
@@ -126,6 +128,13 @@ static PAGES: &[Route] = &[
         "The script of the pages, which are complete without it",
         &[],
         || get(script),
+    ),
+    Route::page(
+        "/icon.svg",
+        Want::Health,
+        "The picture beside the title of a page",
+        &[],
+        || get(icon),
     ),
     Route::page(
         "/livez",
@@ -392,6 +401,10 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
 
 async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
+}
+
+async fn icon() -> Response {
+    ([(header::CONTENT_TYPE, "image/svg+xml")], ICON).into_response()
 }
 
 async fn script() -> Response {

@@ -33,7 +33,7 @@ const ALARMS: [(&str, &str, &str); 4] = [
 
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
-    let mut blocks = vec![Block::Piece(alarms(view))];
+    let mut blocks = vec![Block::Piece(tiles(view)), Block::Piece(alarms(view))];
     blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));
     let chosen = jobs::chosen(&view.fleet.jobs, view.address);
     let (first, shown) = view.address.part(&chosen);
@@ -53,6 +53,52 @@ pub(in crate::admin) fn page(view: &View<'_>) -> Page {
         title: TITLE_OF_FLEET.to_owned(),
         live: Live::Stream,
         blocks,
+    }
+}
+
+/// How many there are of what has a page of its own.
+fn tiles(view: &View<'_>) -> Piece {
+    let fleet = view.fleet;
+    let paused = fleet.jobs.iter().filter(|job| job.paused).count();
+    let fit = fleet
+        .replicas
+        .iter()
+        .filter(|replica| replica.unfit.is_none() && !replica.is_silent());
+    let up = fleet.nodes.iter().filter(|node| node.up).count();
+    let in_flight = flying::of(&fleet.jobs).count();
+    let tiles = [
+        ("/", "Jobs", fleet.jobs.len(), format!("{paused} paused")),
+        (
+            "/runs",
+            "In flight",
+            in_flight,
+            "runs and batches".to_owned(),
+        ),
+        (
+            "/replicas",
+            "Replicas",
+            fleet.replicas.len(),
+            format!("{} fit", fit.count()),
+        ),
+        (
+            "/nodes",
+            "Lock nodes",
+            fleet.nodes.len(),
+            format!("{up} up"),
+        ),
+    ];
+    let mut h = Html::default();
+    h.markup("<ul class=\"tiles\" data-piece=\"tiles\">");
+    for (path, name, count, note) in tiles {
+        h.markup("<li><a href=\"").text(view.address.to(path, &[]));
+        h.markup("\"><span>").markup(name).markup("</span><b>");
+        h.text(count).markup("</b><small>").text(note);
+        h.markup("</small></a></li>");
+    }
+    h.markup("</ul>\n");
+    Piece {
+        name: "tiles",
+        html: h,
     }
 }
 

@@ -238,6 +238,7 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
             class: if ms > 1000 { "warn" } else { "soft" },
         })
         .collect();
+    h.markup("<div class=\"figures\">");
     for (title, drawn) in [("Durations", took), ("Lateness", late)] {
         let Some(most) = drawn.iter().map(|bar| bar.value).max() else {
             continue;
@@ -253,6 +254,7 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
             .text(&said)
             .markup("</figcaption></figure>\n");
     }
+    h.markup("</div>\n");
     h
 }
 

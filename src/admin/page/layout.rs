@@ -38,12 +38,14 @@ pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
         h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
     }
     h.markup("<title>").text(&page.title);
-    h.markup(" · Watchkeeper</title><link rel=\"stylesheet\" href=\"/style.css\">");
+    h.markup(" · Watchkeeper</title><link rel=\"icon\" href=\"/icon.svg\">");
+    h.markup("<link rel=\"stylesheet\" href=\"/style.css\">");
     h.markup("<script src=\"/app.js\" type=\"module\"></script></head><body>\n");
     h.markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
-    h.markup("<header><h1>Watchkeeper</h1>");
-    h.append(&strip(view).html);
+    h.markup("<header><div class=\"top\"><h1>Watchkeeper</h1>");
     ways(&mut h, view.address);
+    h.markup("<div class=\"tools\"><span id=\"live\" role=\"status\" aria-live=\"polite\"></span></div></div>\n");
+    h.append(&strip(view).html);
     h.markup("</header>\n<main id=\"main\">\n");
     if page.title != TITLE_OF_FLEET {
         h.markup("<h2 class=\"title\">")
@@ -57,8 +59,7 @@ pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
             Block::Plain(html) => _ = h.append(html),
         }
     }
-    h.markup("</main>\n<footer><p id=\"live\" role=\"status\" aria-live=\"polite\"></p>");
-    h.markup("<p>Times in ")
+    h.markup("</main>\n<footer><p>Times in ")
         .text(zone_of(view.address))
         .markup(". ");
     h.markup("<a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a></p>");

@@ -34,13 +34,15 @@ pub(super) fn bars(h: &mut Html, title: &str, bars: &[Bar]) {
     let count = u64::try_from(bars.len()).unwrap_or(u64::MAX);
     let step = (WIDTH / count).max(1);
     // As few bars are not broader than it takes to see them.
-    let step = step.min(50);
+    let step = step.min(20);
     begin(h, title);
     for (n, bar) in (0_u64..).zip(bars) {
         // What took no time is seen, too.
         let height = scaled(bar.value, highest, HEIGHT).max(1);
         h.markup("<rect class=\"").markup(bar.class);
-        h.markup("\" x=\"").text(n * step);
+        // The newest is at the right.
+        h.markup("\" x=\"")
+            .text(WIDTH.saturating_sub((count - n) * step));
         h.markup("\" y=\"").text(HEIGHT - height);
         h.markup("\" width=\"").text(step.saturating_sub(2).max(1));
         h.markup("\" height=\"").text(height);
@@ -102,7 +104,7 @@ mod tests {
             svg.contains("height=\"1\"><title>&lt;b&gt;</title>"),
             "{svg}"
         );
-        assert!(svg.contains("x=\"100\" y=\"0\""), "{svg}");
+        assert!(svg.contains("x=\"980\" y=\"0\""), "{svg}");
         assert!(!svg.contains("style="), "{svg}");
         let mut h = Html::default();
         bars(&mut h, "Durations", &[]);

@@ -106,6 +106,8 @@ pub(crate) fn ticks(
     found.last = last(&schedule, now)
         .into_iter()
         .map(|tick| facts.tick(tick))
+        // Before the first of which something is known there may have been no such job.
+        .skip_while(|tick| tick.verdict == "forgotten")
         .collect();
     found.next = schedule
         .between(now, Timestamp::MAX, NEXT)
@@ -223,14 +225,14 @@ mod tests {
         let found = ticks("report", None, &told, now).unwrap();
         assert_eq!(found.words, "every hour");
         assert_eq!(found.decided_upto, Some(at("2026-11-23T12:00:30Z")));
-        assert_eq!((found.last.len(), found.next.len()), (LAST, NEXT));
+        // Nothing is known of the hours before.
+        assert_eq!((found.last.len(), found.next.len()), (1, NEXT));
         let noon = found.last.last().unwrap();
         assert_eq!(
             (noon.at, noon.verdict.as_str()),
             (at("2026-11-23T12:00:00Z"), "done")
         );
         assert!(noon.sentences[0].contains("ended as done"), "{noon:?}");
-        assert_eq!(found.last[0].verdict, "forgotten");
         let next = &found.next[0];
         assert_eq!(
             (next.at, next.verdict.as_str()),
