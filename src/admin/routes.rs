@@ -176,7 +176,7 @@ static PAGES: &[Route] = &[
     ),
 ];
 
-/// On every answer: nothing is loaded but our own style and script, no text becomes markup but what the one policy of that script
+/// On every answer: nothing is loaded but our own style, script and sign, no text becomes markup but what the one policy of that script
 /// lets through, forms go to us alone, no page frames us, nothing is kept. One request per
 /// connection, so that the life of a connection bounds a slow client alone.
 static HEADERS: [(header::HeaderName, &str); 8] = [
@@ -410,4 +410,9 @@ async fn icon() -> Response {
 async fn script() -> Response {
     let kind = "text/javascript; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], SCRIPT).into_response()
+}
+
+/// A page that names none is asked for `/favicon.ico` by browsers, which would be refused without the token, and say so.
+async fn icon() -> Response {
+    ([(header::CONTENT_TYPE, "image/svg+xml")], ICON).into_response()
 }

@@ -141,6 +141,7 @@ async fn a_page_is_complete_and_can_be_heard() {
             "role=\"status\" aria-live=\"polite\"",
             "<noscript><meta http-equiv=\"refresh\"",
             "<script src=\"/app.js\" type=\"module\"></script>",
+            "<link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\">",
         ] {
             assert!(page.contains(part), "{path}: {part}\n{page}");
         }
@@ -155,6 +156,9 @@ async fn a_page_is_complete_and_can_be_heard() {
             assert!(!page.contains(never), "{path}: {never}\n{page}");
         }
     }
+    let icon = server.look("/icon.svg", "").await;
+    assert_eq!(icon.status, 200);
+    assert!(icon.head.contains("content-type: image/svg+xml"));
     let script = server.look("/app.js", "").await;
     assert_eq!(script.status, 200);
     assert!(script.head.contains("content-type: text/javascript"));

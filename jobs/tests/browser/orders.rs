@@ -1,0 +1,230 @@
+//! Every order, by the form that a page leads to.
+
+use std::process::{Child, Stdio};
+
+use serde_json::json;
+
+use crate::{
+    command::watchkeeper,
+    scene::{Scene, items},
+    wait::soon,
+    webdriver::Browser,
+};
+
+/// Who signs in as `ann` is written down so.
+const ANN: &str = "ann (by their own word)";
+
+/// A program under a lock. Killed with it.
+struct Holder(Child);
+
+/// An order that was given: what, of what, and why.
+type Given = (&'static str, String, &'static str);
+
+pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
+    let mut scene = Scene::of(3);
+    let browser = Browser::start();
+    browser.sign_in(&scene, 0);
+    let mut given = vec![
+        run_now(&scene, &browser),
+        pause(&scene, &browser),
+        resume(&scene, &browser),
+        hand_over(&scene, &browser),
+        withdraw(&scene, &browser),
+        end_a_lease(&scene, &browser),
+    ];
+    given.push(drain(&mut scene, &browser));
+    let all = scene.get(0, "/api/v1/audit?limit=100");
+    browser.open(&scene.url(0, "/audit"));
+    for (order, of, why) in given {
+        let written = items(&all).find(|entry| {
+            entry["order"] == order && entry["of"] == of.as_str() && entry["reason"] == why
+        });
+        let written = written.unwrap_or_else(|| panic!("no {order} of {of}: {all}"));
+        assert_eq!(written["who"], ANN, "{written}");
+        let result = written["result"].as_str().unwrap_or_default();
+        let done = result == "heard" || result.starts_with("written");
+        assert!(done, "{written}");
+        // Readings of the orders are shared, and a moment old.
+        soon("order on the page", || {
+            let shown = browser.text("table[data-part=\"orders\"]");
+            let there = shown.contains(why) && shown.contains(ANN);
+            if !there {
+                browser.reload();
+            }
+            there
+        });
+    }
+}
+
+// === the orders ===
+
+fn run_now(scene: &Scene, browser: &Browser) -> Given {
+    let why = "the numbers are wanted now";
+    scene.leader("report");
+    browser.open(&scene.url(0, "/jobs/report"));
+    // What is wrong is said on the form, with what was written.
+    browser.click("a[href^=\"/orders/trigger?\"]");
+    let said = send(browser, &[("textarea[name=params]", "[")], why);
+    assert!(said.contains("no JSON object"), "{said}");
+    assert_eq!(
+        browser.value("document.querySelector('textarea[name=params]').value"),
+        "["
+    );
+    let params = "{\"work\": \"20ms\"}";
+    let said = send(browser, &[("textarea[name=params]", params)], why);
+    assert_given(browser, &said, "report");
+    scene.soon("run with parameters", || {
+        let runs = scene.get(0, "/api/v1/runs?job=report");
+        items(&runs).any(|run| run["params"] == json!(["work"]) && run["outcome"] == "done")
+    });
+    ("trigger", "report".to_owned(), why)
+}
+
+fn pause(scene: &Scene, browser: &Browser) -> Given {
+    let why = "the till is counted";
+    browser.open(&scene.url(0, "/jobs/pulse"));
+    browser.click("a[href^=\"/orders/pause?\"]");
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "pulse");
+    scene.soon("pause", || {
+        let job = scene.job(0, "pulse");
+        job["paused"] == true && job["paused_why"] == why
+    });
+    ("pause", "pulse".to_owned(), why)
+}
+
+fn resume(scene: &Scene, browser: &Browser) -> Given {
+    let why = "it is counted";
+    browser.open(&scene.url(0, "/jobs/pulse"));
+    assert!(!browser.has("a[href^=\"/orders/pause?\"]"), "it is paused");
+    browser.click("a[href^=\"/orders/resume?\"]");
+    let said = browser.text("main");
+    assert!(said.contains("the till is counted"), "why it was: {said}");
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "pulse");
+    scene.soon("end of the pause", || {
+        scene.job(0, "pulse")["paused"] == false
+    });
+    ("resume", "pulse".to_owned(), why)
+}
+
+fn hand_over(scene: &Scene, browser: &Browser) -> Given {
+    let why = "its machine is slow";
+    let to = 1 - scene.leader("pulse").min(1);
+    browser.open(&scene.url(0, "/jobs/pulse"));
+    browser.click("a[href^=\"/orders/resign?\"]");
+    browser.click(&format!(
+        "select[name=to] option[value=\"{}\"]",
+        scene.id(to)
+    ));
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "pulse");
+    scene.soon("leader that was chosen", || {
+        scene.leads(0, "pulse") == Some(to)
+    });
+    ("resign", "pulse".to_owned(), why)
+}
+
+/// The first trigger goes on for ever, so that the second one waits.
+fn withdraw(scene: &Scene, browser: &Browser) -> Given {
+    let why = "once is enough";
+    scene.leader("long");
+    let trigger = || scene.order("/api/v1/jobs/long/trigger", &json!({}));
+    trigger();
+    scene.soon("run that goes on", || {
+        let running = &scene.job(0, "long")["running"];
+        running.as_array().is_some_and(|runs| !runs.is_empty())
+    });
+    let id = trigger()["id"].as_str().expect("an id").to_owned();
+    let link = format!("a[href^=\"/orders/withdraw?\"][href*=\"{id}\"]");
+    soon("trigger on the page", || {
+        browser.open(&scene.url(0, "/audit"));
+        browser.has(&link)
+    });
+    browser.click(&link);
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, &id);
+    scene.soon("end of the trigger", || {
+        let waiting = scene.get(0, "/api/v1/triggers");
+        items(&waiting).all(|trigger| trigger["id"] != id.as_str())
+    });
+    ("withdraw", id, why)
+}
+
+fn end_a_lease(scene: &Scene, browser: &Browser) -> Given {
+    let (key, why) = ("lock/parcel", "its program hangs");
+    let mut holder = Holder::start(scene, "parcel");
+    scene.soon("lock that is held", || {
+        let locks = scene.get(0, "/api/v1/locks?prefix=lock%2F&held=true");
+        locks["items"][0]["key"] == key
+    });
+    browser.open(&scene.url(0, "/locks?q=parcel"));
+    browser.click("table[data-part=\"locks\"] a");
+    browser.click("a[href^=\"/orders/break?\"]");
+    // It cannot be taken back, so a person says it twice.
+    assert!(browser.has("form.order input[name=sure]:required"));
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, key);
+    soon("end of the program", || {
+        holder.0.try_wait().expect("our own child").is_some()
+    });
+    ("break", key.to_owned(), why)
+}
+
+fn drain(scene: &mut Scene, browser: &Browser) -> Given {
+    let (id, why) = (scene.id(2), "its machine goes");
+    browser.open(&scene.url(0, "/replicas"));
+    browser.click(&format!("a[href^=\"/orders/drain?\"][href*=\"{id}\"]"));
+    assert!(browser.has("form.order input[name=sure]:required"));
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "");
+    assert!(said.contains("w2") || said.contains(&id), "{said}");
+    scene.wait_until_gone(2);
+    ("drain", id, why)
+}
+
+// === helpers ===
+
+/// Fills the form in that is open, and sends it; says what is answered.
+#[track_caller]
+pub(crate) fn send(browser: &Browser, fields: &[(&str, &str)], why: &str) -> String {
+    for (field, text) in fields {
+        browser.fill(&format!("form.order {field}"), text);
+    }
+    browser.fill("form.order input[name=reason]", why);
+    if browser.has("form.order input[name=sure]") {
+        browser.click("form.order input[name=sure]");
+    }
+    browser.click("form.order button");
+    browser.text("main [role=alert]")
+}
+
+/// The answer is a good one, and about this.
+#[track_caller]
+pub(crate) fn assert_given(browser: &Browser, said: &str, of: &str) {
+    assert!(browser.has("main p.good[role=alert]"), "{}", browser.seen());
+    assert!(said.contains(of), "{said}");
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// Holds a lock of this store for as long as nothing ends it.
+    fn start(scene: &Scene, key: &str) -> Self {
+        let holder = watchkeeper(scene.folder())
+            .args(["lock", key, "--quiet", "--config"])
+            .arg(scene.config())
+            .args(["--", "sleep", "600"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(holder.expect("the command starts"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
