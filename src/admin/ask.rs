@@ -13,7 +13,6 @@ use axum::{
     response::Response,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use sha2::{Digest, Sha256};
 
 use super::{
     listener::Stay,
@@ -22,6 +21,7 @@ use super::{
     problem::{Kind, Problem},
     rights::{Seen, Want},
     shared::Shared,
+    tag::{has, tag},
 };
 
 /// One request.
@@ -76,7 +76,7 @@ impl Ask {
     /// The same, written already.
     pub(super) fn bytes(&self, json: Bytes) -> Response {
         let tag = tag(&json);
-        let has = self.has(&tag);
+        let has = has(&self.headers, &tag);
         let mut answer = match has {
             true => Response::new(Body::empty()),
             false => Response::new(Body::from(json)),
@@ -127,7 +127,16 @@ impl Ask {
     fn first_of<T: Serialize>(&self, rows: &[(String, T)]) -> Response {
         let limit = self.asked.number("limit").max(1);
         let shown = &rows[..rows.len().min(limit)];
-        let last = shown.last().filter(|_| shown.len() < rows.len());
+        self.page_as_it_is(shown, shown.len() < rows.len())
+    }
+
+    /// A page of all these, and where the next one begins if there are `more`.
+    pub(super) fn page_as_it_is<T: Serialize>(
+        &self,
+        shown: &[(String, T)],
+        more: bool,
+    ) -> Response {
+        let last = shown.last().filter(|_| more);
         let next = last.map(|(key, _)| key.as_str());
         let items = shown.iter().map(|(_, item)| item).collect();
         let mut answer = self.document(&Page { items, next });
@@ -148,24 +157,4 @@ impl Ask {
         let _ = write!(link, "after={}>; rel=\"next\"", encoded(next));
         link
     }
-
-    /// Whether the client says that it has the document with this tag.
-    fn has(&self, tag: &str) -> bool {
-        let said = self.headers.get_all(header::IF_NONE_MATCH).into_iter();
-        let said = said.filter_map(|value| value.to_str().ok());
-        let mut tags = said.flat_map(|value| value.split(',')).map(str::trim);
-        tags.any(|said| said == "*" || said.strip_prefix("W/").unwrap_or(said) == tag)
-    }
-}
-
-/// A strong tag: what differs in one byte has another one.
-fn tag(document: &[u8]) -> String {
-    let mut tag = String::with_capacity(34);
-    tag.push('"');
-    for byte in Sha256::digest(document).iter().take(16) {
-        // Writing to a string does not fail.
-        let _ = write!(tag, "{byte:02x}");
-    }
-    tag.push('"');
-    tag
 }

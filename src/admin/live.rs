@@ -263,7 +263,10 @@ fn changed(before: &Got, strip: &Piece, page: &Page) -> (String, Got) {
 mod tests {
     use super::*;
     use crate::{
-        admin::page::{block::Live, times::Times},
+        admin::{
+            backlogs::Growth,
+            page::{block::Live, times::Times},
+        },
         fleet::status::{FleetStatus, JobStatus},
     };
 
@@ -282,8 +285,10 @@ mod tests {
 
     fn look(fleet: &FleetStatus, before: &Got) -> (String, Got) {
         let address = Address::read("/", &jobs::TAKES, &BTreeMap::new()).unwrap();
+        let growth = Growth::new();
         let view = View {
             fleet,
+            growth: &growth,
             replica: "h-1-x",
             signed_in: true,
             orders: true,

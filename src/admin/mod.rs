@@ -35,6 +35,8 @@ use crate::telemetry::observe;
 
 mod api;
 mod ask;
+mod assets;
+mod backlogs;
 mod html;
 mod latest;
 mod listener;
@@ -56,6 +58,7 @@ mod shared_reading;
 mod sight;
 mod source;
 mod stream;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod told;

@@ -34,7 +34,11 @@ use super::{
     source::{Asked, Done, Order, OrderError, What},
 };
 use crate::{
-    fleet::{TriggerParams, intent::MOST_REASON},
+    fleet::{
+        TriggerParams,
+        intent::MOST_REASON,
+        items::{ItemOrder, ItemState, WhichItems},
+    },
     secret::Secret,
 };
 
@@ -42,7 +46,7 @@ use crate::{
 const TAKES: Takes = Takes {
     states: &[],
     sorts: &[],
-    texts: &["id", "job", "key", "owner", "replica", "to"],
+    texts: &["all", "id", "job", "key", "owner", "replica", "to"],
 };
 
 type Said = Result<Query<BTreeMap<String, String>>, QueryRejection>;
@@ -61,6 +65,9 @@ pub(super) async fn form(
     let of = said.get(kind.field()).map_or("", |of| of.trim()).to_owned();
     if of.is_empty() {
         return Err(Problem::parameter(kind.field(), "what the order is about"));
+    }
+    if let Some(order) = item_order(kind) {
+        which(order, &said).map_err(|why| Problem::parameter("id", &why))?;
     }
     let blank = Blank {
         kind,
@@ -88,10 +95,11 @@ pub(super) async fn give(
     let address = address(kind, &said)?;
     let field = |name: &str| said.get(name).map_or("", String::as_str);
     let of = field(kind.field()).to_owned();
+    let thing = thing(kind, &of, &said);
     let about = About {
         session: session(&headers).unwrap_or_default(),
         order: kind.word(),
-        of: &of,
+        of: &thing,
     };
     // Before the seal is spent: what gets no turn is sent again as it is.
     let turn = shared.turn().await?;
@@ -157,10 +165,11 @@ impl Blank<'_> {
     ) -> Result<Response, Problem> {
         let address = address(self.kind, self.said)?;
         let (session, is_new) = shared.seals.session(headers);
+        let thing = thing(self.kind, self.of, self.said);
         let about = About {
             session: &session,
             order: self.kind.word(),
-            of: self.of,
+            of: &thing,
         };
         let now = shared.admin.clock.wall().as_second();
         let seal = shared.seals.seal(token, about, now);
@@ -262,7 +271,55 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
             let owner = Some(field("owner").to_owned()).filter(|owner| !owner.is_empty());
             What::Break { key: of, owner }
         }
+        Kind::Retry => of_items(of, ItemOrder::Retry, said)?,
+        Kind::Park => of_items(of, ItemOrder::Park, said)?,
     })
+}
+
+fn of_items(
+    job: String,
+    order: ItemOrder,
+    said: &BTreeMap<String, String>,
+) -> Result<What, String> {
+    let which = which(order, said)?;
+    Ok(What::Items { job, order, which })
+}
+
+/// What the seal of a form is about, as a text: of an order about items also which they are.
+fn thing(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> String {
+    let field = |name: &str| said.get(name).map_or("", |said| said.trim());
+    match item_order(kind) {
+        // None of them has such a character in it.
+        Some(_) => format!("{of}\n{}\n{}", field("id"), field("all")),
+        None => of.to_owned(),
+    }
+}
+
+/// The order about items that a form is for, if it is for one.
+fn item_order(kind: Kind) -> Option<ItemOrder> {
+    match kind {
+        Kind::Retry => Some(ItemOrder::Retry),
+        Kind::Park => Some(ItemOrder::Park),
+        _ => None,
+    }
+}
+
+/// Which items: one, or all in a state.
+///
+/// # Errors
+/// What is missing.
+fn which(order: ItemOrder, said: &BTreeMap<String, String>) -> Result<WhichItems, String> {
+    let field = |name: &str| said.get(name).map_or("", |said| said.trim());
+    match (field("id"), field("all"), order) {
+        ("", "", _) => Err("which item".to_owned()),
+        (id, "", _) => Ok(WhichItems::Named(vec![id.to_owned()])),
+        ("", state, ItemOrder::Retry) => match ItemState::of(state) {
+            Some(state) => Ok(WhichItems::All(state)),
+            None => Err("all is retry, dead, in_doubt or parked".to_owned()),
+        },
+        ("", _, ItemOrder::Park) => Err("items are put aside one by one".to_owned()),
+        _ => Err("one item, or all in a state: not both".to_owned()),
+    }
 }
 
 fn params(text: &str) -> Result<TriggerParams, String> {
@@ -294,7 +351,9 @@ fn told(
         Err(OrderError::Misfit(why)) => refused(StatusCode::BAD_REQUEST, why),
         Err(OrderError::NotPossible(why)) => refused(StatusCode::CONFLICT, why),
         Err(OrderError::TooMany(why)) => refused(StatusCode::TOO_MANY_REQUESTS, why),
-        Err(OrderError::Unavailable(why)) => refused(StatusCode::SERVICE_UNAVAILABLE, why),
+        Err(OrderError::Unavailable(why) | OrderError::NoItems(why)) => {
+            refused(StatusCode::SERVICE_UNAVAILABLE, why)
+        }
     }
 }
 
@@ -317,6 +376,7 @@ fn done_words(kind: Kind, of: &str, answer: &Value) -> String {
         Kind::Drain => format!("{} drains.", text("name")),
         Kind::Withdraw => format!("Trigger {of} is withdrawn."),
         Kind::Break => text("said"),
+        Kind::Retry | Kind::Park => format!("Items of {of}: {}.", text("said")),
     }
 }
 
@@ -358,6 +418,41 @@ mod tests {
             assert!(refused.unwrap_err().contains("JSON"), "{bad}");
         }
         assert!(meant(Kind::Trigger, &[why, ("params", "{\"pages\": 3}")]).is_ok());
+    }
+
+    #[test]
+    fn an_order_about_items_says_which() {
+        let why = ("reason", "it is mended");
+        let meant = |kind, pairs: &[(&str, &str)]| {
+            let pairs: Vec<_> = pairs
+                .iter()
+                .copied()
+                .chain([why, ("sure", "yes")])
+                .collect();
+            meant(kind, "mail", &said(&pairs))
+        };
+        let items = |order, which| {
+            let job = "mail".to_owned();
+            Ok(What::Items { job, order, which })
+        };
+        let named = || WhichItems::Named(vec!["17".to_owned()]);
+        let id = ("id", " 17 ");
+        assert_eq!(meant(Kind::Retry, &[id]), items(ItemOrder::Retry, named()));
+        assert_eq!(meant(Kind::Park, &[id]), items(ItemOrder::Park, named()));
+        assert_eq!(
+            meant(Kind::Retry, &[("all", "in_doubt")]),
+            items(ItemOrder::Retry, WhichItems::All(ItemState::InDoubt))
+        );
+        for (kind, pairs) in [
+            (Kind::Retry, &[][..]),
+            (Kind::Retry, &[("all", "sent")][..]),
+            (Kind::Retry, &[id, ("all", "dead")][..]),
+            (Kind::Park, &[("all", "dead")][..]),
+        ] {
+            assert!(meant(kind, pairs).is_err(), "{kind:?} {pairs:?}");
+        }
+        // What is sent cannot be taken back, and what is put aside can.
+        assert!(Kind::Retry.is_final() && !Kind::Park.is_final());
     }
 
     #[test]

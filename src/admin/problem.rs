@@ -47,6 +47,7 @@ pub(super) enum Kind {
     WrongHost,
     TooMany,
     Unavailable,
+    NoItems,
     Busy,
     Late,
     TooManyStreams,
@@ -104,7 +105,7 @@ struct Told<'a> {
 
 impl Kind {
     /// All of them, by their statuses.
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::BadParameter,
         Self::BadBody,
         Self::Misfit,
@@ -120,6 +121,7 @@ impl Kind {
         Self::WrongHost,
         Self::TooMany,
         Self::Unavailable,
+        Self::NoItems,
         Self::Busy,
         Self::Late,
         Self::TooManyStreams,
@@ -216,6 +218,12 @@ impl Kind {
                 "unavailable",
                 "The lock nodes do not answer",
                 "ask again after Retry-After; GET /api/v1/nodes says which of them answer",
+            ),
+            Self::NoItems => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no-items",
+                "The database of the job cannot be asked for its items",
+                "see `detail`: it is asked by the replica that answers; `watchkeeper notify` asks it from where the command runs",
             ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,

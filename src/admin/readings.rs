@@ -14,21 +14,27 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use tokio::sync::Semaphore;
 
 use super::{
+    backlogs::{Backlogs, Growth},
     rights::Seen,
     shared_reading::{Reader, SharedReading},
-    source::AdminSource,
+    source::{AdminSource, OrderError},
     withhold::withhold,
 };
 use crate::fleet::{
     JobFacts,
     audit::{AuditEntry, InForce},
+    items::{ItemPage, ItemsAsked},
     status::{FleetStatus, LockStatus},
 };
 
 /// A fleet with more jobs, shards counted, is large: its locks are not read anew for each page either.
 const FEW: usize = 100;
+
+/// Databases of jobs that are asked at one time. One that is slow keeps no reader of the store waiting.
+const DATABASES: usize = 2;
 
 /// Every lock; why they cannot be listed.
 pub(super) type Locks = Result<Vec<LockStatus>, String>;
@@ -39,15 +45,30 @@ pub(super) type Orders = Result<(Vec<InForce>, Vec<AuditEntry>), String>;
 /// What there is to know of a job, where one is known; why it cannot be read.
 pub(super) type Facts = Result<Option<JobFacts>, String>;
 
+/// Items of a job; why they cannot be listed.
+pub(super) type Items = Result<ItemPage, OrderError>;
+
 /// What was read last, of each kind.
 pub(super) struct Readings {
     reader: Reader,
+    /// With the turns at the databases of jobs.
+    of_items: Reader,
     source: Arc<dyn AdminSource>,
     fleet: SharedReading<Fleet>,
+    backlogs: Arc<Mutex<Noted>>,
     locks: SharedReading<Locks>,
     orders: SharedReading<Orders>,
     /// By job.
     facts: Mutex<BTreeMap<String, SharedReading<Facts>>>,
+    /// By job, and what was asked of it.
+    items: Mutex<BTreeMap<(String, ItemsAsked), SharedReading<Items>>>,
+}
+
+/// What was noted of backlogs, and what the last reading has made of it.
+#[derive(Default)]
+struct Noted {
+    backlogs: Backlogs,
+    growth: Arc<Growth>,
 }
 
 struct Fleet {
@@ -60,13 +81,20 @@ struct Fleet {
 
 impl Readings {
     pub(super) fn new(reader: Reader, source: Arc<dyn AdminSource>) -> Self {
+        let turns = Arc::new(Semaphore::new(DATABASES));
         Self {
+            of_items: Reader {
+                turns,
+                ..reader.clone()
+            },
             reader,
             source,
             fleet: SharedReading::default(),
+            backlogs: Arc::default(),
             locks: SharedReading::default(),
             orders: SharedReading::default(),
             facts: Mutex::default(),
+            items: Mutex::default(),
         }
     }
 
@@ -82,11 +110,24 @@ impl Readings {
 
     async fn fleet_if(&self, seen: Seen, serves: impl Fn(&Fleet) -> bool) -> Arc<FleetStatus> {
         let read = || {
-            let source = self.source.clone();
-            async move { Fleet::of(source.fleet().await) }.boxed()
+            let (source, noted) = (self.source.clone(), self.backlogs.clone());
+            let clock = self.reader.clock.clone();
+            async move {
+                let fleet = source.fleet().await;
+                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                noted.growth = Arc::new(noted.backlogs.note(&fleet, clock.now()));
+                Fleet::of(fleet)
+            }
+            .boxed()
         };
         let fleet = self.fleet.get(&self.reader, serves, read).await;
         fleet.seen_by(seen)
+    }
+
+    /// How fast backlogs grow, as far as readings tell.
+    pub(super) fn growth(&self) -> Arc<Growth> {
+        let noted = self.backlogs.lock();
+        noted.unwrap_or_else(PoisonError::into_inner).growth.clone()
     }
 
     /// Every lock.
@@ -110,16 +151,29 @@ impl Readings {
             let (source, job) = (self.source.clone(), job.to_owned());
             async move { source.facts(&job).await }.boxed()
         };
-        let of_job = self.of_job(job);
+        let of_job = one_of(&self.facts, job.to_owned());
         of_job.get(&self.reader, |_| true, read).await
     }
 
-    /// As many are kept as were asked for within the time for which one serves.
-    fn of_job(&self, job: &str) -> SharedReading<Facts> {
-        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, reading| reading.is_used());
-        all.entry(job.to_owned()).or_default().clone()
+    /// Items of this job that do not go by themselves.
+    pub(super) async fn items(&self, job: &str, asked: ItemsAsked) -> Arc<Items> {
+        let read = || {
+            let (source, job, asked) = (self.source.clone(), job.to_owned(), asked.clone());
+            async move { source.items(&job, asked).await }.boxed()
+        };
+        let found = one_of(&self.items, (job.to_owned(), asked.clone()));
+        found.get(&self.of_items, |_| true, read).await
     }
+}
+
+/// The reading of one thing. As many are kept as were asked for within the time for which one serves.
+fn one_of<K: Ord, T: Send + Sync + 'static>(
+    all: &Mutex<BTreeMap<K, SharedReading<T>>>,
+    of: K,
+) -> SharedReading<T> {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, reading| reading.is_used());
+    all.entry(of).or_default().clone()
 }
 
 async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
@@ -157,8 +211,6 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use std::{sync::atomic::Ordering, time::Duration};
-
-    use tokio::sync::Semaphore;
 
     use super::*;
     use crate::{

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use axum::{
     Extension, Router,
     extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State, connect_info::Connected},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Redirect, Response},
     routing::{any, get},
@@ -18,7 +18,7 @@ use axum::{
 };
 
 use super::{
-    api,
+    api, assets,
     listener::{Listener, Stay},
     live, openapi, orders,
     problem::{Kind, Problem},
@@ -35,10 +35,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes of a body that a page may take.
 const BODY: usize = 16 * 1024;
-
-const STYLE: &str = include_str!("style.css");
-
-const SCRIPT: &str = include_str!("app.js");
 
 const ICON: &str = include_str!("icon.svg");
 
@@ -399,17 +395,12 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
 
 // === pages ===
 
-async fn style() -> Response {
-    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
+async fn style(uri: Uri, headers: HeaderMap) -> Response {
+    assets::STYLE.answer(&uri, &headers)
 }
 
-async fn icon() -> Response {
-    ([(header::CONTENT_TYPE, "image/svg+xml")], ICON).into_response()
-}
-
-async fn script() -> Response {
-    let kind = "text/javascript; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], SCRIPT).into_response()
+async fn script(uri: Uri, headers: HeaderMap) -> Response {
+    assets::SCRIPT.answer(&uri, &headers)
 }
 
 /// A page that names none is asked for `/favicon.ico` by browsers, which would be refused without the token, and say so.

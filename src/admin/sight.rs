@@ -10,6 +10,7 @@ use axum::{
 use jiff::Timestamp;
 
 use super::{
+    backlogs::Growth,
     page::{
         address::{Address, LONGEST, Misfit},
         block::Page,
@@ -26,6 +27,7 @@ use crate::fleet::status::FleetStatus;
 /// What pages are made from, besides what was chosen on them.
 pub(super) struct Sight {
     fleet: Arc<FleetStatus>,
+    growth: Arc<Growth>,
     replica: String,
     ready: Result<(), String>,
     now: Timestamp,
@@ -45,6 +47,7 @@ impl Sight {
     pub(super) fn over(shared: &Shared, seen: Seen, fleet: Arc<FleetStatus>) -> Self {
         Self {
             fleet,
+            growth: shared.readings.growth(),
             replica: shared.admin.source.replica(),
             ready: shared.ready(seen),
             now: shared.admin.source.wall(),
@@ -56,6 +59,7 @@ impl Sight {
     pub(super) fn view<'a>(&'a self, address: &'a Address) -> View<'a> {
         View {
             fleet: &self.fleet,
+            growth: &self.growth,
             replica: &self.replica,
             signed_in: self.signed_in,
             orders: self.orders,

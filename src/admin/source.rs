@@ -12,6 +12,7 @@ use crate::{
         JobFacts, RunFilter, TriggerParams,
         audit::{AuditEntry, InForce},
         history::RunRecord,
+        items::{ItemOrder, ItemPage, ItemsAsked, WhichItems},
         status::{FleetStatus, LockDetail, LockStatus},
     },
     network::Network,
@@ -118,7 +119,17 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
             What::Drain(replica) => self.drain(&replica).await,
             What::Withdraw(id) => self.withdraw(&id).await,
             What::Break { .. } => Err(OrderError::NotPossible("no lock is broken here".to_owned())),
+            What::Items { .. } => Err(OrderError::NotPossible("no items are kept here".to_owned())),
         }
+    }
+
+    /// Items of a job that do not go by themselves, from the database of the job.
+    ///
+    /// # Errors
+    /// [`OrderError`]: why they cannot be listed, here or now.
+    async fn items(&self, job: &str, _asked: ItemsAsked) -> Result<ItemPage, OrderError> {
+        let why = format!("the items of {job} cannot be shown here");
+        Err(OrderError::NotPossible(why))
     }
 
     /// What a page shows of a job besides its status; `None` when no replica knows the job.
@@ -186,6 +197,15 @@ pub(crate) enum What {
         /// Whose lease; by default that of the owner on most nodes.
         owner: Option<String>,
     },
+    /// That items of a job are sent again, or put aside.
+    Items {
+        /// The job.
+        job: String,
+        /// What is to become of them.
+        order: ItemOrder,
+        /// Which they are.
+        which: WhichItems,
+    },
 }
 
 /// What is asked of a job.
@@ -210,6 +230,22 @@ pub(crate) enum Order {
     },
 }
 
+// === impl OrderError ===
+
+impl OrderError {
+    /// Why.
+    pub(crate) fn why(&self) -> &str {
+        match self {
+            Self::Unknown(why)
+            | Self::NotPossible(why)
+            | Self::Misfit(why)
+            | Self::TooMany(why)
+            | Self::Unavailable(why)
+            | Self::NoItems(why) => why,
+        }
+    }
+}
+
 // === impl What ===
 
 impl What {
@@ -223,6 +259,15 @@ impl What {
             Self::Drain(replica) => ("drain", replica.as_str()),
             Self::Withdraw(id) => ("withdraw", id.as_str()),
             Self::Break { key, .. } => ("break", key.as_str()),
+            Self::Items { job, order, .. } => (order.word(), job.as_str()),
+        }
+    }
+
+    /// The items that it is about, in a line; empty where it is about none.
+    pub(crate) fn items(&self) -> String {
+        match self {
+            Self::Items { which, .. } => which.in_words(),
+            _ => String::new(),
         }
     }
 }
@@ -249,6 +294,8 @@ pub(crate) enum OrderError {
     TooMany(String),
     /// The lock nodes do not answer.
     Unavailable(String),
+    /// The database of the job does not answer, or refuses.
+    NoItems(String),
 }
 
 /// What the server serves.

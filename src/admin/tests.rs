@@ -33,6 +33,7 @@ use crate::{
         JobFacts, RunFilter,
         audit::AuditEntry,
         history::RunRecord,
+        items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged},
         status::{
             FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockDetail,
             LockStatus, NodeStatus, Presence, Role, RunStatus,
@@ -214,9 +215,49 @@ impl AdminSource for Fake {
                 answer: serde_json::json!({ "said": format!("the lease of {key} has ended") }),
                 heard: true,
             }),
+            What::Items { order, .. } => {
+                let changed = ItemsChanged {
+                    changed: 6,
+                    ..ItemsChanged::default()
+                };
+                Ok(Done {
+                    answer: serde_json::json!({ "said": changed.in_words(order) }),
+                    heard: true,
+                })
+            }
         };
         self.carried_out.fetch_add(1, Ordering::SeqCst);
         given
+    }
+    async fn items(&self, job: &str, asked: ItemsAsked) -> Result<ItemPage, OrderError> {
+        if self.no_locks {
+            return Err(OrderError::NoItems("no database at /data/app.db".into()));
+        }
+        if job != "mail" {
+            return Err(OrderError::NotPossible(format!("{job} has no items")));
+        }
+        let item = |id: &str, state| HeldItem {
+            id: id.into(),
+            state,
+            attempts: 3,
+            since: Some(self.wall() - SignedDuration::from_secs(300)),
+            reason: "a secret of a <b>receiver".into(),
+            key: format!("db/letters/{id}"),
+            row: "unsent".into(),
+        };
+        let all = [
+            item("17", ItemState::Dead),
+            item("\"><b>&\n", ItemState::InDoubt),
+            item("a b/c?d=e&f", ItemState::Parked),
+            item("later", ItemState::Retry),
+        ];
+        // All of them are on the first page, and there is another one.
+        let first = asked.after.is_none();
+        let wanted = |item: &HeldItem| first && asked.states.contains(&item.state);
+        Ok(ItemPage {
+            items: all.into_iter().filter(wanted).collect(),
+            more: first,
+        })
     }
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
         match replica {

@@ -8,22 +8,18 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
-use futures_util::FutureExt;
 
 use super::{
     page::{
-        address::{Address, MOST_ROWS, Takes, job_path},
-        audit, batches, fleet,
-        job::{self, Change},
-        jobs, locks, nodes, replicas, runs,
+        address::{Address, Takes, job_path},
+        audit, batches, fleet, job, jobs, locks, nodes, replicas, runs,
     },
     problem::{Kind, Problem},
     readings::Facts,
     rights::Seen,
     shared::Shared,
     sight::{Named, Sight, misfit, named},
-    stream::Next,
-    told::{KEPT, Told},
+    source::OrderError,
 };
 use crate::fleet::JobFacts;
 
@@ -55,8 +51,17 @@ pub(super) async fn of_batches(
     said: Said,
 ) -> Answer {
     let address = chosen("/batches", &batches::TAKES, said)?;
+    let found = match batches::asked(&address) {
+        // They and their reasons come from the job.
+        Some((job, asked)) if seen.token => Some(shared.readings.items(job, asked).await),
+        _ => None,
+    };
+    let items = found.as_deref();
+    let items = items.map(|found| found.as_ref().map_err(OrderError::why));
     let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, batches::page))
+    Ok(sight.answer(StatusCode::OK, &address, |view| {
+        batches::with_items(view, items)
+    }))
 }
 
 pub(super) async fn of_replicas(
@@ -120,41 +125,13 @@ pub(super) async fn of_job(
         let mut runs = facts.runs.iter();
         runs.find(|run| !run.run_id.is_empty() && run.run_id == address.get("run"))
     });
-    let led = leadership(&shared, &name);
     let sight = Sight::of(&shared, seen).await;
     let data = job::JobData {
         name: &name,
         facts,
         run: run.as_ref().or(told),
-        led: &led,
     };
     Ok(sight.answer(StatusCode::OK, &address, |view| job::page(view, &data)))
-}
-
-/// When this replica began and ceased to lead the job, as far as its events are kept; the latest first.
-fn leadership(shared: &Shared, job: &str) -> Vec<Change> {
-    // An id of no entry: from the oldest one on.
-    let (mut follower, _) = shared.told.follow(Some(""));
-    let Some(Next::Entries(entries)) = follower.next(KEPT).now_or_never() else {
-        return Vec::new();
-    };
-    let of_job =
-        |told: &Told| told.job() == Some(job) && matches!(told.kind(), "leading" | "standing_by");
-    let found = entries.iter().rev().filter(|(_, told)| of_job(told));
-    let found = found.take(MOST_ROWS).filter_map(|(number, told)| {
-        let told = serde_json::to_value(told.document("", "")).ok()?;
-        let data = &told["data"];
-        Some(Change {
-            number: *number,
-            at: told["time"].as_str()?.parse().ok()?,
-            leads: told["type"] == "leading",
-            token: data["token"].as_u64(),
-            leaderless_ms: data["leaderless_ms"].as_u64(),
-            why: data["why"].as_str().unwrap_or_default().to_owned(),
-            detail: data["detail"].as_str().unwrap_or_default().to_owned(),
-        })
-    });
-    found.collect()
 }
 
 /// What the store tells of a job; why it does not. A job of which nothing is known has no page.

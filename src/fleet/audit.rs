@@ -46,10 +46,13 @@ pub(crate) struct AuditEntry {
     pub who: String,
     /// Through which replica.
     pub by: String,
-    /// `pause`, `resume`, `trigger`, `resign`, `drain`, `withdraw` or `break`.
+    /// `pause`, `resume`, `trigger`, `resign`, `drain`, `withdraw`, `break`, `retry` or `park`.
     pub order: String,
     /// The job, replica, trigger or lock that it is about.
     pub of: String,
+    /// The items of that job that it is about; empty for other orders.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub items: String,
     /// Why, in the words of that person.
     pub reason: String,
     /// What came of it; empty while that is not known.
@@ -82,6 +85,7 @@ impl AuditEntry {
             who: clipped(&self.who, LONGEST),
             by: clipped(&self.by, LONGEST),
             of: clipped(&self.of, LONGEST),
+            items: clipped(&self.items, LONGEST),
             reason: clipped(&self.reason, MOST_REASON),
             result: clipped(&self.result, LONGEST),
             ..self.clone()

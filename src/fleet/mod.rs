@@ -50,8 +50,12 @@ pub(crate) mod explain;
 pub(crate) mod history;
 pub mod holding;
 pub(crate) mod intent;
+#[cfg(feature = "admin")]
+#[doc(hidden)] // for the stock jobs
+pub mod items;
 pub(crate) mod presence;
 pub mod status;
+pub(crate) mod terms;
 #[cfg_attr(
     not(any(feature = "cli", feature = "admin")),
     allow(dead_code, reason = "the dump shows less than people ask for")

@@ -3,8 +3,10 @@
 //! Nothing here is waited for by a run, by the loop that leads a job, or by a lease. Writings wait in a short queue for
 //! one task that carries them out, those of one moment together: a thousand jobs cost a call every now and then, and a
 //! run that ends at once is written once. When the queue is full the oldest is left out. A writing that fails is a debug
-//! line in the log; it is tried again a few times.
+//! line in the log; it is tried again a few times. What is told of terms (`terms`) has a way of its own: a thousand that begin at one
+//! instant leave no run out.
 
+mod terms;
 mod write;
 
 use std::{
@@ -15,6 +17,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 
 use crate::{
     clock::{Clock, Moment},
@@ -32,6 +35,8 @@ use crate::{
 
 /// Writings that may wait: some thousand jobs that are due at one instant, or what ends while a store does not answer.
 const MAX_WAITING: usize = 4096;
+/// Terms that are told at a time.
+const TELLING: usize = 64;
 /// Bytes of a reason that are kept.
 const MAX_DETAIL: usize = 1024;
 
@@ -60,6 +65,10 @@ struct Inner {
     numbers: tokio::sync::Mutex<BTreeMap<String, u64>>,
     /// Writings that wait or are under way. Changed only while `waiting` is locked.
     left: latest::Sender<usize>,
+    /// Turns of those who tell of a term.
+    telling: Semaphore,
+    /// Ends of terms that are being told.
+    ends: latest::Sender<usize>,
 }
 
 /// Writings in the order in which they were asked for.
@@ -109,6 +118,8 @@ impl History {
             waiting: Mutex::default(),
             numbers: tokio::sync::Mutex::default(),
             left: latest::Sender::new(0),
+            telling: Semaphore::new(TELLING),
+            ends: latest::Sender::new(0),
         }))
     }
 
@@ -180,7 +191,12 @@ impl History {
     /// Waits until everything is written, but no longer than `limit`.
     pub(crate) async fn flush(&self, limit: Duration) {
         let mut left = self.0.left.subscribe();
-        let written = left.wait_for(|left| *left == 0);
+        let mut ends = self.0.ends.subscribe();
+        let written = async {
+            // Their senders are there as long as this history is.
+            let _ = left.wait_for(|left| *left == 0).await;
+            let _ = ends.wait_for(|left| *left == 0).await;
+        };
         if self.0.clock.timeout(limit, written).await.is_err() {
             tracing::debug!("the history of the last runs could not be written in time");
         }

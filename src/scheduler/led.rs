@@ -127,12 +127,16 @@ impl Engine {
         // Others may have led since it was seen.
         *self.ahead.get_mut().unwrap_or_else(|e| e.into_inner()) = Ahead::default();
         let (job, token) = (self.name.clone(), term.lease().token());
+        let told = self.ctx.history.term_began(&self.name, token, leaderless);
         self.ctx.events.tell(Event::Leading {
             job,
             token,
             leaderless,
         });
-        self.hold_term(term, pass, false).await
+        let (why, ended) = self.hold_term(term, pass, false).await;
+        let (word, detail) = why_ended(&why, ended, pass.is_draining());
+        told.ended(word, detail);
+        (why, ended)
     }
 
     /// A term for the work that is due. It is told by its runs alone: a change of leadership with every tick would be
@@ -211,4 +215,21 @@ impl Engine {
         // A lease keeps the ttl that it was granted with.
         ttl == lease.ttl() && may
     }
+}
+
+/// Why a term has ended, in a word and in the words of a check, where one has said so.
+fn why_ended(why: &Loss, ended: TermEnd, draining: bool) -> (&'static str, String) {
+    let word = match (why, ended) {
+        (Loss::Expired, _) => "expired",
+        (Loss::Taken, _) => "taken",
+        (Loss::Unfit(said), _) => return ("unfit", said.clone()),
+        (Loss::MaxTerm, _) => "max_term",
+        (Loss::Released, TermEnd::Resigned) => "resigned",
+        (Loss::Released, TermEnd::Changed) => "changed",
+        (Loss::Released, TermEnd::Outdated) => "outdated",
+        (Loss::Released, _) if draining => "drained",
+        (Loss::Released, _) => "released",
+        _ => "other",
+    };
+    (word, String::new())
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     event::Event,
-    fleet::client::runs,
+    fleet::{client::runs, terms},
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
@@ -81,6 +81,43 @@ async fn the_history_shows_each_run_once_per_attempt() {
     for member in [first, second] {
         let name = &member.ctx.replica;
         assert!(shown.iter().any(|run| run.replica == *name), "{name}");
+    }
+}
+
+/// What each leader has told of its term, and what it could not tell.
+#[tokio::test(start_paused = true)]
+async fn who_led_is_remembered_with_why_it_ended() {
+    let fleet = Cluster::new(3);
+    let starts = Starts::default();
+    let join = |name| fleet.join(name, quick(&starts), Spec::every(SECOND * 3));
+    let members = ["a", "b", "c"].map(join);
+    let all: Vec<&Member> = members.iter().collect();
+    let mut led = Vec::new();
+    for n in 0..3 {
+        let of: Vec<&Member> = all
+            .iter()
+            .copied()
+            .filter(|member| !led.contains(&member.ctx.replica))
+            .collect();
+        let now = leader(&fleet, &of).await;
+        fleet.sleep(SECOND * 10).await;
+        led.push(now.ctx.replica.clone());
+        match n {
+            0 => now.drain(),
+            1 => now.tasks.crash(),
+            _ => {
+                let doc = now.ctx.locks.doc("terms/job").await.unwrap().unwrap();
+                let terms = terms::read(&doc);
+                let replicas: Vec<&String> = terms.iter().map(|term| &term.replica).collect();
+                assert_eq!(replicas, led.iter().collect::<Vec<_>>());
+                let ends: Vec<_> = terms
+                    .iter()
+                    .map(|term| (term.why.as_str(), term.ended.is_some()))
+                    .collect();
+                assert_eq!(ends, [("drained", true), ("", false), ("", false)]);
+                assert!(terms.windows(2).all(|pair| pair[0].token < pair[1].token));
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a fleet leaves behind in a day: as much as in a quarter of it. Virtual hours, with ticks, runs, renewals, documents and their
 //! touches, and a replica that is replaced every now and then.
 //!
-//! What grows on purpose is the history of runs, up to its last hundred of each job; it is counted for itself.
+//! What grows on purpose is the history of runs, up to its last hundred of each job, and what is told of terms, up to the last twenty;
+//! they are counted for themselves.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     chance::Chance,
-    fleet::history::KEPT_RUNS,
+    fleet::{history::KEPT_RUNS, terms::KEPT_TERMS},
     job::Spec,
     lock::{LockSettings, settings::Backend},
     node::Expiry,
@@ -29,6 +30,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 /// How often replicas tell of themselves: a day of real chatter would cost minutes.
 const CHATTER: Duration = Duration::from_secs(60);
+/// Bytes of what is told of one term.
+const BYTES_OF_TERM: usize = 256;
 
 /// What one node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,13 +43,18 @@ struct Stored {
     /// Of the history of runs.
     runs: usize,
     bytes_of_runs: usize,
+    /// Of what is told of terms: one for each job.
+    terms: usize,
+    bytes_of_terms: usize,
 }
 
 impl Stored {
     fn on(cluster: &Cluster) -> Self {
         cluster.nodes[0].inspect(|state| {
             let is_run = |name: &str| name.starts_with("history/") || name.starts_with("output/");
-            let all: Vec<_> = state.documents().collect();
+            let is_term = |name: &str| name.starts_with("terms/");
+            let (terms, all): (Vec<_>, Vec<_>) =
+                state.documents().partition(|(name, _)| is_term(name));
             let bytes = |of: bool| {
                 let these = all.iter().filter(|(name, _)| is_run(name) == of);
                 these.map(|(name, size)| name.len() + size).sum::<usize>()
@@ -60,6 +68,8 @@ impl Stored {
                 bytes_of_documents: bytes(false),
                 runs,
                 bytes_of_runs: bytes(true),
+                terms: terms.len(),
+                bytes_of_terms: terms.iter().map(|(_, size)| size).sum(),
             }
         })
     }
@@ -152,6 +162,10 @@ async fn a_day(jobs: usize, replicas: usize) -> [usize; 2] {
         last.0.runs <= rings && last.0.runs > first.0.runs,
         "{last:?}"
     );
+    // Leaders change with every hour, and no more of them are remembered than that.
+    assert!(last.0.terms <= jobs, "{last:?}");
+    let most = jobs * KEPT_TERMS * BYTES_OF_TERM;
+    assert!(last.0.bytes_of_terms <= most, "{last:?}");
     // In a day those of a job in six have come round: nothing of them is added any more.
     let due = jobs.div_ceil(6) * 100 + (jobs - jobs.div_ceil(6)) * 25;
     assert!(last.0.runs <= due, "{} of {due} runs", last.0.runs);

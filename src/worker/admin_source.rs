@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,7 @@ use crate::{
         Fleet, FleetError, JobFacts, RunFilter, TriggerState, Until,
         audit::{AuditEntry, InForce},
         client::locks::breakable,
+        items::{ItemOrder, ItemPage, ItemsAsked, ItemsChanged, KeptItems},
     },
     job::shard::is_of,
     lock::{BreakReport, Broken},
@@ -39,6 +41,8 @@ const HEARD: Duration = Duration::from_millis(2_500);
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
+/// How long the database of a job may take to list its items.
+const LISTED: Duration = Duration::from_millis(3_500);
 
 struct Source {
     me: Identity,
@@ -144,7 +148,7 @@ impl AdminSource for Source {
         self.give(unnamed(reason, what)).await
     }
 
-    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+    async fn triggers(&self, job: Option<&str>) -> Result<Value, String> {
         let client = self.client().configured(self.jobs.all());
         let found = client.outstanding(job).await;
         let found = found.map_err(|error| error.to_string())?;
@@ -182,6 +186,7 @@ impl AdminSource for Source {
             who: asked.who.clone(),
             order: order.to_owned(),
             of: of.to_owned(),
+            items: asked.what.items(),
             reason: asked.reason.clone(),
             ..AuditEntry::default()
         };
@@ -216,6 +221,40 @@ impl AdminSource for Source {
         let found = self.client().lock(key).await;
         found.map_err(|error| error.to_string())
     }
+
+    async fn items(&self, job: &str, asked: ItemsAsked) -> Result<ItemPage, OrderError> {
+        let (kept, params) = self.kept(job).await?;
+        let listed = blocking(move || kept.list(&params, &asked));
+        let listed = self.ctx.clock.timeout(LISTED, listed).await;
+        listed.unwrap_or_else(|_| {
+            let why = format!("the database of {job} has not answered in time");
+            Err(OrderError::NoItems(why))
+        })
+    }
+}
+
+/// Asks the database of a job, on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    ask: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, OrderError> {
+    let answer = tokio::task::spawn_blocking(ask).await;
+    let answer = answer.unwrap_or_else(|_| {
+        Err("what asks the database of the job has panicked: the log says where".to_owned())
+    });
+    answer.map_err(OrderError::NoItems)
+}
+
+/// What became of items, as the commands print it with `--json`, and in a sentence.
+fn items_changed(job: &str, order: ItemOrder, changed: &ItemsChanged) -> Done {
+    // Numbers and strings: always serializable.
+    let mut answer = serde_json::to_value(changed).unwrap_or_default();
+    answer["job"] = job.into();
+    answer["order"] = order.word().into();
+    answer["said"] = changed.in_words(order).into();
+    Done {
+        answer,
+        heard: true,
+    }
 }
 
 /// An order of a client that has not said who it is.
@@ -230,15 +269,13 @@ fn unnamed(reason: String, what: What) -> Asked {
 /// What came of an order, as it is written down.
 fn result(given: &Result<Done, OrderError>) -> String {
     match given {
-        Ok(done) if done.heard => "heard".to_owned(),
-        Ok(_) => "written, and not heard of by all yet".to_owned(),
-        Err(
-            OrderError::Unknown(why)
-            | OrderError::NotPossible(why)
-            | OrderError::Misfit(why)
-            | OrderError::TooMany(why)
-            | OrderError::Unavailable(why),
-        ) => format!("refused: {why}"),
+        Ok(done) => match (&done.answer["said"], done.heard) {
+            // What became of items, which nobody need hear of.
+            (Value::String(said), true) => said.clone(),
+            (_, true) => "heard".to_owned(),
+            (_, false) => "written, and not heard of by all yet".to_owned(),
+        },
+        Err(error) => format!("refused: {}", error.why()),
     }
 }
 
@@ -247,17 +284,24 @@ fn broken(report: &BreakReport) -> Result<Done, OrderError> {
     let key = &report.key;
     match report.outcome() {
         Broken::Final => {
-            let within = report.remaining().map_or_else(
-                || "max_ttl".to_owned(),
-                |life| format!("{} ms", life.as_millis()),
-            );
+            let remaining = report.remaining();
+            let remaining_ms =
+                remaining.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX));
+            let within =
+                remaining_ms.map_or_else(|| "max_ttl".to_owned(), |life| format!("{life} ms"));
             let said = format!(
                 "The lease of {key} has ended, under token {}: the lock is free when its holder has released it, within {within} \
                  at the latest.",
                 report.token
             );
             Ok(Done {
-                answer: serde_json::json!({ "said": said }),
+                answer: serde_json::json!({
+                    "key": report.key,
+                    "owner": report.owner,
+                    "token": report.token,
+                    "remaining_ms": remaining_ms,
+                    "said": said,
+                }),
                 heard: true,
             })
         }
@@ -301,8 +345,10 @@ impl Source {
     /// Refuses what is about no job that there is, or what its job cannot take: nothing of it is written down, so that it takes the
     /// place of no order that was given.
     async fn refuse_known_bad(&self, client: &Fleet, what: &What) -> Result<(), OrderError> {
-        let What::Job(job, order) = what else {
-            return Ok(());
+        let (job, order) = match what {
+            What::Job(job, order) => (job, order),
+            What::Items { job, .. } => return self.kept(job).await.map(drop),
+            What::Drain(_) | What::Withdraw(_) | What::Break { .. } => return Ok(()),
         };
         let known = client.refuse_order_for_no_job(job).await;
         known.map_err(refused)?;
@@ -333,6 +379,36 @@ impl Source {
                 let report = client.break_lock(&key, &owner, false).await;
                 broken(&report.map_err(refused)?)
             }
+            What::Items { job, order, which } => {
+                let (kept, params) = self.kept(&job).await?;
+                let changed = blocking(move || kept.change(&params, order, &which)).await?;
+                Ok(items_changed(&job, order, &changed))
+            }
+        }
+    }
+
+    /// What lists and changes the items of a job, and the parameters of the job, as this replica has it.
+    async fn kept(&self, job: &str) -> Result<(Arc<dyn KeptItems>, Value), OrderError> {
+        let Some(spec) = self.jobs.get(job) else {
+            let known = self.client().refuse_order_for_no_job(job).await;
+            known.map_err(refused)?;
+            return Err(OrderError::NotPossible(format!(
+                "{} does not have the job {job} in its configuration: ask a replica that does",
+                self.me.name
+            )));
+        };
+        let found = spec
+            .kind
+            .as_deref()
+            .and_then(|of| self.registry.items_of(of));
+        match (found, spec.kind) {
+            (Some(kept), _) => Ok((kept, spec.params)),
+            (None, Some(kind)) => Err(OrderError::NotPossible(format!(
+                "{job} has no items that can be listed: it is of the kind {kind}"
+            ))),
+            (None, None) => Err(OrderError::NotPossible(format!(
+                "{job} has no items that can be listed: the program has registered it itself, and not by a kind"
+            ))),
         }
     }
 

@@ -254,6 +254,16 @@ impl Worker {
         self
     }
 
+    /// Has the page of a worker list and change the items of the jobs of this kind that do not go by themselves.
+    /// The kind is registered before, as for [`Worker::check_params`].
+    #[cfg(feature = "admin")]
+    #[doc(hidden)] // for the stock jobs
+    #[must_use]
+    pub fn items_of(mut self, kind: &str, items: Arc<dyn crate::fleet::items::KeptItems>) -> Self {
+        self.registry.set_items(kind, items);
+        self
+    }
+
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
     /// to send to. The right to trigger a job does not include these.
     /// The kind is registered before, as for [`Worker::check_params`].

@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ready::{Body, Ready};
+#[cfg(feature = "admin")]
+use crate::fleet::items::KeptItems;
 use crate::{
     config::{Findings, KindlessCall, WorkFacts},
     error::Error,
@@ -27,6 +29,9 @@ pub(crate) struct KindEntry {
     check: Check,
     /// Looks at what the parameters lead to: databases, files.
     look: Option<Check>,
+    /// Lists and changes what is left of the work of its jobs.
+    #[cfg(feature = "admin")]
+    items: Option<Arc<dyn KeptItems>>,
     /// Parameters that no trigger may give.
     fixed: Vec<String>,
     work: WorkFacts,
@@ -71,6 +76,8 @@ impl Registry {
                 make: Arc::new(make),
                 check: Arc::new(careful(check)),
                 look: None,
+                #[cfg(feature = "admin")]
+                items: None,
                 fixed: Vec::new(),
                 work: WorkFacts {
                     batches,
@@ -97,6 +104,13 @@ impl Registry {
     ) {
         if let Some(entry) = self.entry("look_at", kind) {
             entry.look = Some(Arc::new(careful(look)));
+        }
+    }
+
+    #[cfg(feature = "admin")]
+    pub(crate) fn set_items(&mut self, kind: &str, items: Arc<dyn KeptItems>) {
+        if let Some(entry) = self.entry("items_of", kind) {
+            entry.items = Some(items);
         }
     }
 
@@ -170,6 +184,12 @@ impl Registry {
     pub(crate) fn look_at(&self, kind: &str, params: &Value) -> Findings {
         let look = self.kinds.get(kind).and_then(|entry| entry.look.as_ref());
         look.map(|look| look(params)).unwrap_or_default()
+    }
+
+    /// What lists and changes the items of the jobs of this kind, where it has such.
+    #[cfg(feature = "admin")]
+    pub(super) fn items_of(&self, kind: &str) -> Option<Arc<dyn KeptItems>> {
+        self.kinds.get(kind)?.items.clone()
     }
 
     /// The work of a configured job.

@@ -52,6 +52,7 @@ pub(super) const KIND: Kind = Kind {
     make: |worker| worker.kind("exec", Exec::new),
     check: |params| read(params, ExecParams::check),
     look: None,
+    items: None,
     fixed: &["command", "cwd", "env", "inherit_env"],
     tells_progress: false,
 };

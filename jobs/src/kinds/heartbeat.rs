@@ -38,6 +38,7 @@ pub(super) const KIND: Kind = Kind {
     make: |worker| worker.kind("heartbeat", Heartbeat::new),
     check: |params| read(params, HeartbeatParams::check),
     look: None,
+    items: None,
     fixed: &["file"],
     tells_progress: false,
 };

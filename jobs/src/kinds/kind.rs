@@ -1,8 +1,10 @@
 //! What a kind of stock job is, and how its parameters are read.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use watchkeeper::{Worker, config::Findings};
+use watchkeeper::{Worker, config::Findings, fleet::items::KeptItems};
 
 /// A kind of stock job.
 pub(crate) struct Kind {
@@ -14,6 +16,8 @@ pub(crate) struct Kind {
     pub(super) check: fn(&Value) -> Findings,
     /// What they lead to, for `watchkeeper check`: may ask servers.
     pub(super) look: Option<fn(&Value) -> Findings>,
+    /// What lists and changes items of its jobs that do not go by themselves, where there are such.
+    pub(super) items: Option<fn() -> Arc<dyn KeptItems>>,
     /// Parameters that the configuration alone may say: a trigger must not make a job run other programs, write other
     /// files or send secrets elsewhere.
     pub(super) fixed: &'static [&'static str],

@@ -42,6 +42,10 @@ pub fn add_to(worker: Worker) -> Worker {
             Some(look) => worker.look_at(kind.name, look),
             None => worker,
         };
+        let worker = match kind.items {
+            Some(items) => worker.items_of(kind.name, items()),
+            None => worker,
+        };
         match kind.tells_progress {
             true => worker,
             false => worker.tells_no_progress(kind.name),

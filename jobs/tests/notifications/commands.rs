@@ -8,10 +8,11 @@ use tokio::process::{Child, Command};
 use watchkeeper::{
     batch::BatchJob,
     clock::{Clock, Moment},
+    fleet::items::{ItemOrder, ItemState, ItemsAsked, KeptItems, WhichItems},
     spawn::Spawn,
 };
 use watchkeeper_jobs::{
-    notifications::{Did, FIRST_STEP, ItemId, State},
+    notifications::{Did, FIRST_STEP, ItemId, NotificationItems, State},
     receiver::Faults,
 };
 
@@ -160,6 +161,110 @@ pub(crate) async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_c
     // What was sent meanwhile is nobody's any more.
     let ran = notify(&scene, &["retry", "5", "--json"]).await;
     assert_eq!((ran.code, number(&ran.json(), "unknown")), (Some(1), 1));
+}
+
+pub(crate) async fn the_page_lists_and_changes_what_the_command_does() {
+    let scene = six_dead().await;
+    let params = json!({
+        "source": scene.source(), "table": "notifications", "sink": scene.receiver.url(),
+    });
+    let list = async |states: &[ItemState], after: Option<&str>, limit: usize| {
+        let asked = ItemsAsked {
+            states: states.to_vec(),
+            after: after.map(str::to_owned),
+            limit,
+        };
+        let params = params.clone();
+        let listed = move || NotificationItems.list(&params, &asked);
+        tokio::task::spawn_blocking(listed).await.unwrap().unwrap()
+    };
+    let change = async |order, which: WhichItems| {
+        let params = params.clone();
+        let changed = move || NotificationItems.change(&params, order, &which);
+        tokio::task::spawn_blocking(changed).await.unwrap()
+    };
+    let named = |ids: &[&str]| WhichItems::Named(ids.iter().map(|id| (*id).to_owned()).collect());
+
+    let page = list(&[ItemState::Dead], None, 4).await;
+    let ids: Vec<&str> = page.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!((ids, page.more), (vec!["1", "2", "3", "4"], true));
+    let told = notify(&scene, &["dead", "--json"]).await.ok().json();
+    for (item, told) in page.items.iter().zip(told.as_array().unwrap()) {
+        assert_eq!((item.state, item.row.as_str()), (ItemState::Dead, "unsent"));
+        assert_eq!(told["reason"], item.reason);
+        assert_eq!(told["key"], item.key);
+        assert_eq!(told["attempts"], item.attempts);
+        assert!(item.since.is_some() && item.reason.contains("400"));
+    }
+    let rest = list(&[ItemState::Dead], Some("4"), 4).await;
+    assert_eq!((rest.items.len(), rest.more), (2, false));
+    let parked = list(&[ItemState::Parked], None, 4).await;
+    assert!(parked.items.is_empty(), "{parked:?}");
+
+    let parked = change(ItemOrder::Park, named(&["6", "77"])).await.unwrap();
+    assert_eq!((parked.changed, parked.unknown), (1, 1));
+    assert_eq!(parked.left_alone[0].id, "77");
+    let all = change(ItemOrder::Park, WhichItems::All(ItemState::Dead)).await;
+    assert!(all.unwrap_err().contains("one by one"));
+    let again = change(ItemOrder::Retry, named(&["2"])).await.unwrap();
+    assert_eq!(again.changed, 1);
+    let again = change(ItemOrder::Retry, WhichItems::All(ItemState::Dead)).await;
+    let again = again.unwrap();
+    assert_eq!((again.changed, again.more), (4, false));
+    let status = notify(&scene, &["status", "--json"]).await.ok().json();
+    let counts = ["dead", "retry", "parked"].map(|key| number(&status[0], key));
+    assert_eq!(counts, [0, 5, 1], "{status}");
+    let expected = scene.take_away();
+    let gone = change(ItemOrder::Retry, named(&["2"])).await.unwrap_err();
+    assert!(gone.contains(expected), "{gone}");
+}
+
+pub(crate) async fn a_running_worker_takes_orders_about_its_items() {
+    let scene = six_dead().await;
+    let mut worker = start(&scene);
+    until("the status shows them", || async {
+        status(&scene).await["jobs"][0]["held"]["dead"] == 6
+    })
+    .await;
+    let fleet = status(&scene).await;
+    let at = fleet["replicas"][0]["admin"].as_str().unwrap();
+    let mut command = watchkeeper(scene.folder.path());
+    let token = command.arg("token").output().await.unwrap().stdout;
+    let token = String::from_utf8(token).unwrap();
+    let client = reqwest::Client::new();
+    let answered = async |asked: reqwest::RequestBuilder| -> (u16, Value) {
+        let answer = asked.bearer_auth(token.trim()).send().await.unwrap();
+        let status = answer.status().as_u16();
+        let text = answer.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap_or_default())
+    };
+    let items = format!("http://{at}/api/v1/jobs/mail/items");
+    let (code, page) = answered(client.get(&items)).await;
+    assert_eq!(code, 200, "{page}");
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(6), "{page}");
+    assert_eq!(page["items"][0]["id"], "1");
+
+    let order = |body: &str| client.post(format!("{items}/retry")).body(body.to_owned());
+    let (code, told) = answered(order(r#"{"ids": ["2"], "reason": "it is mended"}"#)).await;
+    assert_eq!((code, number(&told, "changed")), (200, 1), "{told}");
+    let mut tally = scene.receiver.watch();
+    let sent = tally.wait_for(|tally| tally.accepted == 1);
+    assert!(Clock::system().timeout(LONG, sent).await.is_ok());
+    let (_, audit) = answered(client.get(format!("http://{at}/api/v1/audit"))).await;
+    let entry = &audit["items"][0];
+    for (field, said) in [
+        ("order", "retry"),
+        ("of", "mail"),
+        ("items", "2"),
+        ("reason", "it is mended"),
+        ("result", "1 to be sent again"),
+    ] {
+        assert_eq!(entry[field], said, "{audit}");
+    }
+    let none = format!("http://{at}/api/v1/jobs/nothing/items");
+    let (code, told) = answered(client.get(none)).await;
+    assert_eq!(code, 404, "{told}");
+    terminate(&mut worker).await;
 }
 
 pub(crate) async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {

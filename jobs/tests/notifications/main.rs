@@ -103,6 +103,8 @@ mod file {
         commands::{
             dead_items_are_counted_and_listed_with_their_reason,
             what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew,
+            the_page_lists_and_changes_what_the_command_does,
+            a_running_worker_takes_orders_about_its_items,
             a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to,
             a_parked_row_is_not_sent_until_it_is_asked_for,
             an_item_that_is_being_sent_is_left_alone,

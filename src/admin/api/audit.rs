@@ -5,12 +5,12 @@ use axum::response::Response;
 use super::super::{
     ask::Ask,
     problem::{Kind, Problem},
-    schema::{Named, Schema, field},
+    schema::{Named, Schema, field, maybe},
 };
 
-/// The orders that there are. A lease is ended by force by a form or a command, and not here: a program has no business with it.
+/// The orders that there are.
 pub(super) const ORDERS: &[&str] = &[
-    "pause", "resume", "trigger", "resign", "drain", "withdraw", "break",
+    "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
 ];
 
 pub(super) static ENTRY: Named = Named {
@@ -33,6 +33,11 @@ pub(super) static ENTRY: Named = Named {
         field(
             "of",
             "The job, replica, trigger or lock that it is about.",
+            Schema::Text,
+        ),
+        maybe(
+            "items",
+            "The items of the job that it is about: their ids, or which all of them are.",
             Schema::Text,
         ),
         field("reason", "Why; empty where nothing was said.", Schema::Text),

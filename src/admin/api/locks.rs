@@ -1,11 +1,16 @@
-//! Every lock, as the nodes show it.
+//! Every lock, as the nodes show it, and the order that a lease ends by force.
 
 use axum::response::Response;
+use serde::Deserialize;
 
-use super::super::{
-    ask::Ask,
-    problem::{Kind, Problem},
-    schema::{Named, Schema, field},
+use super::{
+    super::{
+        ask::Ask,
+        problem::{Kind, Problem},
+        schema::{Named, Schema, field, maybe},
+        source::What,
+    },
+    orders::{NAME, REASON, give},
 };
 
 pub(super) static LOCK: Named = Named {
@@ -76,6 +81,75 @@ static HOLDER: Named = Named {
         ),
     ],
 };
+
+pub(super) static BREAK: Named = Named {
+    name: "Break",
+    about: "Whose lease ends by force, and why. `reason` and `sure` are needed, as in the form of the page.",
+    fields: &[
+        maybe(
+            "owner",
+            "Whose lease, as the list of locks shows it: that of another one stays. By default that of the owner on most nodes.",
+            Schema::Text,
+        ),
+        maybe(
+            "sure",
+            "`true`: it cannot be taken back, and it is meant.",
+            Schema::Flag,
+        ),
+        REASON,
+    ],
+};
+
+pub(super) static BROKEN: Named = Named {
+    name: "Broken",
+    about: "A lease that has ended by force.",
+    fields: &[
+        field("key", "The lock.", Schema::Text),
+        field("owner", "Whose lease it was.", Schema::Text),
+        field(
+            "token",
+            "The token of the break: a receiver that is told it refuses that holder.",
+            Schema::Count,
+        ),
+        field(
+            "remaining_ms",
+            "For how long the lock is not free at most; `null` where that is not known: `max_ttl` then.",
+            Schema::OrNull(&Schema::Count),
+        ),
+        field("said", "All of it in a sentence.", Schema::Text),
+    ],
+};
+
+/// What the body of a break may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BreakWords {
+    owner: Option<String>,
+    sure: bool,
+    reason: String,
+}
+
+pub(super) async fn break_lease(ask: Ask) -> Result<Response, Problem> {
+    let BreakWords {
+        owner,
+        sure,
+        reason,
+    } = ask.words()?;
+    let bad = |why: &str| Problem::new(Kind::BadBody, format!("the body: {why}"));
+    if reason.trim().is_empty() {
+        return Err(bad("reason: say why, it is shown to all who ask later"));
+    }
+    if !sure {
+        return Err(bad("sure: say true, it cannot be taken back"));
+    }
+    if let Some(owner) = &owner
+        && !(1..=NAME).contains(&owner.len())
+    {
+        return Err(bad(&format!("owner: 1 to {NAME} bytes")));
+    }
+    let key = ask.asked.needed("key").to_owned();
+    give(&ask, reason, What::Break { key, owner }).await
+}
 
 pub(super) async fn list(ask: Ask) -> Result<Response, Problem> {
     let found = ask.shared.readings.locks().await;

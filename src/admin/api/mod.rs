@@ -32,6 +32,7 @@ mod audit;
 mod description;
 mod events;
 mod fleet;
+mod items;
 mod jobs;
 mod locks;
 mod nodes;
@@ -42,11 +43,10 @@ mod runs;
 mod tests;
 mod triggers;
 
+use orders::NAME;
+
 /// Bytes of a body: more than any order needs.
 const BODY: usize = 16 * 1024;
-
-/// Bytes of the name of anything.
-const NAME: usize = 512;
 
 const JOB: Parameter = Parameter::of_path("job", "The name of a job, or of a shard of one.", NAME);
 
@@ -62,6 +62,7 @@ const SHARDS: Parameter = Parameter::of_query(
 const LIMIT: Parameter = Parameter::limit(100, 500);
 
 const HEARD: &str = "It was heard by the replicas that it concerns.";
+const DONE: &str = "It is done, as far as it could be.";
 const WRITTEN: &str = "It is written, and not every replica that it concerns has heard of it yet.";
 
 const fn accepted(schema: Schema) -> Answer {
@@ -215,6 +216,56 @@ pub(super) static ROUTES: &[Route] = &[
     },
     Route {
         method: Verb::Get,
+        path: "/api/v1/jobs/{job}/items",
+        want: Want::Outputs,
+        about: "Items of a job that do not go by themselves, in the order of their ids",
+        parameters: &[
+            JOB,
+            Parameter::limit(50, 100),
+            Parameter::AFTER,
+            Parameter::of_query(
+                "state",
+                "Only items in one of these states; dead, in doubt or parked where nothing is said.",
+                Takes::Words(items::STATES),
+            ),
+        ],
+        body: None,
+        answers: &[Answer::json(
+            "Items.",
+            Schema::Page(&Schema::Named(&items::ITEM)),
+        )],
+        problems: &[
+            Kind::Unknown,
+            Kind::NotPossible,
+            Kind::Unavailable,
+            Kind::NoItems,
+        ],
+        handler: Handler::Api(|ask| Box::pin(items::list(ask))),
+    },
+    Route {
+        method: Verb::Post,
+        path: "/api/v1/jobs/{job}/items/retry",
+        want: Want::Change,
+        about: "Items of a job are sent again",
+        parameters: &[JOB],
+        body: Some(&items::RETRY),
+        answers: &[Answer::json(DONE, Schema::Named(&items::CHANGED))],
+        problems: OF_ITEMS,
+        handler: Handler::Api(|ask| Box::pin(items::retry(ask))),
+    },
+    Route {
+        method: Verb::Post,
+        path: "/api/v1/jobs/{job}/items/park",
+        want: Want::Change,
+        about: "Items of a job are put aside",
+        parameters: &[JOB],
+        body: Some(&items::PARK),
+        answers: &[Answer::json(DONE, Schema::Named(&items::CHANGED))],
+        problems: OF_ITEMS,
+        handler: Handler::Api(|ask| Box::pin(items::park(ask))),
+    },
+    Route {
+        method: Verb::Get,
         path: "/api/v1/replicas",
         want: Want::Lists,
         about: "Replicas, by name",
@@ -295,6 +346,24 @@ pub(super) static ROUTES: &[Route] = &[
         handler: Handler::Api(|ask| Box::pin(locks::list(ask))),
     },
     Route {
+        method: Verb::Post,
+        path: "/api/v1/locks/{key}/break",
+        want: Want::Change,
+        about: "A lease ends by force; its body says why, and that it is meant",
+        parameters: &[Parameter::of_path(
+            "key",
+            "The key of a lock, encoded as one word of the path.",
+            NAME,
+        )],
+        body: Some(&locks::BREAK),
+        answers: &[Answer::json(
+            "A majority of the nodes refuses that holder from now on.",
+            Schema::Named(&locks::BROKEN),
+        )],
+        problems: &[Kind::NotPossible, Kind::Unavailable, Kind::Busy],
+        handler: Handler::Api(|ask| Box::pin(locks::break_lease(ask))),
+    },
+    Route {
         method: Verb::Get,
         path: "/api/v1/runs",
         want: Want::Outputs,
@@ -360,11 +429,7 @@ pub(super) static ROUTES: &[Route] = &[
         parameters: &[
             LIMIT,
             Parameter::AFTER,
-            Parameter::of_query(
-                "order",
-                "Only these orders. `break` is given by a form alone.",
-                Takes::Word(audit::ORDERS),
-            ),
+            Parameter::of_query("order", "Only these orders.", Takes::Word(audit::ORDERS)),
             Parameter::of_query(
                 "of",
                 "Only orders about this job, replica, trigger or lock.",
@@ -436,6 +501,15 @@ const ORDERS: &[Kind] = &[
     Kind::Unknown,
     Kind::NotPossible,
     Kind::Unavailable,
+    Kind::Busy,
+];
+
+/// The same of one about items.
+const OF_ITEMS: &[Kind] = &[
+    Kind::Unknown,
+    Kind::NotPossible,
+    Kind::Unavailable,
+    Kind::NoItems,
     Kind::Busy,
 ];
 

@@ -15,6 +15,9 @@ use super::super::{
 };
 use crate::fleet::intent::MOST_REASON;
 
+/// Bytes of the name of anything.
+pub(super) const NAME: usize = 512;
+
 /// How far a trigger has come.
 pub(super) const STATES: &[&str] = &["asked", "accepted", "withdrawing", "started", "ended"];
 
@@ -63,12 +66,13 @@ fn ordered(done: Done) -> Response {
     (code, Json(done.answer)).into_response()
 }
 
-fn refused(error: OrderError) -> Problem {
+pub(super) fn refused(error: OrderError) -> Problem {
     match error {
         OrderError::Unknown(why) => Problem::new(Kind::Unknown, why),
         OrderError::Misfit(why) => Problem::new(Kind::Misfit, why),
         OrderError::NotPossible(why) => Problem::new(Kind::NotPossible, why),
         OrderError::TooMany(why) => Problem::new(Kind::TooMany, why),
         OrderError::Unavailable(why) => Problem::new(Kind::Unavailable, why),
+        OrderError::NoItems(why) => Problem::new(Kind::NoItems, why),
     }
 }

@@ -85,10 +85,25 @@ fn method(route: &Route) -> Method {
     }
 }
 
+/// A body that the route takes, where it needs one.
+fn said(route: &Route) -> &'static str {
+    match route.path {
+        "/api/v1/jobs/{job}/items/retry" => r#"{"state": "dead"}"#,
+        "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
+        "/api/v1/locks/{key}/break" => r#"{"reason": "its process hangs", "sure": true}"#,
+        _ => "",
+    }
+}
+
 /// An address that the route takes, about something that is there.
 fn address(route: &Route) -> String {
     let mut path = route.path.to_owned();
-    for (name, value) in [("{job}", "report"), ("{replica}", "alpha"), ("{id}", "t1")] {
+    for (name, value) in [
+        ("{job}", "report"),
+        ("{replica}", "alpha"),
+        ("{id}", "t1"),
+        ("{key}", "job%2Freport"),
+    ] {
         path = path.replace(name, value);
     }
     let needed = route.parameters.iter().filter(|known| known.needed);
@@ -122,12 +137,10 @@ async fn every_route_is_answered_as_it_is_described() {
                 assert!(response(&told, route, 200)["content"][kind].is_object());
                 continue;
             }
-            let answer = ask(&shared, method(route), &address, &[], "").await;
-            let expected = if route.method == Verb::Get {
-                200
-            } else {
-                status
-            };
+            let answer = ask(&shared, method(route), &address, &[], said(route)).await;
+            // What nobody has to hear of is done when it is answered.
+            let may_wait = route.answers.iter().any(|answer| answer.status == 202);
+            let expected = if may_wait { status } else { 200 };
             assert_eq!(answer.status, expected, "{address}: {}", answer.body);
             fits(&told, route, &answer);
         }
@@ -303,6 +316,75 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
         ),
         ("/api/v1/replicas/alpha/drain", "\"why\"", "bad-body"),
         ("/api/v1/triggers/t1/withdraw", "null", "bad-body"),
+        ("/api/v1/jobs/report/items/retry", "", "bad-body"),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"ids\": []}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"ids\": [\"\"]}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"ids\": [17]}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"state\": \"sent\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"state\": \"dead\", \"ids\": [\"17\"]}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/park",
+            "{\"state\": \"dead\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/unknown/items/park",
+            "{\"ids\": [\"17\"]}",
+            "unknown",
+        ),
+        ("/api/v1/locks/lock%2F001/break", "", "bad-body"),
+        // It is said why, and that it is meant, as in the form.
+        (
+            "/api/v1/locks/lock%2F001/break",
+            "{\"sure\": true}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/locks/lock%2F001/break",
+            "{\"sure\": true, \"reason\": \" \"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/locks/lock%2F001/break",
+            "{\"reason\": \"it hangs\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/locks/lock%2F001/break",
+            "{\"sure\": \"yes\", \"reason\": \"it hangs\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/locks/lock%2F001/break",
+            "{\"sure\": true, \"reason\": \"it hangs\", \"owner\": \"\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/locks/not-possible/break",
+            "{\"sure\": true, \"reason\": \"it hangs\", \"owner\": \"o\"}",
+            "not-possible",
+        ),
+        ("/api/v1/locks/lock/001/break", "", "no-such-path"),
         ("/api/v1/triggers/not-possible/withdraw", "", "not-possible"),
         ("/api/v1/replicas/unknown/drain", "", "unknown"),
     ] {
@@ -312,6 +394,10 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
     let long = format!("{{\"reason\": \"{}\"}}", "x".repeat(1025));
     let pause = "/api/v1/jobs/report/pause";
     let answer = ask(&shared, Method::POST, pause, &[], &long).await;
+    assert_eq!(problem(&answer), "bad-body");
+    let many = json!({"ids": vec!["17"; 101]}).to_string();
+    let retry = "/api/v1/jobs/report/items/retry";
+    let answer = ask(&shared, Method::POST, retry, &[], &many).await;
     assert_eq!(problem(&answer), "bad-body");
     let large = " ".repeat(super::BODY + 1);
     let answer = ask(&shared, Method::POST, pause, &[], &large).await;
@@ -338,9 +424,15 @@ async fn what_cannot_be_read_is_told_as_a_problem() {
         );
         assert_eq!(answer.json()["detail"], "no majority");
     }
+    let answer = get(&shared, "/api/v1/jobs/report/items").await;
+    assert_eq!(
+        (answer.status, problem(&answer)),
+        (503, "no-items".to_owned())
+    );
     let (_, shared) = Sample::default().shared();
     for (path, kind) in [
         ("/api/v1/jobs/reprot", "unknown"),
+        ("/api/v1/jobs/unknown/items", "unknown"),
         ("/api/v1/runs?job=reprot", "unknown"),
         ("/api/v1/nothing", "no-such-path"),
         ("/api/v1/jobs/", "no-such-path"),
@@ -571,6 +663,7 @@ async fn every_list_is_walked_through_to_its_end() {
     let sample = Sample {
         locks: 25,
         orders: 25,
+        items: 25,
         ..Sample::default()
     };
     let (_, shared) = sample.shared();
@@ -581,6 +674,10 @@ async fn every_list_is_walked_through_to_its_end() {
         ("/api/v1/locks?limit=3", 25),
         ("/api/v1/locks?limit=3&held=true", 13),
         ("/api/v1/locks?prefix=nothing", 0),
+        // Six of them go by themselves.
+        ("/api/v1/jobs/report/items?limit=3", 19),
+        ("/api/v1/jobs/report/items?limit=3&state=retry", 6),
+        ("/api/v1/jobs/report/items?state=parked,dead", 13),
         ("/api/v1/triggers?limit=7", 30),
         ("/api/v1/audit?limit=7", 25),
         ("/api/v1/audit?limit=7&who=bob", 12),

@@ -12,7 +12,7 @@ use crate::fleet::audit::{AuditEntry, InForce};
 /// What can be chosen among orders.
 pub(in crate::admin) const TAKES: Takes = Takes {
     states: &[
-        "pause", "resume", "trigger", "resign", "drain", "withdraw", "break",
+        "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
     ],
     sorts: &[],
     texts: &[],
@@ -97,6 +97,7 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
             &[
                 one.who.as_str(),
                 one.of.as_str(),
+                one.items.as_str(),
                 one.reason.as_str(),
                 one.result.as_str(),
             ],
@@ -116,6 +117,9 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
             cell(h, "Who").text(&one.who);
             cell(h, "Order").text(&one.order);
             cell(h, "Of").text(&one.of);
+            if !one.items.is_empty() {
+                h.small(&one.items);
+            }
             cell(h, "Why").text(dash(&one.reason));
             cell(h, "Result").text(match one.result.as_str() {
                 "" => "not known",

@@ -8,7 +8,11 @@ use super::{
     block::{Block, Live, Page},
     view::View,
 };
-use crate::fleet::{intent::MOST_REASON, status::JobStatus};
+use crate::fleet::{
+    intent::MOST_REASON,
+    items::ItemState,
+    status::{HeldItems, JobStatus},
+};
 
 /// What can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub(in crate::admin) enum Kind {
     Drain,
     Withdraw,
     Break,
+    Retry,
+    Park,
 }
 
 /// An order that is being filled in.
@@ -38,7 +44,7 @@ pub(in crate::admin) struct Form<'a> {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Trigger,
         Self::Pause,
         Self::Resume,
@@ -46,6 +52,8 @@ impl Kind {
         Self::Drain,
         Self::Withdraw,
         Self::Break,
+        Self::Retry,
+        Self::Park,
     ];
 
     /// The order of this word.
@@ -62,6 +70,8 @@ impl Kind {
             Self::Drain => "drain",
             Self::Withdraw => "withdraw",
             Self::Break => "break",
+            Self::Retry => "retry",
+            Self::Park => "park",
         }
     }
 
@@ -69,6 +79,8 @@ impl Kind {
     pub(in crate::admin) fn field(self) -> &'static str {
         match self {
             Self::Trigger | Self::Pause | Self::Resume | Self::Resign => "job",
+            // Which of its items stands in a field of its own.
+            Self::Retry | Self::Park => "job",
             Self::Drain => "replica",
             Self::Withdraw => "id",
             Self::Break => "key",
@@ -77,7 +89,7 @@ impl Kind {
 
     /// Whether it must be said twice: it cannot be taken back.
     pub(in crate::admin) fn is_final(self) -> bool {
-        matches!(self, Self::Drain | Self::Break)
+        matches!(self, Self::Drain | Self::Break | Self::Retry)
     }
 
     fn title(self) -> &'static str {
@@ -89,6 +101,8 @@ impl Kind {
             Self::Drain => "Drain",
             Self::Withdraw => "Withdraw a trigger of",
             Self::Break => "End the lease of",
+            Self::Retry => "Send again: items of",
+            Self::Park => "Put aside: an item of",
         }
     }
 }
@@ -159,6 +173,10 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
             h.markup("</select></label>");
         }
         Kind::Break => hidden(h, "owner", said("owner")),
+        Kind::Retry | Kind::Park => {
+            hidden(h, "id", said("id"));
+            hidden(h, "all", said("all"));
+        }
         Kind::Pause | Kind::Resume | Kind::Drain | Kind::Withdraw => {}
     }
     h.markup("<label>Why <input name=\"reason\" required maxlength=\"")
@@ -179,13 +197,14 @@ fn hidden(h: &mut Html, name: &'static str, value: &str) {
 }
 
 fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
-    let path = match kind.field() {
-        "job" => job_path(of),
-        "replica" => "/replicas".to_owned(),
-        "key" => "/locks".to_owned(),
-        _ => "/audit".to_owned(),
+    let path = match (kind, kind.field()) {
+        (Kind::Retry | Kind::Park, _) => view.address.to("/batches", &[("job", of)]),
+        (_, "job") => view.address.to(&job_path(of), &[]),
+        (_, "replica") => view.address.to("/replicas", &[]),
+        (_, "key") => view.address.to("/locks", &[]),
+        _ => view.address.to("/audit", &[]),
     };
-    h.markup("<p>").link(&view.address.to(&path, &[]), "back");
+    h.markup("<p>").link(&path, "back");
     h.markup(" · ")
         .link(&view.address.to("/audit", &[]), "all orders");
     h.markup("</p>\n");
@@ -208,6 +227,7 @@ fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
             "No other process gets the lock before. Nothing of another owner is touched."
                 .to_owned(),
         ],
+        Kind::Retry | Kind::Park => of_items(view, form),
         Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.fleet.job(of) {
             Some(job) => of_job(view, form.kind, job),
             None => vec![format!("No replica has {of} now.")],
@@ -259,6 +279,47 @@ fn of_job(view: &View<'_>, kind: Kind, job: &JobStatus) -> Vec<String> {
         }
     };
     vec![said, flying]
+}
+
+fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
+    let job = form.of;
+    let said = |name: &str| form.said.get(name).map_or("", |said| said.trim());
+    let item = said("id");
+    if form.kind == Kind::Park {
+        return vec![
+            format!(
+                "Item {item} of {job} is put aside: it is not sent until a person has it sent again."
+            ),
+            "One that is being sent at the moment is left alone.".to_owned(),
+        ];
+    }
+    let which = match (item, ItemState::of(said("all"))) {
+        ("", Some(state)) => {
+            let held = view.fleet.job(job).and_then(|job| job.held);
+            let counted = held.map(|held| count(held, state)).unwrap_or_default();
+            format!(
+                "All items of {job} that are {} when it is carried out are sent again: {counted} as last counted.",
+                state.words()
+            )
+        }
+        (item, _) => format!("Item {item} of {job} is sent again."),
+    };
+    vec![
+        which,
+        "A sender finds it within a second, sends it with the same key as before, and counts its attempts anew. One that may \
+         have been received stays listed as in doubt until it is sent."
+            .to_owned(),
+        "What is being sent at the moment is left alone.".to_owned(),
+    ]
+}
+
+fn count(held: HeldItems, state: ItemState) -> u64 {
+    match state {
+        ItemState::Retry => held.retry,
+        ItemState::Dead => held.dead,
+        ItemState::InDoubt => held.in_doubt,
+        ItemState::Parked => held.parked,
+    }
 }
 
 fn of_drain(view: &View<'_>, replica: &str) -> Vec<String> {

@@ -35,22 +35,6 @@ pub(in crate::admin) struct JobData<'a> {
     pub(in crate::admin) facts: Result<&'a JobFacts, &'a str>,
     /// The run that is shown in full.
     pub(in crate::admin) run: Option<&'a RunRecord>,
-    /// When this replica began and ceased to lead it, the latest first.
-    pub(in crate::admin) led: &'a [Change],
-}
-
-/// This replica began to lead the job, or ceased to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::admin) struct Change {
-    pub(in crate::admin) number: u64,
-    pub(in crate::admin) at: Timestamp,
-    pub(in crate::admin) leads: bool,
-    pub(in crate::admin) token: Option<u64>,
-    /// How long no replica led, as far as this one has seen.
-    pub(in crate::admin) leaderless_ms: Option<u64>,
-    /// Why it ended, in a word and in a sentence.
-    pub(in crate::admin) why: String,
-    pub(in crate::admin) detail: String,
 }
 
 /// The page.
@@ -64,9 +48,6 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
     }
     blocks.extend(data.run.map(|run| Block::Plain(in_full(view, run))));
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
-    if !data.led.is_empty() {
-        blocks.push(Block::Rows(change_part(view, data.led)));
-    }
     match data.facts {
         Ok(facts) => told(&mut blocks, view, status, facts),
         Err(why) => {
@@ -151,7 +132,7 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
     blocks.push(Block::Plain(drawings(view, &facts.runs)));
     if status.is_none_or(|job| job.coordination == "leader" && job.shards.is_none()) {
         let leader = status.and_then(|job| job.leader.as_ref());
-        let terms = terms(&facts.runs, leader, view.times.now);
+        let terms = terms(&facts.runs, &facts.terms, leader, view.times.now);
         blocks.push(Block::Plain(term_line(view, &terms)));
         blocks.push(Block::Rows(term_part(view, &terms)));
     }
@@ -258,36 +239,51 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
     h
 }
 
-/// The terms on one line, and the time between them.
+/// The terms on one line, and the time between them in which no replica led.
 fn term_line(view: &View<'_>, terms: &[Term]) -> Html {
     let mut h = Html::default();
     let Some(begin) = terms.first().map(|term| term.first) else {
         return h;
     };
-    let stretches: Vec<Stretch> = terms
-        .iter()
-        .map(|term| Stretch {
-            label: format!("{}, token {}", term.replica, term.token),
-            from: millis(begin, term.first),
-            to: millis(begin, term.last),
-            class: if term.end == End::Leads {
-                "good"
+    let term = |term: &Term| Stretch {
+        label: format!("{}, token {}", term.replica, term.token),
+        from: millis(begin, term.first),
+        to: millis(begin, term.last),
+        class: if term.end == End::Leads {
+            "good"
+        } else {
+            "soft"
+        },
+    };
+    // Of a time of which no run is known it is not known whether any replica led.
+    let gap = |(before, term): (&Term, &Term)| {
+        let gap = term.gap.filter(|gap| gap.is_exact && gap.ms > 0)?;
+        let to = millis(begin, term.first);
+        Some(Stretch {
+            label: format!("no leader for {}: {}", span(gap.ms), before.end.words()),
+            from: to.saturating_sub(gap.ms),
+            to,
+            class: if before.end.is_trouble() {
+                "bad"
             } else {
-                "soft"
+                "warn"
             },
         })
-        .collect();
+    };
+    let gaps = terms.iter().zip(terms.iter().skip(1)).filter_map(gap);
+    // Gaps last: a short one is not hidden by the terms beside it.
+    let stretches: Vec<Stretch> = terms.iter().map(term).chain(gaps).collect();
     let whole = millis(begin, view.times.now);
     let said = format!("{} terms in {}", terms.len(), span(whole));
     h.markup("<figure>");
     line(&mut h, &said, &stretches, whole);
     h.markup("<figcaption>").text(&said);
-    h.markup(", as far as runs tell of them</figcaption></figure>\n");
+    h.markup(", and between them the time without a leader</figcaption></figure>\n");
     h
 }
 
 fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
-    let columns = "Token | Replica | Seen from | Seen until | Runs | Not seen before it | End";
+    let columns = "Token | Replica | From | Until | Runs | Without a leader before | End";
     let key = |term: &&Term| term.token.to_string();
     let name = ("terms", "Who led when");
     let latest_first = terms.iter().rev().take(super::address::MOST_ROWS);
@@ -297,44 +293,42 @@ fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
             "" => "a replica that died before it could tell",
             name => name,
         });
-        cell(h, "Seen from");
+        cell(h, "From");
         view.times.moment(h, Some(term.first));
-        cell(h, "Seen until");
+        if !term.told {
+            h.small("at the latest: seen by its runs");
+        }
+        cell(h, "Until");
         match term.end {
             End::Leads => _ = h.markup("now"),
-            _ => view.times.moment(h, Some(term.last)),
+            End::Told { .. } => view.times.moment(h, Some(term.last)),
+            _ => {
+                view.times.moment(h, Some(term.last));
+                h.small("at the earliest");
+            }
         }
         cell(h, "Runs").text(term.runs);
-        cell(h, "Not seen before it").text(or_dash(term.gap_ms.map(span)));
-        cell(h, "End").markup(term.end.words());
-    })
-    .noted("as far as the runs that are remembered tell")
-}
-
-/// What this replica has seen of its own terms: why each ended is told by their replica alone.
-fn change_part(view: &View<'_>, led: &[Change]) -> Part {
-    let columns = "When | What | Token | Without a leader | Why";
-    let key = |change: &&Change| change.number.to_string();
-    let name = ("led", "Terms of this replica");
-    Part::of(name, columns, led, key, |h, change| {
-        cell(h, "When");
-        view.times.moment(h, Some(change.at));
-        cell(h, "What").markup(match change.leads {
-            true => "<b>began to lead</b>",
-            false => "ceased to lead",
-        });
-        cell(h, "Token").text(or_dash(change.token));
-        let gap = or_dash(change.leaderless_ms.map(span));
-        cell(h, "Without a leader").text(gap);
-        cell(h, "Why");
-        match (change.leads, view.signed_in) {
-            (true, _) => h.markup("–"),
-            // It may quote a check, or a panic.
-            (false, true) => h.text(&change.detail),
-            (false, false) => h.text(&change.why),
+        cell(h, "Without a leader before");
+        match term.gap {
+            Some(gap) if gap.is_exact => h.text(span(gap.ms)),
+            Some(gap) => h.markup("at most ").text(span(gap.ms)),
+            None => h.markup("–"),
         };
+        cell(h, "End").markup(match term.end.is_trouble() {
+            true => "<span class=\"bad\">",
+            false => "<span>",
+        });
+        h.markup(term.end.words()).markup("</span>");
+        match (&term.end, view.signed_in) {
+            (End::Told { detail, .. }, true) if !detail.is_empty() => _ = h.small(detail),
+            // It quotes a check, or a panic.
+            (End::Told { detail, .. }, false) if !detail.is_empty() => {
+                h.small("sign in to see why");
+            }
+            _ => {}
+        }
     })
-    .noted("since it started; each replica tells of its own")
+    .noted("the last 20 as their leaders have told, and others as far as the runs that are remembered tell")
 }
 
 /// One run with everything that is known of it.

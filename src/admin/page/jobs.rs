@@ -122,7 +122,10 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
         h.bad(trouble);
     }
     if let Some(held) = &job.held {
-        h.bad(held);
+        let items = [("job", job.name.as_str())];
+        h.markup("<small class=\"bad\">");
+        h.link(&view.address.to("/batches", &items), held);
+        h.markup("</small>");
     }
 }
 

@@ -1,7 +1,10 @@
 //! What all pages have: head, strip, the ways to the others, and the frame around what differs.
 
 use super::{
-    super::html::Html,
+    super::{
+        assets::{SCRIPT, STYLE},
+        html::Html,
+    },
     address::{Address, LONGEST, Takes},
     block::{Block, Live, Page, Piece},
     view::View,
@@ -38,9 +41,11 @@ pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
         h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
     }
     h.markup("<title>").text(&page.title);
-    h.markup(" · Watchkeeper</title><link rel=\"icon\" href=\"/icon.svg\">");
-    h.markup("<link rel=\"stylesheet\" href=\"/style.css\">");
-    h.markup("<script src=\"/app.js\" type=\"module\"></script></head><body>\n");
+    h.markup(" · Watchkeeper</title><link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\">");
+    h.markup("<link rel=\"stylesheet\" href=\"");
+    h.text(&STYLE.address).markup("\"><script src=\"");
+    h.text(&SCRIPT.address)
+        .markup("\" type=\"module\"></script></head><body>\n");
     h.markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
     h.markup("<header><div class=\"top\"><h1>Watchkeeper</h1>");
     ways(&mut h, view.address);
@@ -196,7 +201,8 @@ pub(super) fn choices(
     }
     h.markup("<label>Zone <input name=\"tz\" maxlength=\"64\" placeholder=\"UTC\" value=\"");
     h.text(address.get("tz")).markup("\"></label>");
-    let mut shown = vec!["q", "state", "sort", "tz"];
+    // What is chosen anew begins with its first rows.
+    let mut shown = vec!["after", "q", "state", "sort", "tz"];
     shown.extend(texts.iter().map(|(name, _)| *name));
     for (name, said) in address.kept(&shown) {
         h.markup("<input type=\"hidden\" name=\"").markup(name);

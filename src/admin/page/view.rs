@@ -1,11 +1,13 @@
 //! What every page is made from.
 
-use super::{address::Address, times::Times};
+use super::{super::backlogs::Growth, address::Address, times::Times};
 use crate::fleet::status::FleetStatus;
 
 /// The fleet as the client of a page may see it, and what the client has chosen.
 pub(in crate::admin) struct View<'a> {
     pub(in crate::admin) fleet: &'a FleetStatus,
+    /// How fast backlogs grow.
+    pub(in crate::admin) growth: &'a Growth,
     /// The id of the replica that answers.
     pub(in crate::admin) replica: &'a str,
     /// Whether the token was said: what runs say of themselves is shown then.

@@ -162,6 +162,18 @@ async fn a_form_says_what_would_happen_and_asks_why() {
             "The holder of job/report is told",
         ),
         (
+            "/orders/retry?job=mail&id=17",
+            "Item 17 of mail is sent again.",
+        ),
+        (
+            "/orders/retry?job=mail&all=dead",
+            "All items of mail that are dead when it is carried out are sent again: 0 as last counted.",
+        ),
+        (
+            "/orders/park?job=mail&id=%3Cb%3E",
+            "Item &lt;b&gt; of mail is put aside",
+        ),
+        (
             "/orders/pause?job=%3Cscript%3E",
             "No replica has &lt;script&gt; now",
         ),
@@ -176,6 +188,10 @@ async fn a_form_says_what_would_happen_and_asks_why() {
         ("/orders/pause", 400),
         ("/orders/burn?job=report", 404),
         ("/orders/pause?job=report&tz=nowhere", 400),
+        ("/orders/retry?job=mail", 400),
+        ("/orders/retry?job=mail&id=17&all=dead", 400),
+        ("/orders/park?job=mail&all=dead", 400),
+        ("/orders/retry?id=17", 400),
     ] {
         let answer = server.look(path, BASIC).await;
         assert_eq!(answer.status, status, "{path}\n{}", answer.body);
@@ -319,4 +335,41 @@ async fn a_named_proxy_says_who_asks() {
         assert_eq!(answer.status, expected, "{}", answer.body);
         assert_eq!(server.look("/livez", &two).await.status, 200);
     }
+}
+
+#[tokio::test]
+async fn an_order_about_items_is_for_those_of_its_form() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let opened = open(&server, "/orders/retry?job=mail&id=17").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let of = |which: &str| {
+        let seal = &opened.seal;
+        format!("seal={seal}&job=mail&{which}&reason=it+is+mended&sure=yes")
+    };
+    for other in ["id=18", "id=17&all=dead", "id=&all=dead"] {
+        let answer = send(&server, "retry", &head, &of(other)).await;
+        assert_eq!(answer.status, 403, "{other}\n{}", answer.body);
+    }
+    assert!(source.given.lock().unwrap().is_empty());
+    let answer = send(&server, "retry", &head, &of("id=17&all=")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(
+        answer.body.contains("Items of mail: 6 to be sent again."),
+        "{}",
+        answer.body
+    );
+    assert!(
+        answer.body.contains("href=\"/batches?job=mail\">back"),
+        "{}",
+        answer.body
+    );
+    let given = source.given.lock().unwrap();
+    assert_eq!(
+        (given[0].what.words(), given[0].what.items().as_str()),
+        (("retry", "mail"), "17")
+    );
 }

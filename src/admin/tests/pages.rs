@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     admin::{page::layout::VIEWS, rights::is_page},
-    fleet::{JobTicks, TickStatus},
+    fleet::{JobTicks, TickStatus, terms::TermRecord},
 };
 
 const PAGES: [&str; 8] = [
@@ -23,7 +23,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
 }
 
-/// Two terms, and a run that said something.
+/// Three terms, of which leaders have told two, and a run that said something.
 fn facts() -> JobFacts {
     let run = |seq: u64, token: u64, replica: &str, outcome: &str| RunRecord {
         run_id: format!("run-{seq}"),
@@ -65,6 +65,23 @@ fn facts() -> JobFacts {
             next: vec![tick(9_000_000, "future")],
         })),
         shard: None,
+        terms: vec![
+            TermRecord {
+                token: Token(5),
+                name: "gamma".into(),
+                began: at(0),
+                ended: Some(at(40)),
+                why: "unfit".into(),
+                detail: "a secret of a run".into(),
+                ..TermRecord::default()
+            },
+            TermRecord {
+                token: Token(7),
+                name: "alpha".into(),
+                began: at(50),
+                ..TermRecord::default()
+            },
+        ],
     }
 }
 
@@ -85,7 +102,7 @@ fn links(page: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn every_link_of_a_page_is_answered() {
-    let mut fleet = fleet();
+    let mut fleet = with_held();
     fleet.jobs[1].name = "<a&b \"c\"/d?e=f#g%41".into();
     fleet.jobs[2].running.push(RunStatus::default());
     fleet.jobs[2].paused = true;
@@ -140,8 +157,9 @@ async fn a_page_is_complete_and_can_be_heard() {
             "<nav aria-label=\"Views\">",
             "role=\"status\" aria-live=\"polite\"",
             "<noscript><meta http-equiv=\"refresh\"",
-            "<script src=\"/app.js\" type=\"module\"></script>",
             "<link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\">",
+            "<script src=\"/app.js?v=",
+            "\" type=\"module\"></script>",
         ] {
             assert!(page.contains(part), "{path}: {part}\n{page}");
         }
@@ -159,9 +177,13 @@ async fn a_page_is_complete_and_can_be_heard() {
     let icon = server.look("/icon.svg", "").await;
     assert_eq!(icon.status, 200);
     assert!(icon.head.contains("content-type: image/svg+xml"));
-    let script = server.look("/app.js", "").await;
+    let page = server.get("/").await.body;
+    let (_, address) = page.split_once("<script src=\"").unwrap();
+    let script = server.look(address.split('"').next().unwrap(), "").await;
     assert_eq!(script.status, 200);
     assert!(script.head.contains("content-type: text/javascript"));
+    assert!(script.head.contains("immutable"), "{}", script.head);
+    assert!(!script.head.contains("no-store"), "{}", script.head);
     for never in [
         "eval(",
         "insertAdjacentHTML",
@@ -300,6 +322,11 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
         "<rect class=\"bad\"",
         "its last run was interrupted",
         "leads now",
+        "<td data-label=\"Replica\">gamma<td",
+        "<span class=\"bad\">its replica was not fit to go on</span><small>a secret of a run</small>",
+        "<title>no leader for 10 s: its replica was not fit to go on</title>",
+        "<td data-label=\"Without a leader before\">10 s<td",
+        "at the latest: seen by its runs",
         "data-label=\"Late\">2.0 s",
         "<a href=\"/jobs/report?run=run-3\">",
         "<a href=\"/orders/trigger?job=report\">run now</a>",
@@ -395,10 +422,11 @@ async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
     .await;
     let page = server.get("/batches?state=dead").await.body;
     for part in [
-        "data-label=\"Dead\"><strong class=\"bad\">6</strong>",
-        "data-label=\"In doubt\"><strong class=\"bad\">2</strong>",
+        "data-label=\"Dead\"><strong class=\"bad\"><a href=\"/batches?job=mail&amp;state=dead\">6</a></strong>",
+        "data-label=\"In doubt\"><strong class=\"bad\"><a href=\"/batches?job=mail&amp;state=doubt\">2</a></strong>",
         "data-label=\"Rate\">2.0/s",
         "notify dead JOB",
+        "data-live=\"stream\"",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
@@ -409,4 +437,80 @@ async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
         page.contains("/orders/break?key=job%2Freport&amp;owner=its%20value"),
         "{page}"
     );
+}
+
+/// A fleet whose job `mail` has items that wait for a person.
+fn with_held() -> FleetStatus {
+    let mut fleet = fleet();
+    let mail = fleet.jobs.iter_mut().find(|job| job.name == "mail");
+    mail.unwrap().held = Some(
+        serde_json::from_value(serde_json::json!({"dead": 6, "in_doubt": 2, "parked": 1})).unwrap(),
+    );
+    fleet
+}
+
+#[tokio::test]
+async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
+    let server = serving(Fake {
+        fleet: with_held(),
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/batches?job=mail").await.body;
+    for part in [
+        "<tr data-key=\"17\"><td data-label=\"Item\">17",
+        "a secret of a &lt;b&gt;receiver<small>db/letters/17</small>",
+        "<span class=\"bad\">in doubt</span>",
+        ">5 min ago</time>",
+        "<a href=\"/orders/retry?id=17&amp;job=mail\">send again</a>",
+        "<a href=\"/orders/park?id=17&amp;job=mail\">put aside</a>",
+        "<a href=\"/orders/retry?all=dead&amp;job=mail\">send all 6 again that are dead</a>",
+        "<a rel=\"next\" href=\"/batches?after=a%20b%2Fc%3Fd%3De%26f&amp;job=mail\">further</a>",
+        // What the database of a job tells is asked for, and not followed.
+        "data-live=\"poll\"",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    assert!(
+        !page.contains("data-key=\"later\""),
+        "it goes by itself: {page}"
+    );
+    // One that no address can name is shown, and the command can name it.
+    assert!(page.contains("data-key=\"#1\">"), "{page}");
+    assert_eq!(page.matches("put aside</a>").count(), 1, "{page}");
+    let retry = server.get("/batches?job=mail&state=retry").await.body;
+    assert!(retry.contains("data-key=\"later\""), "{retry}");
+    assert!(!retry.contains("data-key=\"17\""), "{retry}");
+    let none = server.get("/batches?job=report").await.body;
+    assert!(none.contains("report has no items"), "{none}");
+    let blind = serving(Fake {
+        fleet: with_held(),
+        no_locks: true,
+        ..Fake::default()
+    });
+    let page = blind.await.get("/batches?job=mail").await.body;
+    assert!(
+        page.contains("no database at") && page.contains(">6</a>"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn items_are_shown_with_the_token_alone_and_without_orders_where_none_are_taken() {
+    let server = serving(Fake {
+        fleet: with_held(),
+        read_only: true,
+        ..Fake::default()
+    })
+    .await;
+    let (shut, open) = (
+        server.look("/batches?job=mail", "").await.body,
+        server.get("/batches?job=mail").await.body,
+    );
+    assert!(!shut.contains("a secret of a"), "{shut}");
+    assert!(shut.contains("Sign in to see its items"), "{shut}");
+    assert!(open.contains("a secret of a"), "{open}");
+    assert!(!open.contains("href=\"/orders/"), "{open}");
+    let list = server.look("/api/v1/jobs/mail/items", "").await;
+    assert_eq!(list.status, 401, "{}", list.body);
 }

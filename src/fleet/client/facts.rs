@@ -5,6 +5,7 @@ use super::{
         explain::ticks::{self, JobTicks},
         history::RunRecord,
         status::FleetStatus,
+        terms::{self, TermRecord},
     },
     Fleet,
     error::FleetError,
@@ -24,6 +25,8 @@ pub(crate) struct JobFacts {
     pub(crate) ticks: Option<Result<JobTicks, String>>,
     /// Whose ticks they are, where the job is one of shards: those of the first.
     pub(crate) shard: Option<String>,
+    /// Its last terms as its leaders have told them, the oldest first; none of a job with shards.
+    pub(crate) terms: Vec<TermRecord>,
 }
 
 impl Fleet {
@@ -42,6 +45,7 @@ impl Fleet {
                 runs,
                 ticks: Some(ticks),
                 shard: None,
+                terms: self.terms_of(job).await?,
             });
         };
         let (_, ticks) = self.around_now(first, &fleet).await?;
@@ -55,7 +59,15 @@ impl Fleet {
             runs: self.records_of(&shards).await?,
             ticks: Some(ticks),
             shard: Some(first.clone()),
+            terms: Vec::new(),
         })
+    }
+
+    /// The last terms of a job, or of a shard of one, as its leaders have told them; the oldest first.
+    pub(crate) async fn terms_of(&self, job: &str) -> Result<Vec<TermRecord>, FleetError> {
+        let name = terms::document(job);
+        let doc = self.patiently(|| self.locks.doc(&name)).await?;
+        Ok(doc.as_ref().map(terms::read).unwrap_or_default())
     }
 
     async fn around_now(

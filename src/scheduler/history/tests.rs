@@ -1,13 +1,17 @@
 //! The queue of writings, on a store that does not always answer.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use super::{write::TOGETHER, *};
 use crate::{
     chance::Chance,
+    fleet::terms::{self as fleet_terms, TermRecord},
     job::RunFacts,
     node::{
-        Node,
+        Node, Op, Token,
         memory::{Cut, MemoryNode},
     },
     sim_clock::SimTime,
@@ -123,7 +127,7 @@ async fn records_of_batches_go_on_behind_those_of_an_earlier_process() {
     let (history, node, time) = history();
     let batches = |done| RunRecord {
         job: "job".to_owned(),
-        token: Some(crate::node::Token(7)),
+        token: Some(Token(7)),
         batches: Some(crate::status::runs::BatchCounts {
             done,
             ..Default::default()
@@ -171,7 +175,7 @@ async fn two_replicas_without_names_on_one_machine_lose_no_record_of_batches() {
             for _ in 0..=n % 3 {
                 history.batch(RunRecord {
                     job: "job".to_owned(),
-                    token: Some(crate::node::Token(7)),
+                    token: Some(Token(7)),
                     batch: Some(format!("{n}")),
                     ..RunRecord::default()
                 });
@@ -210,4 +214,110 @@ async fn after_a_pause_it_is_written_again() {
         let output = history.0.locks.doc(&name);
         assert_eq!(output.await.unwrap().unwrap().body, format!("run {seq}"));
     }
+}
+
+/// The terms that are told of the job, and how often any was told since the last call.
+async fn terms_of(history: &History, tellings: &AtomicUsize) -> (Vec<TermRecord>, usize) {
+    let doc = history.0.locks.doc("terms/job").await.unwrap();
+    let terms = doc.as_ref().map(fleet_terms::read).unwrap_or_default();
+    (terms, tellings.swap(0, Ordering::SeqCst))
+}
+
+/// Counts how often terms are told.
+fn tellings(node: &MemoryNode) -> Arc<AtomicUsize> {
+    let tellings = Arc::new(AtomicUsize::new(0));
+    let seen = tellings.clone();
+    node.observe(move |executed| {
+        let ops = executed.call.ops.iter();
+        let told = ops.filter(|op| matches!(op, Op::PutDoc { name, .. } if name == "terms/job"));
+        seen.fetch_add(told.count(), Ordering::SeqCst);
+    });
+    tellings
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_is_told_twice_however_long_it_lasts() {
+    let (history, node, time) = history();
+    let tellings = tellings(&node);
+    let gap = Some(Duration::from_secs(3));
+    let term = history.term_began("job", Token(7), gap);
+    time.clock().sleep(Duration::from_secs(3600)).await;
+    let (terms, told) = terms_of(&history, &tellings).await;
+    assert_eq!((terms.len(), told), (1, 1));
+    assert_eq!(
+        (terms[0].leaderless_ms, terms[0].ended),
+        (Some(3_000), None)
+    );
+    term.ended("unfit", "the disk is full".to_owned());
+    history.flush(Duration::from_secs(60)).await;
+    let (terms, told) = terms_of(&history, &tellings).await;
+    assert_eq!((terms.len(), told), (1, 1));
+    let lasted = terms[0].ended.unwrap().duration_since(terms[0].began);
+    assert!((3599..=3601).contains(&lasted.as_secs()), "{lasted}");
+    assert_eq!(
+        (terms[0].why.as_str(), terms[0].detail.as_str()),
+        ("unfit", "the disk is full")
+    );
+    // One that is over at once is told once.
+    history
+        .term_began("job", Token(8), None)
+        .ended("drained", String::new());
+    history.flush(Duration::from_secs(60)).await;
+    time.clock().sleep(Duration::from_secs(60)).await;
+    let (terms, told) = terms_of(&history, &tellings).await;
+    assert_eq!((terms.len(), told), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_keeps_what_its_predecessor_told() {
+    let (first, node, time) = history();
+    let tellings = tellings(&node);
+    let author = Author {
+        id: "b-2".to_owned(),
+        name: "b".to_owned(),
+        ..first.0.author.clone()
+    };
+    let second = History::new(first.0.locks.clone(), time.clock(), Spawn::system(), author);
+    let settled = async || time.clock().sleep(Duration::from_secs(10)).await;
+    let term = first.term_began("job", Token(7), None);
+    settled().await;
+    // Handed over: the end and the next beginning are one instant.
+    term.ended("resigned", String::new());
+    let next = second.term_began("job", Token(9), None);
+    settled().await;
+    let words = |terms: &[TermRecord]| -> Vec<(u64, String, String)> {
+        let words = terms.iter();
+        words
+            .map(|term| (term.token.0, term.name.clone(), term.why.clone()))
+            .collect()
+    };
+    let word = |token, name: &str, why: &str| (token, name.to_owned(), why.to_owned());
+    let (terms, _) = terms_of(&first, &tellings).await;
+    assert_eq!(words(&terms), [word(7, "a", "resigned"), word(9, "b", "")]);
+    // What is told too late is told all the same, and takes nothing away.
+    let last = first.term_began("job", Token(11), None);
+    settled().await;
+    next.ended("expired", String::new());
+    settled().await;
+    last.ended("drained", String::new());
+    settled().await;
+    let (terms, _) = terms_of(&first, &tellings).await;
+    assert_eq!(
+        words(&terms),
+        [
+            word(7, "a", "resigned"),
+            word(9, "b", "expired"),
+            word(11, "a", "drained"),
+        ]
+    );
+    // A store that does not answer for a while loses no end.
+    let term = first.term_began("job", Token(13), None);
+    settled().await;
+    node.faults().partition(Cut::Refuse);
+    term.ended("expired", String::new());
+    time.clock().sleep(Duration::from_secs(1)).await;
+    node.faults().heal();
+    first.flush(Duration::from_secs(60)).await;
+    let (terms, _) = terms_of(&first, &tellings).await;
+    assert_eq!(terms.last().unwrap().why, "expired");
 }

@@ -29,8 +29,9 @@ pub(super) const TOGETHER: usize = 64;
 const GATHER: Duration = Duration::from_millis(50);
 /// A store that does not answer is asked so often, with pauses between that double from the first to the longest: without its end
 /// a run would be shown as running. Begins soon: what has not been told dies with the replica.
-const TRIES: u32 = 8;
-const BETWEEN_TRIES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+pub(super) const TRIES: u32 = 8;
+pub(super) const BETWEEN_TRIES: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(1));
 /// A record of batches takes another number so often, where another process has taken the one it had.
 const RENUMBERED: usize = 20;
 

@@ -1,19 +1,19 @@
 //! `retry` and `park`.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, BufRead, IsTerminal},
-    time::Duration,
-};
+use std::io::{self, BufRead, IsTerminal};
 
 use crate::notifications::{
-    cell::ItemId,
     delivery::State,
-    operator::{Did, FIRST_STEP, next_step},
+    items::{by_name, retry_all},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use watchkeeper::{Worker, clock::Clock, terminal};
+use watchkeeper::{
+    Worker,
+    clock::Clock,
+    fleet::items::{ItemOrder, ItemsChanged},
+    terminal,
+};
 
 use super::{
     args::{ParkArgs, RetryArgs},
@@ -24,26 +24,6 @@ use super::{
 
 /// More items than this are asked about first.
 const FEW: usize = 10;
-/// Items that are named, changed in one transaction.
-const TOGETHER: usize = 100;
-/// The shortest pause between two transactions, in which senders get their turn.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// What is to become of items that are named.
-#[derive(Clone, Copy)]
-enum Order {
-    Retry,
-    Park,
-}
-
-/// What came of an order.
-#[derive(Default)]
-struct Outcomes {
-    /// Items by what became of them.
-    counts: BTreeMap<&'static str, u64>,
-    /// Items that were named and left alone: the word and why.
-    alone: Vec<(String, String)>,
-}
 
 pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
     let (mailing, words) = which::with_ids(worker, &args.words)?;
@@ -60,8 +40,10 @@ pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failu
         )),
         (false, true) => {
             confirm(words.len(), &mailing, "send", args.yes)?;
-            let outcomes = by_name(&mailing, words, Order::Retry).await?;
-            report(&mailing, outcomes, "retry", args.json)
+            let order = ItemOrder::Retry;
+            let mut table = mailing.change().await?;
+            let changed = by_name(&mut *table, words, order).await?;
+            report(&mailing, &changed, order, args.json)
         }
         (true, false) => retry_states(&mailing, &states, args).await,
     }
@@ -76,35 +58,10 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
         )));
     }
     confirm(words.len(), &mailing, "park", args.yes)?;
-    let outcomes = by_name(&mailing, words, Order::Park).await?;
-    report(&mailing, outcomes, "park", args.json)
-}
-
-/// Some items, each named.
-async fn by_name(mailing: &Mailing, words: &[String], order: Order) -> Result<Outcomes, Failure> {
+    let order = ItemOrder::Park;
     let mut table = mailing.change().await?;
-    let mut outcomes = Outcomes::default();
-    for some in words.chunks(TOGETHER) {
-        let mut meant = Vec::with_capacity(some.len());
-        for word in some {
-            match table.find(word).await? {
-                Some(id) => meant.push((word, id)),
-                None => outcomes.add(word, Did::Unknown),
-            }
-        }
-        let ids: Vec<ItemId> = meant.iter().map(|(_, id)| id.clone()).collect();
-        if ids.is_empty() {
-            continue;
-        }
-        let dids = match order {
-            Order::Retry => table.retry(&ids).await?,
-            Order::Park => table.park(&ids).await?,
-        };
-        for ((word, _), did) in meant.iter().zip(dids) {
-            outcomes.add(word, did);
-        }
-    }
-    Ok(outcomes)
+    let changed = by_name(&mut *table, words, order).await?;
+    report(&mailing, &changed, order, args.json)
 }
 
 /// All items of these states, in short transactions.
@@ -129,25 +86,16 @@ async fn retry_states(
     confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
     let clock = Clock::system();
     let bar = progress_bar(all);
-    let mut outcomes = Outcomes::default();
+    let mut changed = ItemsChanged::default();
     for state in states {
-        let (mut place, mut size) = (None, FIRST_STEP);
-        loop {
-            let step = table.retry_step(*state, place.as_ref(), size).await?;
-            outcomes.count(Did::Changed, step.changed);
-            outcomes.count(Did::Forgotten, step.forgotten);
-            outcomes.count(Did::Sending, step.sending);
-            bar.inc(step.changed + step.forgotten + step.sending);
-            if step.last.is_none() {
-                break;
-            }
-            place = step.last;
-            size = next_step(size, step.took);
-            clock.sleep(step.took.max(PAUSE)).await;
-        }
+        let stepped = |items| {
+            bar.inc(items);
+            true
+        };
+        retry_all(&mut *table, *state, &clock, &mut changed, stepped).await?;
     }
     bar.finish_and_clear();
-    report(mailing, outcomes, "retry", args.json)
+    report(mailing, &changed, ItemOrder::Retry, args.json)
 }
 
 /// On standard error, where that is a terminal.
@@ -183,80 +131,53 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
     }
 }
 
-fn report(mailing: &Mailing, outcomes: Outcomes, order: &str, json: bool) -> Result<(), Failure> {
-    let n = |did| outcomes.counts.get(word(did)).copied().unwrap_or(0);
+fn report(
+    mailing: &Mailing,
+    changed: &ItemsChanged,
+    order: ItemOrder,
+    json: bool,
+) -> Result<(), Failure> {
     if json {
-        let alone: Vec<_> = outcomes
-            .alone
-            .iter()
-            .map(|(id, why)| json!({"id": id, "why": why}))
+        let alone = changed.left_alone.iter();
+        let alone: Vec<_> = alone
+            .map(|left| json!({"id": left.id, "why": left.why}))
             .collect();
         show::json(&json!({
             "job": mailing.job,
-            "order": order,
-            "changed": n(Did::Changed),
-            "unchanged": n(Did::AsItIs),
-            "forgotten": n(Did::Forgotten),
-            "sending": n(Did::Sending),
-            "unknown": n(Did::Unknown),
+            "order": order.word(),
+            "changed": changed.changed,
+            "unchanged": changed.unchanged,
+            "forgotten": changed.forgotten,
+            "sending": changed.sending,
+            "unknown": changed.unknown,
             "left_alone": alone,
         }));
     } else {
         let (done, as_it_is) = match order {
-            "park" => ("parked", "parked already"),
-            _ => ("to be sent again", "waiting to be sent anyway"),
+            ItemOrder::Park => ("parked", "parked already"),
+            ItemOrder::Retry => ("to be sent again", "waiting to be sent anyway"),
         };
         let some = [
-            (n(Did::Changed), done),
-            (n(Did::AsItIs), as_it_is),
+            (changed.changed, done),
+            (changed.unchanged, as_it_is),
             (
-                n(Did::Forgotten),
+                changed.forgotten,
                 "listed no more: the row was sent or deleted by another hand",
             ),
-            (n(Did::Sending), "left alone: being sent"),
-            (n(Did::Unknown), "left alone: not there, or sent"),
+            (changed.sending, "left alone: being sent"),
+            (changed.unknown, "left alone: not there, or sent"),
         ];
         let said = some.iter().filter(|(n, _)| *n > 0);
         let said: Vec<String> = said
             .map(|(n, what)| format!("{}: {n} {what}", mailing.job))
             .collect();
         terminal::out(&said.join("\n"));
-        for (id, why) in &outcomes.alone {
-            terminal::err(&format!("{}: {why}", terminal::cell(id)));
+        for left in &changed.left_alone {
+            terminal::err(&format!("{}: {}", terminal::cell(&left.id), left.why));
         }
     }
-    match n(Did::Sending) + n(Did::Unknown) {
+    match changed.sending + changed.unknown {
         0 => Ok(()),
         _ => Err(Failure::Told),
-    }
-}
-
-const fn word(did: Did) -> &'static str {
-    match did {
-        Did::Changed => "changed",
-        Did::AsItIs => "unchanged",
-        Did::Forgotten => "forgotten",
-        Did::Sending => "sending",
-        Did::Unknown => "unknown",
-    }
-}
-
-// === impl Outcomes ===
-
-impl Outcomes {
-    fn count(&mut self, did: Did, n: u64) {
-        *self.counts.entry(word(did)).or_insert(0) += n;
-    }
-
-    fn add(&mut self, id: &str, did: Did) {
-        self.count(did, 1);
-        let why = match did {
-            Did::Sending => {
-                "it is being sent, or its sender died in the act and the next one has not come yet: ask again in a moment"
-            }
-            Did::Unknown => "there is no unsent row and no item with this id",
-            Did::Changed | Did::AsItIs | Did::Forgotten => return,
-        };
-        self.alone.push((id.to_owned(), why.to_owned()));
     }
 }

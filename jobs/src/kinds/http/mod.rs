@@ -85,6 +85,7 @@ pub(super) const KIND: Kind = Kind {
     make: |worker| worker.kind("http", Http::new),
     check: |params| read(params, HttpParams::check),
     look: None,
+    items: None,
     fixed: &["url", "method", "headers", "header_files"],
     tells_progress: false,
 };

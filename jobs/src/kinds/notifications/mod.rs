@@ -45,7 +45,7 @@
 //! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
 //! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
 //! and not after), `order` (one after the other), `digest` (as one message), `queue`, `sending`, `job`, `operator` (what a person
-//! does with what is left).
+//! does with what is left), `items` (the same for commands and for the page of a worker).
 //!
 //! # Example
 //! ```
@@ -71,6 +71,7 @@
 pub(crate) mod cell;
 pub(crate) mod delivery;
 mod digest;
+pub(crate) mod items;
 mod job;
 pub(crate) mod limits;
 pub(crate) mod open;
@@ -98,6 +99,8 @@ pub use sink::Sink;
 pub use source::Item;
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
+pub use items::NotificationItems;
+#[doc(hidden)]
 pub use open::operator_of as operator;
 #[doc(hidden)]
 pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
@@ -120,6 +123,7 @@ pub(super) const KIND: Kind = Kind {
     },
     check: |params| read(params, job::check),
     look: Some(open::look),
+    items: Some(items::kept),
     fixed: &[],
     tells_progress: true,
 };

@@ -62,6 +62,7 @@ pub(super) const KIND: Kind = Kind {
     },
     check: |params| read(params, handler::check),
     look: None,
+    items: None,
     fixed: &[],
     tells_progress: false,
 };

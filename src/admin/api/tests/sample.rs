@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{
-        Admin, AdminSource, Done, Order, OrderError,
+        Admin, AdminSource, Asked, Done, Order, OrderError, What,
         api::{Client, answer},
         listener::Stay,
         rights::Seen,
@@ -27,6 +27,7 @@ use crate::{
         RunFilter,
         audit::AuditEntry,
         history::RunRecord,
+        items::{HeldItem, ItemPage, ItemsAsked, ItemsChanged, LeftAlone},
         status::{FleetStatus, JobStatus, LockStatus},
     },
     secret::Secret,
@@ -42,6 +43,7 @@ pub(super) struct Sample {
     pub(super) locks: usize,
     pub(super) runs: Vec<RunRecord>,
     pub(super) orders: usize,
+    pub(super) items: usize,
     pub(super) down: bool,
     /// Whether orders are heard at once.
     pub(super) heard: bool,
@@ -68,6 +70,7 @@ impl Default for Sample {
             locks: 3,
             runs: (1..=100).map(|seq| read(run(seq))).collect(),
             orders: 3,
+            items: 4,
             down: false,
             heard: true,
         }
@@ -203,6 +206,7 @@ impl AdminSource for Sample {
             by: "http to w0".to_owned(),
             order: "pause".to_owned(),
             of: "report".to_owned(),
+            items: "all that are dead".to_owned(),
             reason: "it moves".to_owned(),
             result: "heard".to_owned(),
         };
@@ -214,6 +218,57 @@ impl AdminSource for Sample {
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
         let answer = json!({"replica": "h-7-a", "name": replica, "heard": true, "gone": false});
         self.ordered(replica, answer)
+    }
+    async fn items(&self, job: &str, asked: ItemsAsked) -> Result<ItemPage, OrderError> {
+        if self.down {
+            return Err(OrderError::NoItems("no database".to_owned()));
+        }
+        self.ordered(job, Value::Null)?;
+        let after: usize = asked.after.map_or(0, |id| id.parse().unwrap());
+        let wanted = (after + 1..=self.items).map(|n| read::<HeldItem>(item(n)));
+        let wanted = wanted.filter(|item| asked.states.contains(&item.state));
+        let mut items: Vec<HeldItem> = wanted.take(asked.limit + 1).collect();
+        let more = items.len() > asked.limit;
+        items.truncate(asked.limit);
+        Ok(ItemPage { items, more })
+    }
+    async fn give(&self, asked: Asked) -> Result<Done, OrderError> {
+        match asked.what {
+            What::Job(job, order) => self.order(&job, order).await,
+            What::Drain(replica) => self.drain(&replica).await,
+            What::Withdraw(id) => self.withdraw(&id).await,
+            What::Break { key, owner } => {
+                let answer = json!({
+                    "key": key, "owner": owner.as_deref().unwrap_or("o"), "token": 42,
+                    "remaining_ms": 900, "said": "it has ended",
+                });
+                let done = self.ordered(&key, answer)?;
+                Ok(Done {
+                    heard: true,
+                    ..done
+                })
+            }
+            What::Items { job, order, which } => {
+                let changed = ItemsChanged {
+                    changed: 6,
+                    left_alone: vec![LeftAlone {
+                        id: which.in_words(),
+                        why: "it is being sent".to_owned(),
+                    }],
+                    ..ItemsChanged::default()
+                };
+                let mut answer = serde_json::to_value(&changed).unwrap();
+                answer["job"] = json!(job);
+                answer["order"] = json!(order.word());
+                answer["said"] = json!(changed.in_words(order));
+                let done = self.ordered(&job, answer)?;
+                // It stands in the database: there is nobody to hear of it.
+                Ok(Done {
+                    heard: true,
+                    ..done
+                })
+            }
+        }
     }
 }
 
@@ -359,6 +414,15 @@ fn run(seq: u64) -> Value {
         },
         "seq": seq, "batch": "cell-9", "batches": {"done": 1, "skipped": 2, "failed": 3},
         "items": {"sent": 7},
+    })
+}
+
+/// Every fourth goes by itself.
+fn item(n: usize) -> Value {
+    let state = ["dead", "in_doubt", "parked", "retry"][(n - 1) % 4];
+    json!({
+        "id": n.to_string(), "state": state, "attempts": 3, "since": AT, "reason": "it answered 400",
+        "key": "db/letters/1", "row": "unsent",
     })
 }
 

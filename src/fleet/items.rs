@@ -1,0 +1,265 @@
+//! Items of a job that do not go by themselves: what a person sees of them, and does with them, on the page of a worker.
+//!
+//! They stand in a database of the job, which the worker does not know. A kind of job that has such items says how they are listed and
+//! changed (`Worker::items_of`), and its commands do it the same way. Each call may wait for a server, and is made on a thread for such
+//! work.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Items that are named in one order, at most.
+pub const MOST_NAMED: usize = 100;
+
+/// Lists and changes the items of the jobs of one kind.
+pub trait KeptItems: Send + Sync + 'static {
+    /// Items of the job with these parameters, in the order of their ids. Changes nothing.
+    ///
+    /// # Errors
+    /// Why they cannot be read, in a sentence and without secrets.
+    fn list(&self, params: &Value, asked: &ItemsAsked) -> Result<ItemPage, String>;
+
+    /// Carries out an order about items of the job with these parameters. One about all of a state ends after some seconds, and says
+    /// whether there are more.
+    ///
+    /// # Errors
+    /// Why nothing more was changed, in a sentence and without secrets.
+    fn change(
+        &self,
+        params: &Value,
+        order: ItemOrder,
+        which: &WhichItems,
+    ) -> Result<ItemsChanged, String>;
+}
+
+/// Where an item stands that was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemState {
+    /// To be sent again when its time has come.
+    Retry,
+    /// Given up.
+    Dead,
+    /// May have been received, and is repeated.
+    InDoubt,
+    /// Left to a person.
+    Parked,
+}
+
+/// Which items are to be listed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ItemsAsked {
+    /// Those in one of these states.
+    pub states: Vec<ItemState>,
+    /// From the first behind this one on.
+    pub after: Option<String>,
+    /// So many at most.
+    pub limit: usize,
+}
+
+/// Items, and whether there are more.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ItemPage {
+    /// In the order of their ids.
+    pub items: Vec<HeldItem>,
+    /// There are more behind the last one.
+    pub more: bool,
+}
+
+/// One item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldItem {
+    /// Its id.
+    pub id: String,
+    /// Where it stands.
+    pub state: ItemState,
+    /// How often it was tried to send it.
+    pub attempts: u32,
+    /// Since when it stands there; `null` when that is not known.
+    pub since: Option<Timestamp>,
+    /// Why.
+    pub reason: String,
+    /// The key by which its receiver knows it.
+    pub key: String,
+    /// What its row says: `unsent`, `sent` by another hand, or `gone`.
+    pub row: String,
+}
+
+/// What is to become of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemOrder {
+    /// They are sent again.
+    Retry,
+    /// They are put aside, and not sent until that is asked for.
+    Park,
+}
+
+/// Which items an order is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhichItems {
+    /// Those with these ids, [`MOST_NAMED`] at most.
+    Named(Vec<String>),
+    /// All in this state.
+    All(ItemState),
+}
+
+/// What became of an order about items, each of which is counted once.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ItemsChanged {
+    /// As asked.
+    pub changed: u64,
+    /// They stood as asked already.
+    pub unchanged: u64,
+    /// Their rows were sent or deleted by another hand: they are listed no more.
+    pub forgotten: u64,
+    /// They are being sent, or their sender has died in the act, and were left alone.
+    pub sending: u64,
+    /// There are none with these ids, or they were sent.
+    pub unknown: u64,
+    /// Those that were named and left alone.
+    pub left_alone: Vec<LeftAlone>,
+    /// There are more in this state: the time for one order is over.
+    pub more: bool,
+}
+
+/// An item that was named in an order and left alone.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftAlone {
+    /// Its id.
+    pub id: String,
+    /// Why.
+    pub why: String,
+}
+
+// === impl ItemState ===
+
+impl ItemState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Dead => "dead",
+            Self::InDoubt => "in_doubt",
+            Self::Parked => "parked",
+        }
+    }
+
+    /// The state of a word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Retry => "to be sent again",
+            Self::Dead => "dead",
+            Self::InDoubt => "in doubt",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+// === impl ItemOrder ===
+
+impl ItemOrder {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Park => "park",
+        }
+    }
+}
+
+// === impl WhichItems ===
+
+impl WhichItems {
+    /// In a line, for the list of orders.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Named(ids) => ids.join(", "),
+            Self::All(state) => format!("all that are {}", state.words()),
+        }
+    }
+}
+
+// === impl ItemsChanged ===
+
+impl ItemsChanged {
+    /// In a sentence: `6 to be sent again, 1 left alone, being sent`.
+    #[must_use]
+    pub fn in_words(&self, order: ItemOrder) -> String {
+        let (done, as_it_is) = match order {
+            ItemOrder::Retry => ("to be sent again", "waiting to be sent anyway"),
+            ItemOrder::Park => ("parked", "parked already"),
+        };
+        let all = [
+            (self.changed, done),
+            (self.unchanged, as_it_is),
+            (
+                self.forgotten,
+                "listed no more, because the row was sent or deleted by another hand",
+            ),
+            (self.sending, "left alone, being sent"),
+            (self.unknown, "not there, or sent"),
+        ];
+        let some = all.iter().filter(|(count, _)| *count > 0);
+        let some: Vec<String> = some
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        let more = match self.more {
+            true => "; there are more: give the order again",
+            false => "",
+        };
+        match some.is_empty() {
+            true => format!("there was none{more}"),
+            false => format!("{}{more}", some.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_items_is_told_in_a_sentence() {
+        let mut changed = ItemsChanged {
+            changed: 6,
+            sending: 1,
+            ..ItemsChanged::default()
+        };
+        let words = changed.in_words(ItemOrder::Retry);
+        assert_eq!(words, "6 to be sent again, 1 left alone, being sent");
+        changed.more = true;
+        assert!(
+            changed
+                .in_words(ItemOrder::Park)
+                .ends_with("give the order again")
+        );
+        let none = ItemsChanged::default().in_words(ItemOrder::Retry);
+        assert_eq!(none, "there was none");
+    }
+
+    #[test]
+    fn a_state_is_known_by_its_word_everywhere() {
+        for state in ItemState::ALL {
+            assert_eq!(ItemState::of(state.word()), Some(state));
+            let written = serde_json::to_value(state).unwrap();
+            assert_eq!(written, state.word());
+        }
+        assert_eq!(ItemState::of("sent"), None);
+    }
+}
