@@ -174,6 +174,8 @@ mod book {
     struct FirstJob;
     #[doc = include_str!("../docs/guides/locks.md")]
     struct Locks;
+    #[doc = include_str!("../docs/guides/moving-from-tokio-cron-scheduler.md")]
+    struct MovingFromTokioCronScheduler;
     #[doc = include_str!("../docs/guides/runs.md")]
     struct Runs;
     #[doc = include_str!("../docs/guides/settings-in-code.md")]

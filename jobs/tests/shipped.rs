@@ -49,6 +49,8 @@ fn every_configuration_in_the_documents_loads() {
     for (page, least) in [
         ("README.md", 3),
         ("docs/guides/failover-pair.md", 1),
+        ("docs/guides/moving-from-cron.md", 2),
+        ("docs/guides/moving-from-sidekiq.md", 1),
         ("docs/guides/notifications.md", 1),
         ("docs/guides/programs.md", 2),
         ("docs/guides/scaling-out.md", 1),
@@ -168,6 +170,15 @@ fn every_command_line_that_is_shipped_is_understood() {
                 .filter_map(|line| line.trim().strip_prefix("watchkeeper "));
             commands
                 .map(|line| line.split(" #").next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        }));
+        // Times and a user stand before the command.
+        lines.extend(blocks(&text, "crontab").iter().flat_map(|block| {
+            let commands = block
+                .lines()
+                .filter_map(|line| line.split_once("/watchkeeper "));
+            commands
+                .map(|(_, command)| command.to_owned())
                 .collect::<Vec<_>>()
         }));
     }
