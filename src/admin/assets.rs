@@ -1,4 +1,4 @@
-//! Style and script of the pages. Their addresses have a hash of them: a browser keeps what it was sent under one for good, and a page of
+//! Style, script and icon of the pages. Their addresses have a hash of them: a browser keeps what it was sent under one for good, and a page of
 //! another version names another one.
 
 use std::sync::LazyLock;
@@ -16,6 +16,10 @@ pub(super) static STYLE: LazyLock<Asset> =
 
 pub(super) static SCRIPT: LazyLock<Asset> =
     LazyLock::new(|| Asset::of("/app.js", "text/javascript", include_str!("app.js")));
+
+/// A page that names none is asked for `/favicon.ico` by browsers, which would be refused without the token, and say so.
+pub(super) static ICON: LazyLock<Asset> =
+    LazyLock::new(|| Asset::of("/icon.svg", "image/svg+xml", include_str!("icon.svg")));
 
 /// A text that belongs to every page.
 pub(super) struct Asset {

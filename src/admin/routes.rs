@@ -36,8 +36,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of a body that a page may take.
 const BODY: usize = 16 * 1024;
 
-const ICON: &str = include_str!("icon.svg");
-
 const PLAIN: &str = "text/plain";
 
 /// Pages and health. What has no answers here is no part of the description of the API.
@@ -403,7 +401,6 @@ async fn script(uri: Uri, headers: HeaderMap) -> Response {
     assets::SCRIPT.answer(&uri, &headers)
 }
 
-/// A page that names none is asked for `/favicon.ico` by browsers, which would be refused without the token, and say so.
-async fn icon() -> Response {
-    ([(header::CONTENT_TYPE, "image/svg+xml")], ICON).into_response()
+async fn icon(uri: Uri, headers: HeaderMap) -> Response {
+    assets::ICON.answer(&uri, &headers)
 }

@@ -44,7 +44,12 @@ impl Engine {
             watching = Some(self.keep_watching());
             if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
-                ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
+                let ttl = ctx.locks.timing().ttl;
+                let pause = match ended {
+                    TermEnd::Unread => ttl,
+                    _ => ttl / 2,
+                };
+                ctx.clock.sleep(pause).await;
             }
         }
         ctx.local_status.stands(&self.name, JobStanding::Off);
@@ -117,9 +122,10 @@ impl Engine {
         }
     }
 
-    /// A leader that has just shown to be unfit, has led for long, or was told to go.
+    /// A leader that has just shown to be unfit, has led for long, was told to go, or cannot read the job's ledger.
     pub(super) fn lets_others_go_first(why: &Loss, ended: TermEnd) -> bool {
-        matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == TermEnd::Resigned
+        matches!(why, Loss::Unfit(_) | Loss::MaxTerm)
+            || matches!(ended, TermEnd::Resigned | TermEnd::Unread)
     }
 
     async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, TermEnd) {

@@ -13,6 +13,8 @@
 //!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
 //! - D3 Never more than `concurrency` runs of a job at a time, whichever replica leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
+//! - A ledger that a later version has written stays as it is, and its job is left to replicas that can read it.
+//!   (replicas_of_two_versions_start_no_tick_twice_and_lose_nothing_of_each_other)
 //! # Map
 //! An `engine` is one job of this replica. It is run `led`, `by_tick` or `everywhere`; each holds a `term`, in which the
 //! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), intents

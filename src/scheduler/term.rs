@@ -46,6 +46,8 @@ pub(super) enum TermEnd {
     Outdated,
     /// There is nothing to do before the next tick.
     Idle,
+    /// Its ledger cannot be read here: a program of a later version has written it.
+    Unread,
 }
 
 impl TermLoop<'_> {

@@ -48,10 +48,9 @@ impl TermLoop<'_> {
         let mut ledger = match self.store.found() {
             Ok(ledger) => ledger,
             Err(error) => {
-                // Writing over it would lose what a newer version knows.
+                // Writing over it would lose what a newer version knows, and holding the lock would keep out those who can read it.
                 tracing::error!(job, %error, "cannot read the ledger: leaving the job to others");
-                self.clock().sleep(self.engine.ctx.locks.timing().ttl).await;
-                return TermEnd::Over;
+                return TermEnd::Unread;
             }
         };
         if !self.engine.may_lead_after(&ledger) {

@@ -36,6 +36,7 @@ mod terms;
 mod tick_locks;
 mod ticks;
 mod unrest;
+mod versions;
 mod watchers;
 mod watches;
 pub(crate) mod world;

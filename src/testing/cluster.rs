@@ -12,6 +12,11 @@ use crate::{
     spawn::Spawn,
 };
 
+/// A connection as it is.
+pub(crate) fn straight(node: MemoryNode) -> Arc<dyn Node> {
+    Arc::new(node)
+}
+
 /// Lock nodes under one true clock.
 pub(crate) struct Cluster {
     pub(crate) time: SimTime,
@@ -19,6 +24,8 @@ pub(crate) struct Cluster {
     pub(crate) seed: u64,
     /// Called around every run of the processes that are started from now on.
     pub(crate) hooks: Hooks,
+    /// What the connections of all that is started from now on go through: for programs of another version.
+    pub(crate) through: fn(MemoryNode) -> Arc<dyn Node>,
     timing: Timing,
     /// What the nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     guard: Option<FleetConfig>,
@@ -45,6 +52,7 @@ impl Cluster {
             time,
             seed,
             hooks: Hooks::default(),
+            through: straight,
             timing,
             guard: None,
             expiry,
@@ -83,8 +91,7 @@ impl Cluster {
         chance: Chance,
         spawn: Spawn,
     ) -> LocksBuilder {
-        let nodes = connections.into_iter();
-        let nodes = nodes.map(|node| Arc::new(node) as Arc<dyn Node>);
+        let nodes = connections.into_iter().map(self.through);
         let locks = Locks::over(nodes.collect())
             .timing(self.timing.clone())
             .expiry(self.expiry)

@@ -28,6 +28,27 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+impl fmt::Display for Licences {
+    /// As SPDX writes it: without slashes, and with no more brackets than it needs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (parts, word) = match self {
+            Self::One(name) => return f.write_str(name),
+            Self::All(parts) => (parts, " AND "),
+            Self::Any(parts) => (parts, " OR "),
+        };
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                f.write_str(word)?;
+            }
+            match (self, part) {
+                (Self::All(_), Self::Any(_)) => write!(f, "({part})")?,
+                _ => write!(f, "{part}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 // === impl Licences ===
 
 impl Licences {
@@ -131,6 +152,27 @@ mod tests {
         ] {
             let found = Licences::parse(text).unwrap();
             assert_eq!(found.allowed(&list), allowed, "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_licence_is_written_as_spdx_does() {
+        for (text, written) in [
+            ("MIT", "MIT"),
+            ("MIT/Apache-2.0", "MIT OR Apache-2.0"),
+            (
+                "(MIT OR Apache-2.0) AND Unicode-3.0",
+                "(MIT OR Apache-2.0) AND Unicode-3.0",
+            ),
+            ("(MIT AND ISC) OR Zlib", "MIT AND ISC OR Zlib"),
+            (
+                "Apache-2.0 WITH LLVM-exception",
+                "Apache-2.0 WITH LLVM-exception",
+            ),
+        ] {
+            let found = Licences::parse(text).unwrap();
+            assert_eq!(found.to_string(), written);
+            assert_eq!(Licences::parse(written), Ok(found));
         }
     }
 

@@ -1,19 +1,23 @@
-//! What goes in and out of Watchkeeper: which crates it is built from, under which licences, with the notices that go with it; and
-//! what its own crates show to their users.
+//! What goes in and out of Watchkeeper: which crates it is built from, under which licences, with the notices and the bill of
+//! materials that go with it; and what its own crates show to their users, and to the registry that has them.
 //!
 //! All of the former is read from this machine: `cargo metadata` without a network, `deny.toml` at the root of the repository (which
 //! `cargo deny` reads, too), and the files that each crate brings. Known faults of crates are another matter: they stand in a
 //! database that has to be fetched, see `tests/run`.
 
 mod api;
+mod bom;
 mod expression;
+mod listing;
 mod metadata;
 mod notices;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 pub use api::Api;
+pub use bom::bom;
 pub use expression::{Licences, Malformed};
+pub use listing::unlisted;
 pub use metadata::{Krate, Metadata};
 pub use notices::notices;
 

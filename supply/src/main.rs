@@ -1,4 +1,4 @@
-//! `cargo run --package watchkeeper-supply -- check | notices | api [write]`
+//! `cargo run --package watchkeeper-supply -- check | notices | bom TARGET [TIME] | api [write]`
 
 use std::{
     fs,
@@ -7,10 +7,13 @@ use std::{
     process::ExitCode,
 };
 
-use watchkeeper_supply::{Api, Metadata, Rules, notices};
+use watchkeeper_supply::{Api, Metadata, Rules, bom, notices, unlisted};
 
 /// The package whose command is shipped.
 const SHIPPED: &str = "watchkeeper-jobs";
+
+/// That command.
+const COMMAND: &str = "watchkeeper";
 
 /// The crates that programs of users name.
 const SHOWN: [&str; 3] = ["watchkeeper-lock", "watchkeeper", "watchkeeper-jobs"];
@@ -27,9 +30,14 @@ fn main() -> ExitCode {
     let done = match asked[..] {
         ["check"] => check(),
         ["notices"] => metadata().and_then(|found| notices(&found.shipped_with(SHIPPED))),
+        ["bom", target] => bill(target, None),
+        ["bom", target, time] => bill(target, Some(time)),
         ["api"] => api(false),
         ["api", "write"] => api(true),
-        _ => Err("usage: watchkeeper-supply check | notices | api [write]".to_owned()),
+        _ => Err(
+            "usage: watchkeeper-supply check | notices | bom TARGET [TIME] | api [write]"
+                .to_owned(),
+        ),
     };
     match done {
         Ok(text) => match io::stdout().lock().write_all(text.as_bytes()) {
@@ -50,15 +58,24 @@ fn metadata() -> Result<Metadata, String> {
 fn check() -> Result<String, String> {
     let found = metadata()?;
     let crates = found.foreign();
-    let broken = Rules::read(root())?.broken_by(&crates);
+    let mut broken = Rules::read(root())?.broken_by(&crates);
+    broken.extend(unlisted(root(), &SHOWN)?);
     match broken.is_empty() {
         true => Ok(format!(
-            "{} crates, {} of them shipped: licences and sources are allowed by deny.toml\n",
+            "{} crates, {} of them shipped: licences and sources are allowed by deny.toml\n{} crates of ours say what a registry \
+             wants to know\n",
             crates.len(),
-            found.shipped_with(SHIPPED).len()
+            found.shipped_with(SHIPPED).len(),
+            SHOWN.len()
         )),
         false => Err(broken.join("\n")),
     }
+}
+
+/// The bill of materials of the command for this target.
+fn bill(target: &str, time: Option<&str>) -> Result<String, String> {
+    let found = Metadata::read_for(root(), target)?;
+    bom(&found, root(), (COMMAND, SHIPPED), time)
 }
 
 /// Compares the public interface of each crate with what is recorded of it, or records it.

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-/// One crate from a registry.
+/// One crate: from a registry, or of this workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Krate {
     /// Its name.
@@ -50,17 +50,18 @@ impl Metadata {
     /// # Errors
     /// When cargo fails, in its words.
     pub fn read(root: &Path) -> Result<Self, String> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let version = run(Command::new(rustc).arg("-vV"))?;
         let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-        let host = host.ok_or("rustc does not say what it builds for")?;
-        let asked = ["metadata", "--format-version", "1", "--locked", "--offline"];
-        let answer = run(Command::new(cargo)
-            .args(asked)
-            .args(["--filter-platform", host])
-            .current_dir(root))?;
-        let answer: Value = serde_json::from_str(&answer).map_err(|why| why.to_string())?;
+        Self::read_for(root, host.ok_or("rustc does not say what it builds for")?)
+    }
+
+    /// The same for another machine: `x86_64-unknown-linux-musl`. Nothing is fetched: `cargo fetch` was there for it.
+    ///
+    /// # Errors
+    /// When cargo fails, in its words.
+    pub fn read_for(root: &Path, platform: &str) -> Result<Self, String> {
+        let answer = asked(root, &["--filter-platform", platform])?;
         Self::of(&answer).ok_or_else(|| "cargo metadata answers in another form".to_owned())
     }
 
@@ -111,9 +112,33 @@ impl Metadata {
         self.sorted(self.needs.keys())
     }
 
-    /// What goes into a program of the member `name`, in the order of their names.
+    /// What is fetched for a program of the member `name` and goes into it, in the order of their names.
     #[must_use]
     pub fn shipped_with(&self, name: &str) -> Vec<&Krate> {
+        self.sorted(self.reached_from(name))
+    }
+
+    /// All crates that go into a program of the member `name`, those of this workspace and itself as well, in the order of their
+    /// names: each with what it needs for that.
+    #[must_use]
+    pub fn parts_of(&self, name: &str) -> Vec<(&Krate, Vec<&Krate>)> {
+        let part = |id: &String| {
+            let needs = self.needs.get(id).into_iter().flatten();
+            let needs = needs.filter(|(_, shipped)| *shipped);
+            let needs: BTreeSet<&Krate> = needs.filter_map(|(id, _)| self.crates.get(id)).collect();
+            Some((self.crates.get(id)?, needs.into_iter().collect::<Vec<_>>()))
+        };
+        let mut parts: Vec<_> = self
+            .reached_from(name)
+            .into_iter()
+            .filter_map(part)
+            .collect();
+        parts.sort();
+        parts
+    }
+
+    /// The member `name`, and all that is built into a program of it.
+    fn reached_from(&self, name: &str) -> BTreeSet<&String> {
         let of_name = |id: &&String| self.crates.get(*id).is_some_and(|krate| krate.name == name);
         let mut left: Vec<&String> = self.members.iter().filter(of_name).collect();
         let mut seen = BTreeSet::new();
@@ -123,7 +148,7 @@ impl Metadata {
                 left.extend(needs.filter(|(_, shipped)| *shipped).map(|(id, _)| id));
             }
         }
-        self.sorted(seen)
+        seen
     }
 
     fn sorted<'a>(&'a self, ids: impl IntoIterator<Item = &'a String>) -> Vec<&'a Krate> {
@@ -132,6 +157,14 @@ impl Metadata {
         found.sort();
         found
     }
+}
+
+/// What cargo tells of the workspace, asked with these arguments as well. Without a network.
+pub(crate) fn asked(root: &Path, more: &[&str]) -> Result<Value, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let asked = ["metadata", "--format-version", "1", "--locked", "--offline"];
+    let answer = run(Command::new(cargo).args(asked).args(more).current_dir(root))?;
+    serde_json::from_str(&answer).map_err(|why| why.to_string())
 }
 
 pub(crate) fn run(command: &mut Command) -> Result<String, String> {

@@ -1,5 +1,5 @@
-//! What this repository is built from keeps the rules of `deny.toml`, and the notices name all of it; a change of a public interface
-//! is seen.
+//! What this repository is built from keeps the rules of `deny.toml`, and the notices and the bill of materials name all of it; its
+//! crates say what a registry wants to know; a change of a public interface is seen.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,7 +8,8 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use watchkeeper_supply::{Api, Krate, Metadata, Rules, notices};
+use serde_json::Value;
+use watchkeeper_supply::{Api, Krate, Metadata, Rules, bom, notices, unlisted};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -157,6 +158,80 @@ fn the_notices_name_every_crate_of_the_command_with_its_licence() {
     ] {
         assert!(text.contains(words), "{words}");
     }
+}
+
+/// Against cargo's own tree, too, and with what `Cargo.lock` knows of each.
+#[test]
+fn the_bill_of_materials_names_all_that_is_in_the_command() {
+    let found = metadata();
+    let made = |time| bom(&found, root(), ("watchkeeper", "watchkeeper-jobs"), time).unwrap();
+    let text = made(None);
+    assert_eq!(text, made(None), "the same again");
+    assert!(made(Some("2026-11-26T12:00:00Z")).contains("\"timestamp\": \"2026-11-26T12:00:00Z\""));
+    let bill: Value = serde_json::from_str(&text).unwrap();
+    let of = |component: &Value| component["bom-ref"].as_str().unwrap().to_owned();
+    let components = bill["components"].as_array().unwrap();
+    let mut refs: BTreeSet<String> = components.iter().map(of).collect();
+    assert_eq!(refs.len(), components.len(), "each once");
+    let named = tree("watchkeeper-jobs", &[]);
+    for krate in &named {
+        let (name, version) = krate.split_once(' ').unwrap();
+        let purl = format!("pkg:cargo/{name}@{}", version.replace('+', "%2B"));
+        let component = components.iter().find(|component| of(component) == purl);
+        let component = component.unwrap_or_else(|| panic!("{krate} is not in it"));
+        assert_eq!(component["purl"], purl.as_str());
+        let sum = component["hashes"][0]["content"].as_str().unwrap();
+        assert_eq!(sum.len(), 64, "{krate}");
+        let licence = component["licenses"][0]["expression"].as_str().unwrap();
+        assert!(!licence.is_empty() && !licence.contains('/'), "{krate}");
+    }
+    // Two of ours beside the program itself, and what is no crate.
+    assert!(components.len() >= named.len() + 3);
+    let program = &bill["metadata"]["component"];
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        (program["type"].as_str(), program["name"].as_str()),
+        (Some("application"), Some("watchkeeper"))
+    );
+    assert!(refs.insert(of(program)));
+    for ours in ["watchkeeper", "watchkeeper-lock"] {
+        assert!(
+            refs.contains(&format!("pkg:cargo/{ours}@{version}")),
+            "{ours}"
+        );
+    }
+    let sqlite = refs
+        .iter()
+        .find(|name| name.starts_with("pkg:generic/sqlite@3."));
+    let sqlite = sqlite.unwrap();
+    // Who needs whom is said of each once, and names nothing else.
+    let mut told = BTreeSet::new();
+    let mut needed = BTreeSet::new();
+    for dependency in bill["dependencies"].as_array().unwrap() {
+        told.insert(dependency["ref"].as_str().unwrap().to_owned());
+        let needs = dependency["dependsOn"].as_array().into_iter().flatten();
+        needed.extend(needs.map(|name| name.as_str().unwrap().to_owned()));
+    }
+    assert_eq!(told, refs);
+    assert!(needed.contains(sqlite) && needed.is_subset(&refs));
+    needed.insert(of(program));
+    assert_eq!(needed, refs, "nothing is in it that nothing needs");
+}
+
+#[test]
+fn the_crates_say_what_a_registry_wants_to_know() {
+    let ours = ["watchkeeper-lock", "watchkeeper", "watchkeeper-jobs"];
+    assert_eq!(unlisted(root(), &ours).unwrap(), Vec::<String>::new());
+    let others = unlisted(root(), &["watchkeeper-lock", "none"]).unwrap();
+    let said = [
+        "watchkeeper: publish is not false",
+        "watchkeeper-jobs: publish is not false",
+        "none: no such crate",
+    ];
+    assert_eq!(
+        others.into_iter().collect::<BTreeSet<_>>(),
+        said.map(str::to_owned).into()
+    );
 }
 
 #[test]

@@ -10,11 +10,12 @@ use std::{
 use crate::page::root;
 
 /// Documents outside the book.
-const OTHERS: [&str; 4] = [
+const OTHERS: [&str; 5] = [
     "README.md",
     "CHANGELOG.md",
     "benches/README.md",
     "lock/README.md",
+    "jobs/README.md",
 ];
 /// What a first reader reads.
 const README_LINES: usize = 300;

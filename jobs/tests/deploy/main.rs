@@ -1,8 +1,9 @@
 //! Whether the programs for which `deploy/` is written understand it: Prometheus its rules, which fire when they should, systemd
-//! the unit, Kubernetes the overlays. Costs about ten seconds.
+//! the unit, Kubernetes the overlays, Debian the package; and whether a release can be made. Costs about ten seconds, and in the long
+//! run a build for musl.
 //!
 //! `cargo test -p watchkeeper-jobs --test deploy [FILTER]`. A case whose program is not installed is ignored and says why;
-//! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl` makes that a failure. What `deploy/` names is looked at by
+//! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl,dpkg-deb,musl` makes that a failure. What `deploy/` names is looked at by
 //! `tests/shipped/deploy.rs`, which needs none of them.
 #![allow(
     clippy::unwrap_used,
@@ -11,12 +12,16 @@
 )]
 
 use std::{
+    collections::BTreeSet,
     env, fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
 use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+use watchkeeper::config::SYSTEM_PLACE;
 
 /// A program, which is its own word in `WATCHKEEPER_REQUIRE`, and what is said where it is missing.
 type Need = (&'static str, &'static str);
@@ -27,6 +32,7 @@ const ANALYZE: Need = (
     "no systemd-analyze: apt-get install systemd",
 );
 const KUBECTL: Need = ("kubectl", "no kubectl: see kubernetes.io");
+const DPKG: Need = ("dpkg-deb", "no dpkg-deb: apt-get install dpkg");
 
 /// Names each case by its folder, so that a filter finds it.
 macro_rules! cases {
@@ -40,7 +46,7 @@ macro_rules! cases {
 }
 
 fn main() -> ExitCode {
-    let cases = cases![
+    let mut cases = cases![
         prometheus needs PROMTOOL: {
             the_configuration_is_understood,
             the_rules_are_understood,
@@ -54,7 +60,20 @@ fn main() -> ExitCode {
         kubernetes needs KUBECTL: {
             the_overlays_are_understood,
         },
+        packages needs DPKG: {
+            they_hold_what_is_planned,
+            the_same_again_makes_the_same_packages,
+            what_is_no_release_is_not_cleared_away,
+        },
     ];
+    // A build of all that is in the command.
+    let long = unless(
+        "release::it_is_made_of_the_sources",
+        "musl",
+        no_musl(),
+        it_is_made_of_the_sources,
+    );
+    cases.push(long.with_ignored_flag(true));
     libtest_mimic::run(&Arguments::from_args(), cases).exit_code()
 }
 
@@ -146,6 +165,190 @@ fn the_overlays_are_understood() {
     }
 }
 
+// === Packages and releases
+
+/// Makes packages in `folder`/out of a stand-in for the command: to press the command itself together would take a minute.
+fn packages(folder: &Path) -> PathBuf {
+    let stand_in = folder.join("stand-in");
+    let text = format!(
+        "#!/bin/sh\nexec '{}' \"$@\"\n",
+        env!("CARGO_BIN_EXE_watchkeeper")
+    );
+    fs::write(&stand_in, text).unwrap();
+    fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
+    let out = folder.join("out");
+    let (ended_well, said) = run(release(&out).arg("--command").arg(&stand_in));
+    assert!(ended_well, "{said}");
+    out
+}
+
+/// As if all of it was committed at some time.
+fn release(out: &Path) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["deploy/release", "--dirty", "--to"]).arg(out);
+    command.env("SOURCE_DATE_EPOCH", "1800000000");
+    // What cargo tells this test would be news to the cargo that is started there, and to all that it builds.
+    let of_this_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+    for (name, _) in env::vars_os() {
+        let shown = name.to_string_lossy();
+        if of_this_package.iter().any(|start| shown.starts_with(start)) {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// The file of the folder that ends so.
+fn file(folder: &Path, end: &str) -> PathBuf {
+    let files = fs::read_dir(folder).unwrap().flatten();
+    let mut found = files.map(|entry| entry.path());
+    let found = found.find(|path| path.to_string_lossy().ends_with(end));
+    found.unwrap_or_else(|| panic!("nothing ends with {end}"))
+}
+
+fn they_hold_what_is_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = packages(folder.path());
+    let deb = file(&out, ".deb");
+    let (_, listed) = run(Command::new("dpkg-deb").arg("--contents").arg(&deb));
+    let (_, archived) = run(Command::new("tar")
+        .args(["--list", "--file"])
+        .arg(file(&out, ".tar.gz")));
+    let (_, plan) = run(Command::new("bash").args(["deploy/release", "--plan"]));
+    let mut planned = 0;
+    for line in plan.lines() {
+        let [_, source, place] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        // Neither the notices, which take a build, nor anything else is left out.
+        let there = listed.contains(&format!(" ./{place}")) && archived.contains(place);
+        assert_eq!(there, source != "made/THIRD-PARTY-NOTICES", "{line}");
+        planned += 1;
+    }
+    assert!(planned > 15, "{plan}");
+    let (_, told) = run(Command::new("dpkg-deb").arg("--info").arg(&deb));
+    let version = format!("Version: {}\n", env!("CARGO_PKG_VERSION"));
+    assert!(told.contains(&version) && !told.contains('@'), "{told}");
+    let (_, kept) = run(Command::new("dpkg-deb")
+        .arg("--info")
+        .arg(&deb)
+        .arg("conffiles"));
+    assert_eq!(kept, format!("{SYSTEM_PLACE}\n"));
+
+    let unpacked = folder.path().join("unpacked");
+    let (ended_well, said) = run(Command::new("dpkg-deb")
+        .arg("--extract")
+        .args([&deb, &unpacked]));
+    assert!(ended_well, "{said}");
+    let text = |place: &str| fs::read_to_string(unpacked.join(place)).unwrap();
+    let unit = text("usr/lib/systemd/system/watchkeeper@.service");
+    assert!(unit.starts_with("[Unit]\n"), "{unit}");
+    assert!(
+        unit.contains("ExecStart=/usr/bin/watchkeeper run "),
+        "{unit}"
+    );
+    assert!(!unit.contains("/usr/local/"), "{unit}");
+    for (place, words) in [
+        ("bash-completion/completions/watchkeeper", "complete -F"),
+        (
+            "zsh/vendor-completions/_watchkeeper",
+            "#compdef watchkeeper",
+        ),
+        (
+            "fish/vendor_completions.d/watchkeeper.fish",
+            "complete -c watchkeeper",
+        ),
+    ] {
+        let script = text(&format!("usr/share/{place}"));
+        assert!(script.contains(words), "{place}");
+    }
+    for page in ["watchkeeper.1.gz", "watchkeeper-run.1.gz"] {
+        let page = unpacked.join("usr/share/man/man1").join(page);
+        assert!(page.is_file(), "{}", page.display());
+    }
+}
+
+fn the_same_again_makes_the_same_packages() {
+    let sums = || {
+        let folder = tempfile::tempdir().unwrap();
+        fs::read_to_string(packages(folder.path()).join("SHA256SUMS")).unwrap()
+    };
+    let first = sums();
+    assert_eq!(first.lines().count(), 2, "{first}");
+    assert_eq!(first, sums());
+}
+
+fn what_is_no_release_is_not_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = packages(folder.path());
+    let mine = out.join("watchkeeper-mine");
+    fs::create_dir(&mine).unwrap();
+    let (ended_well, said) = run(release(&out)
+        .arg("--command")
+        .arg(folder.path().join("stand-in")));
+    assert!(
+        !ended_well && said.contains("more than a release"),
+        "{said}"
+    );
+    assert!(mine.is_dir() && file(&out, ".deb").is_file());
+}
+
+/// Why no command for musl can be built, if none can.
+fn no_musl() -> Option<String> {
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let asked = ["--print", "target-libdir", "--target", &target];
+    let told = Command::new("rustc").args(asked).output().ok();
+    let folder = told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned());
+    if !folder.is_some_and(|folder| Path::new(&folder).is_dir()) {
+        return Some(format!("no {target}: rustup target add {target}"));
+    }
+    for (program, package) in [("musl-gcc", "musl-tools"), ("dpkg-deb", "dpkg")] {
+        if !is_there(program) {
+            return Some(format!("no {program}: apt-get install {package}"));
+        }
+    }
+    None
+}
+
+fn it_is_made_of_the_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let (ended_well, said) = run(&mut release(&out));
+    assert!(ended_well, "{said}");
+    println!("{said}");
+    let check = "cd \"$1\" && sha256sum --check --strict SHA256SUMS";
+    let (sums_hold, said) = run(Command::new("sh").args(["-c", check, "sh"]).arg(&out));
+    assert!(sums_hold, "{said}");
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    for end in [".tar.gz", ".cdx.json"] {
+        file(&out, &format!("{target}{end}"));
+    }
+    let bill = fs::read_to_string(file(&out, &format!("{target}.cdx.json"))).unwrap();
+    let bill: Value = serde_json::from_str(&bill).unwrap();
+    assert_eq!(bill["bomFormat"], "CycloneDX");
+    assert_eq!(bill["metadata"]["timestamp"], "2027-01-15T08:00:00Z");
+    let (_, listed) = run(Command::new("dpkg-deb")
+        .arg("--contents")
+        .arg(file(&out, ".deb")));
+    assert!(listed.contains("/THIRD-PARTY-NOTICES\n"), "{listed}");
+    let version = env!("CARGO_PKG_VERSION");
+    for name in ["watchkeeper-lock", "watchkeeper", "watchkeeper-jobs"] {
+        let archive = out.join(format!("{name}-{version}.crate"));
+        let size = fs::metadata(&archive).unwrap().len();
+        assert!(size < 3_000_000, "{name}: {size} bytes");
+        let (_, held) = run(Command::new("tar").args(["--list", "--file"]).arg(&archive));
+        let held: BTreeSet<&str> = held.lines().collect();
+        let at = |file: &str| format!("{name}-{version}/{file}");
+        for wanted in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"] {
+            assert!(held.contains(&*at(wanted)), "{name}: no {wanted}");
+        }
+        for left_out in ["tests/", "benches/", "docs/", "deploy/"] {
+            let there = held.iter().any(|file| file.starts_with(&at(left_out)));
+            assert!(!there, "{name}: {left_out}");
+        }
+    }
+}
+
 // === running
 
 /// Whether it ended well, and what it said.
@@ -163,19 +366,29 @@ fn root() -> PathBuf {
         .to_owned()
 }
 
-/// A panic is a failure of the case.
 fn trial(name: &str, (program, remedy): Need, case: fn()) -> Trial {
+    let missing = (!is_there(program)).then(|| remedy.to_owned());
+    unless(name, program, missing, case)
+}
+
+/// Whether there is a program of this name.
+fn is_there(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    if env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A case, unless something is missing, which is `word` in `WATCHKEEPER_REQUIRE`. A panic is a failure of the case.
+fn unless(name: &str, word: &str, missing: Option<String>, case: fn()) -> Trial {
+    let Some(remedy) = missing else {
         return Trial::test(name, move || {
             case();
             Ok(())
         });
-    }
+    };
     let required = env::var("WATCHKEEPER_REQUIRE")
-        .is_ok_and(|list| list.split(',').any(|word| word.trim() == program));
+        .is_ok_and(|list| list.split(',').any(|one| one.trim() == word));
     if required {
-        let why = format!("{remedy} (WATCHKEEPER_REQUIRE names {program})");
+        let why = format!("{remedy} (WATCHKEEPER_REQUIRE names {word})");
         return Trial::test(name, move || Err(why.into()));
     }
     // Also with `--ignored`, which runs it all the same, it must never count as passed.

@@ -137,6 +137,25 @@ async fn a_database_that_was_replaced_is_read_from_then_on() {
     assert!(gone.to_string().contains("no database"), "{gone}");
 }
 
+/// What the side tables mean has a number: by another one nothing is sent, and nothing is changed.
+#[tokio::test]
+async fn side_tables_of_a_later_version_are_left_alone() {
+    let scene = Scene::with_rows(3).await;
+    send(&scene.job(json!({})), 1, "notifications/50/0").await;
+    scene.sql(
+        "INSERT INTO notifications (recipient, body) VALUES ('a', 'b');
+         UPDATE watchkeeper_delivery_source SET version = 2",
+    );
+    let job = scene.job(json!({}));
+    let why = job.pending(1).await.unwrap_err().to_string();
+    let said = "the side table holds `version 2`, which this version does not understand";
+    assert!(why.contains(said), "{why}");
+    assert_eq!((scene.unsent(), scene.tally().requests), (1, 3));
+    scene.sql("UPDATE watchkeeper_delivery_source SET version = 1");
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!((scene.unsent(), scene.tally().requests), (0, 4));
+}
+
 #[tokio::test]
 async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
     let scene = Scene::with_rows(5).await;

@@ -1,5 +1,5 @@
-//! What `deploy/` names is there: metrics with their labels, endpoints, variables, files. Each alert has its texts, its section of
-//! the book, and is tried both ways. Reads files alone, but for one worker that is started: a second.
+//! What `deploy/` names is there: metrics with their labels, endpoints, variables, files, and what a release is made of. Each alert
+//! has its texts, its section of the book, and is tried both ways. Reads files alone, but for one worker that is started: a second.
 //!
 //! Whether the programs understand it for which it is written, `tests/deploy` asks them.
 
@@ -424,6 +424,85 @@ fn the_pods_run_the_user_and_the_version_of_the_image() {
     }
     let base = read("deploy/kubernetes/base/kustomization.yaml");
     assert_eq!(field(&base, "newTag"), Some(env!("CARGO_PKG_VERSION")));
+}
+
+// === what a release is made of
+
+/// Where the script finds what it packs, and where it goes: without making anything.
+#[test]
+fn every_file_of_a_release_is_there_and_goes_where_it_is_looked_for() {
+    let told = Command::new("bash")
+        .args(["deploy/release", "--plan"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let plan = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success(), "{plan}");
+    let mut places = BTreeSet::new();
+    for line in plan.lines() {
+        let [mode, source, place] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        assert!(matches!(mode, "644" | "755"), "{line}");
+        let made = source.starts_with("made/");
+        assert!(made || root().join(source).is_file(), "{line}");
+        assert!(places.insert(place), "{line}");
+    }
+    for wanted in [SYSTEM_PLACE, "/usr/bin/watchkeeper", "/usr/share/man/man1"] {
+        let place = wanted.strip_prefix('/').unwrap();
+        assert!(places.contains(place), "{wanted}");
+    }
+    let script = read("deploy/release");
+    for named in script.split("deploy/").skip(1) {
+        let end = named
+            .find([' ', '"', '\n', '$', ';', ':'])
+            .unwrap_or(named.len());
+        let named = &named[..end];
+        assert!(root().join("deploy").join(named).exists(), "deploy/{named}");
+    }
+    for file in ["control", "postinst", "prerm", "postrm"] {
+        assert!(script.contains(file), "{file}");
+        assert!(root().join("deploy/debian").join(file).is_file(), "{file}");
+    }
+    // All that it builds for is looked at for licences and advisories.
+    let rules = read("deny.toml");
+    let targets = script.lines().find_map(|l| l.strip_prefix("targets=("));
+    for target in targets.unwrap().trim_end_matches(')').split(' ') {
+        assert!(rules.contains(&format!("\"{target}\"")), "{target}");
+    }
+}
+
+#[test]
+fn the_package_makes_the_user_of_the_unit_and_starts_nothing() {
+    let unit = read("deploy/watchkeeper@.service");
+    let of = |key: &str| {
+        let mut lines = unit.lines();
+        lines.find_map(|line| line.strip_prefix(key)).unwrap()
+    };
+    let (user, home) = (of("User="), of("WorkingDirectory="));
+    let made = read("deploy/debian/watchkeeper.sysusers");
+    assert!(made.starts_with(&format!("u {user} ")), "{made}");
+    assert!(made.contains(&format!(" {home} ")), "{made}");
+    let script = read("deploy/debian/postinst");
+    let by_hand = format!("useradd --system --home-dir {home} --shell /usr/sbin/nologin {user}\n");
+    assert!(script.contains(&by_hand), "{script}");
+    // The head of the unit tells the same.
+    assert!(unit.contains(&by_hand), "{unit}");
+    for file in ["postinst", "prerm", "postrm"] {
+        let script = read(&format!("deploy/debian/{file}"));
+        let commands: Vec<&str> = script
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("systemctl"))
+            .collect();
+        for command in commands {
+            let harmless = ["daemon-reload", "stop"];
+            assert!(
+                harmless.iter().any(|word| command.contains(word)),
+                "{command}"
+            );
+        }
+    }
 }
 
 /// Every file of the folder, by its path from the root.

@@ -387,6 +387,39 @@ async fn g4_a_fleet_that_is_configured_differently_gets_no_vote() {
     ours.lock("a").acquire().await.unwrap();
 }
 
+/// The number of the layout stands first in what is compared: what one version has written is nothing to the other, and stays.
+#[tokio::test(start_paused = true)]
+async fn g4_a_program_of_another_layout_gets_no_vote_whichever_came_first() {
+    let todays = fleet(3, MAX_TTL);
+    let later = FleetConfig {
+        layout: todays.layout + 1,
+        ..todays
+    };
+    for (first, second, differs) in [
+        (todays, later, "the layout of keys is 2 there and 3 here"),
+        (later, todays, "the layout of keys is 3 there and 2 here"),
+    ] {
+        let scene = Scene::new(3);
+        let ours = scene.client_of(1, first);
+        scene.until_admitted(&ours).await;
+        let lease = ours.lock("a").acquire().await.unwrap();
+        ours.write(&lease, "remember".into(), None).await.unwrap();
+        let theirs = scene.client_of(2, second);
+        scene.pass(MAX_TTL * 5).await;
+        let why = refused(&theirs, "b").await;
+        assert!(why.contains("configured differently"), "{why}");
+        assert!(theirs.lock("a").acquire().await.is_err());
+        for node in theirs.admissions().await.unwrap() {
+            let said = node.state.to_string();
+            assert!(said.contains(differs), "{said}");
+        }
+        assert!(lease.is_held(), "{differs}");
+        lease.release().await;
+        let next = ours.lock("a").acquire().await.unwrap();
+        assert_eq!(next.record().body, "remember");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn g4_nodes_that_were_closed_remember_everything() {
     let scene = Scene::new(3);

@@ -352,6 +352,11 @@ mod tests {
                  0.01 here"
             )
         );
+        // A later version says more, or says it otherwise: it is another fleet's, and shown as it stands.
+        let more = format!("{} more=1", config());
+        assert_eq!(more.parse::<FleetConfig>(), Err(()));
+        let both = format!("\"{more}\" there and \"{}\" here", config());
+        assert_eq!(config().differs_from(&more), Some(both));
         let strange = config().differs_from("3 of another kind").unwrap();
         assert!(strange.contains("3 of another kind"), "{strange}");
         assert_eq!(FleetConfig::max_ttl_in("3 of another kind"), None);

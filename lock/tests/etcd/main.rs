@@ -160,6 +160,7 @@ fn main() {
             an_empty_key_is_a_lock_that_nobody_has,
             a_damaged_document_counts_as_absent,
             a_first_key_that_makes_no_sense_is_refused,
+            keys_of_another_layout_are_refused_and_left_alone,
         },
         doors::{
             a_user_is_let_in_where_nobody_has_to_log_in,

@@ -246,6 +246,30 @@ pub(crate) fn a_first_key_that_makes_no_sense_is_refused(server: &EtcdServer) {
     });
 }
 
+/// Nothing is granted by keys whose meaning is not known, and nothing in them is changed.
+pub(crate) fn keys_of_another_layout_are_refused_and_left_alone(server: &EtcdServer) {
+    run(async {
+        let namespace = fresh();
+        let node = node(settings(&server.url(), &namespace));
+        granted(&node, take("k", "a")).await;
+        let first = format!("watchkeeper/{namespace}/node");
+        // The first key as it stands, but for another number and a field that is not known.
+        for layout in [2, 0] {
+            let value = format!(r#"{{"layout":{layout},"base":0,"gate":"","more":1}}"#);
+            server.put(&first, &value);
+            for key in ["k", "l"] {
+                let why = trouble(&node, take(key, "b")).await.to_string();
+                assert!(why.contains(&format!("of layout {layout},")), "{why}");
+                assert!(why.contains("upgrade it"), "{why}");
+            }
+        }
+        server.put(&first, r#"{"layout":1,"base":0,"gate":""}"#);
+        // Nothing was written meanwhile.
+        assert_eq!(view(&node, "k").await.owner.as_deref(), Some("a"));
+        assert_eq!(view(&node, "l").await.owner, None);
+    });
+}
+
 /// Nothing is granted then, what stands is shown, and nothing is half done.
 pub(crate) fn a_full_database_is_refused_until_there_is_room() {
     let server = EtcdServer::start_with(&["--quota-backend-bytes", "4194304"]);

@@ -47,6 +47,30 @@ pub(crate) fn an_old_server_is_refused_by_its_version(_: &PostgresServer) {
     });
 }
 
+/// Nothing is granted by tables whose meaning is not known, and nothing in them is changed.
+pub(crate) fn tables_of_another_layout_are_refused_and_left_alone(server: &PostgresServer) {
+    run(async {
+        let namespace = fresh();
+        let node = node(&settings(&url(server), &namespace));
+        granted(&node, take("k", "a")).await;
+        let owner = client(&url(server)).await;
+        let set = "UPDATE watchkeeper.node SET layout = $2 WHERE namespace = $1";
+        for layout in [2_i32, 0] {
+            owner.execute(set, &[&namespace, &layout]).await.unwrap();
+            for key in ["k", "l"] {
+                let (refusal, said) = refused(send(&node, vec![take(key, "b")]).await);
+                let named = format!("the tables are of layout {layout}, this program knows 1");
+                assert_eq!((refusal, said), (Refusal::Tables, named));
+            }
+        }
+        owner.execute(set, &[&namespace, &1_i32]).await.unwrap();
+        let answers = send(&node, vec![take("k", "b"), take("l", "b")]).await;
+        let answers = answers.unwrap().answers;
+        assert!(matches!(answers[0], Answer::Refused(_)), "{answers:?}");
+        assert!(matches!(answers[1], Answer::Granted { .. }), "{answers:?}");
+    });
+}
+
 /// The database answers as it does when its disk is full, to whatever writes our rows.
 pub(crate) fn a_full_database_grants_nothing_and_votes_when_there_is_room(_: &PostgresServer) {
     let server = PostgresServer::start_with(&DURABLE, |_| {});

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        assets::{SCRIPT, STYLE},
+        assets::{ICON, SCRIPT, STYLE},
         html::Html,
     },
     address::{Address, LONGEST, Takes},
@@ -41,8 +41,9 @@ pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
         h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
     }
     h.markup("<title>").text(&page.title);
-    h.markup(" · Watchkeeper</title><link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\">");
-    h.markup("<link rel=\"stylesheet\" href=\"");
+    h.markup(" · Watchkeeper</title><link rel=\"icon\" type=\"image/svg+xml\" href=\"");
+    h.text(&ICON.address)
+        .markup("\"><link rel=\"stylesheet\" href=\"");
     h.text(&STYLE.address).markup("\"><script src=\"");
     h.text(&SCRIPT.address)
         .markup("\" type=\"module\"></script></head><body>\n");

@@ -157,7 +157,7 @@ async fn a_page_is_complete_and_can_be_heard() {
             "<nav aria-label=\"Views\">",
             "role=\"status\" aria-live=\"polite\"",
             "<noscript><meta http-equiv=\"refresh\"",
-            "<link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\">",
+            "<link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg?v=",
             "<script src=\"/app.js?v=",
             "\" type=\"module\"></script>",
         ] {
