@@ -232,7 +232,8 @@ async fn what_a_later_version_tells_and_asks_is_understood_by_todays() {
         (false, &today, true),
         (true, &newer, false),
     ] {
-        let asked = client(asker).set_paused("job", paused, "", Duration::ZERO);
+        let client = client(asker);
+        let asked = client.set_paused("job", paused, "", Duration::ZERO);
         asked.await.unwrap();
         fleet.sleep(heard).await;
         let before = starts.len();

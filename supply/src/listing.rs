@@ -146,7 +146,8 @@ mod tests {
     fn every_kind_of_fault_in_a_manifest_is_found() {
         let all = manifest(r#"["/src", "/README.md", "/LICENSE-*"]"#);
         assert_eq!(faults(&whole(), &all, |_| true), Vec::<String>::new());
-        let changes: [(fn(&mut Value), &str); 8] = [
+        type Change = fn(&mut Value);
+        let changes: [(Change, &str); 8] = [
             (|p| p["description"] = "".into(), "no description"),
             (|p| p["rust_version"] = Value::Null, "no rust-version"),
             (|p| p["license"] = "MIT OR".into(), "cannot be read"),
