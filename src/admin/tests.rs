@@ -559,7 +559,7 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
         "60 s",
         "<strong class=\"bad\">NO LEADER</strong>",
         "batch cell-9",
-        "<progress value=\"3\" max=\"10\">",
+        "<progress value=\"3\" max=\"10\" aria-label=\"done\">",
         "2 of 3 nodes up, may lose none",
         "<strong class=\"warn\">unknown</strong><small>last seen beta 12 s ago",
         "http-equiv=\"refresh\"",

@@ -34,7 +34,7 @@ return [told, found.passes.length];";
 const SPOIL: &str = "document.querySelector('main').append(document.createElement('button'))";
 
 /// Whatever would change the page meanwhile is stopped, as a person stops it.
-const STOP: &str = "document.querySelector('footer button')?.click()";
+const STOP: &str = "document.querySelector('header .tools button')?.click()";
 
 /// Why there is none.
 pub(crate) fn missing() -> Option<&'static str> {

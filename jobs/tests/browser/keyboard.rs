@@ -55,13 +55,13 @@ fn stops_come_in_the_order_of_the_page(browser: &Browser) {
         "a.skip",
         "nav a[href=\"/\"]",
         "nav a[href=\"/audit\"]",
+        "header .tools button[aria-pressed]",
         "form.choices input[name=q]",
         "form.choices select[name=state]",
         "form.choices button",
         "table[data-part=\"jobs\"] a[href=\"/jobs/pulse\"]",
         "table[data-part=\"replicas\"] a[href^=\"/orders/drain?\"]",
         "footer a[href=\"/metrics\"]",
-        "footer button[aria-pressed]",
     ];
     let mut reached = Vec::new();
     for _ in 0..STOPS {
@@ -79,7 +79,8 @@ fn stops_come_in_the_order_of_the_page(browser: &Browser) {
 }
 
 fn a_key_leads_to_the_search_and_one_stops_the_page(scene: &Scene, browser: &Browser) {
-    let pressed = "document.querySelector('footer button').getAttribute('aria-pressed') === 'true'";
+    let pressed =
+        "document.querySelector('header .tools button').getAttribute('aria-pressed') === 'true'";
     browser.press(&["/"]);
     assert!(browser.is("document.activeElement.name === 'q'"));
     // In a field a key writes.

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What the script adds to a page.
-const ADDED: &str = "footer button";
+const ADDED: &str = "header .tools button";
 
 pub(crate) fn every_view_answers_and_orders_are_given_without_a_script() {
     let scene = Scene::of(1);

@@ -68,7 +68,8 @@ fn counted(h: &mut Html, run: &RunStatus) {
         (Some(done), Some(total)) => {
             h.markup("<progress value=\"").text(done.min(total));
             h.markup("\" max=\"").text(total.max(1));
-            h.markup("\"></progress><small>").text(done);
+            h.markup("\" aria-label=\"done\"></progress><small>");
+            h.text(done);
             h.markup(" of ").text(total).markup("</small>");
         }
         (Some(done), None) => {
