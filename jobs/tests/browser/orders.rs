@@ -198,7 +198,12 @@ pub(crate) fn send(browser: &Browser, fields: &[(&str, &str)], why: &str) -> Str
     if browser.has("form.order input[name=sure]") {
         browser.click("form.order input[name=sure]");
     }
+    // The page that answers does not have it.
+    browser.run("window.isSent = true;", &json!([]));
     browser.click("form.order button");
+    soon("answer to the form", || {
+        browser.holds("!window.isSent && document.querySelector('main [role=alert]') !== null")
+    });
     browser.text("main [role=alert]")
 }
 

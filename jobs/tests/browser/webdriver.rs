@@ -303,6 +303,12 @@ impl Browser {
         panic!("no {what} on the page: {why}\n{}", self.seen());
     }
 
+    /// Whether that is so now; it is not where one page takes the place of another.
+    pub(crate) fn holds(&self, condition: &str) -> bool {
+        let script = format!("return Boolean({condition});");
+        matches!(self.evaluate(&script, &json!([])), Ok(Value::Bool(true)))
+    }
+
     /// Whether an element is there.
     #[track_caller]
     pub(crate) fn has(&self, css: &str) -> bool {
