@@ -76,7 +76,7 @@
 //! standard error, once. `sqlite` cannot stand beside another crate that links SQLite (sqlx-sqlite, diesel, another version of
 //! rusqlite): leave it out, and name Redis masters. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
 //! installed a provider of cryptography for rustls, ring becomes it. `postgres` and `etcd` keep the locks in a PostgreSQL database and
-//! in an etcd cluster, each with TLS. `testing` is for dev-dependencies: it adds the module `testing`, and the virtual clock of
+//! in an etcd cluster, each with TLS. `otel` sends the traces of runs to a receiver of OTLP, with rustls and ring. `testing` is for dev-dependencies: it adds the module `testing`, and the virtual clock of
 //! tokio.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -107,6 +107,8 @@ pub mod telemetry;
 pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[doc(hidden)] // for the command and the stock jobs
+pub mod trace;
 pub mod worker;
 
 /// Locks, leases and elections, without jobs, and the clocks, stores and tokens that they are made of.

@@ -416,7 +416,9 @@ impl BatchEngine {
             params: self.spec.params.clone(),
             checkpoint: None,
         };
+        let place = ctx.tracer.batch(&self.name, &facts.id);
         let setup = RunSetup {
+            place,
             lease: Some(hold.view().clone()),
             locks: Some(ctx.locks.clone()),
             also: pass.lease().cloned(),
@@ -455,6 +457,7 @@ impl BatchEngine {
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
             drop(mark);
+            of.tell_attempt(ended.word());
             local_status.ended(&of, ended.word(), locks.wall());
             let ended = hold.end(ended, &retry).await;
             let (job, outcome) = (of.job().to_owned(), ended.word());

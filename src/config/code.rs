@@ -80,6 +80,12 @@ impl CodeSettings {
         {
             config.admin.token.clone_from(&admin.token);
         }
+        if let Some(telemetry) = &self.telemetry
+            && ours("telemetry.otlp_headers")
+        {
+            let headers = &mut config.telemetry.otlp_headers;
+            headers.clone_from(&telemetry.otlp_headers);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Shape {
 }
 
 /// Secrets, for which `…_FILE` names a file that holds the value.
-pub(super) const SECRETS: [&str; 7] = [
+pub(super) const SECRETS: [&str; 8] = [
     "locks.redis.password",
     "locks.redis.nodes",
     "locks.postgres.url",
@@ -30,6 +30,7 @@ pub(super) const SECRETS: [&str; 7] = [
     "locks.postgres.password",
     "locks.etcd.password",
     "admin.token",
+    "telemetry.otlp_headers",
 ];
 
 /// Keys that earlier versions knew, and why they have gone. Files that have them are read as if they had not.

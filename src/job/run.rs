@@ -1,6 +1,7 @@
 //! One run: what it is for, until when it may act, and how it hears of its end.
 
 mod says;
+mod traced;
 
 use std::{
     fmt,

@@ -10,6 +10,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::LeaseView,
     lock::Locks,
+    trace::Place,
 };
 
 /// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
@@ -60,6 +61,8 @@ pub(crate) struct RunSetup {
     pub(crate) checkpoint_at: Option<Timestamp>,
     /// Names of the parameters that its trigger gave it.
     pub(crate) given: Vec<String>,
+    /// Its place in a trace, where traces are told.
+    pub(crate) place: Option<Place>,
 }
 
 /// Where checkpoints go.
@@ -89,6 +92,7 @@ impl RunSetup {
             checkpoints: None,
             checkpoint_at: None,
             given: Vec::new(),
+            place: None,
             clock,
         }
     }

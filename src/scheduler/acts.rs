@@ -91,7 +91,15 @@ impl TermLoop<'_> {
             true => self.turn().await?,
             false => None,
         };
-        match self.write(&plan.ledger, start).await {
+        let written = {
+            let begun = plan.starts().filter_map(|decision| match decision {
+                Decision::Start { id, .. } => Some(id.as_str()),
+                _ => None,
+            });
+            let begun: Vec<&str> = begun.collect();
+            self.write_of(&begun, &plan.ledger, start).await
+        };
+        match written {
             Ok(()) => {}
             Err(WriteError::TooEarly { ahead }) => {
                 tracing::warn!(
@@ -166,6 +174,7 @@ impl TermLoop<'_> {
                 let again = action == Interrupted::Rerun;
                 if !again {
                     self.trigger_ended(&id, INTERRUPTED, String::new());
+                    self.tell_run(&id, tick, attempt, INTERRUPTED);
                 }
                 let of_trigger = is_trigger_id(&id);
                 if let Some(dead) = open_run(before, &RunKey { id, attempt }) {
@@ -239,9 +248,11 @@ impl TermLoop<'_> {
             detail: ended.detail(),
             took: ctx.clock.now().since(started),
         });
-        self.write(&next, None).await.map_err(|_| Over)?;
+        let written = self.write_of(&[key.id.as_str()], &next, None).await;
+        written.map_err(|_| Over)?;
         if again.is_none() {
             self.trigger_ended(&key.id, ended.word(), ended.detail());
+            self.tell_run(&key.id, run.tick(), key.attempt, ended.word());
         }
         let before = std::mem::replace(ledger, next);
         for decision in plan.decisions {

@@ -19,6 +19,7 @@ use crate::{
     lock::Locks,
     run::Gate,
     spawn::Spawn,
+    trace::Tracer,
 };
 
 /// Terms that write back, read and first decide at a time: as many as one call to a node carries. Ten thousand that began together
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
+    /// Told of runs and their attempts.
+    pub(crate) tracer: Tracer,
     pub(crate) peers: Peers,
     pub(crate) start_order: StartOrder,
     pub(crate) resting: Resting,

@@ -64,6 +64,7 @@ mod term;
 mod term_loop;
 #[cfg(test)]
 mod tests;
+mod traced;
 mod triggers;
 mod watchers;
 

@@ -66,6 +66,7 @@ impl TermLoop<'_> {
             checkpoints: Some(Arc::new(sender)),
             checkpoint_at: attempt.checkpoint_at,
             given: attempt.given.names(),
+            place: self.place(&key),
             ..RunSetup::new(facts, ctx.clock.clone())
         };
         let prepared = PreparedRun::by(&engine.spec, ctx.locks.timing(), &ctx.hooks, setup);
@@ -80,6 +81,7 @@ impl TermLoop<'_> {
         let locks = ctx.locks.clone();
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             let ended = ended.of_last_attempt(is_last);
+            of.tell_attempt(ended.word());
             // Nothing is told of a run whose engine has gone.
             if let Ok(entry) = is_told.await {
                 local_status.ended(&of, ended.word(), locks.wall());

@@ -35,6 +35,7 @@ mod takeovers;
 mod terms;
 mod tick_locks;
 mod ticks;
+mod traces;
 mod unrest;
 mod versions;
 mod watchers;

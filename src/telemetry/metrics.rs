@@ -22,7 +22,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::families::Families;
-use super::Seen;
+use super::{
+    Seen,
+    traces::{Became, DROPPED},
+};
 use crate::{
     clock::Clock,
     event::{Event, Events},
@@ -306,6 +309,24 @@ impl Metrics {
                 metrics.0.families.events_missed.inc_by(count);
             }
         }))
+    }
+
+    /// Shows what becomes of spans from now on.
+    pub(crate) fn declare_spans(&self) {
+        for why in DROPPED {
+            self.0.families.spans_dropped.show([why]);
+        }
+    }
+
+    /// Counts spans that were sent, or are gone.
+    pub(crate) fn spans(&self, became: Became, count: u64) {
+        let families = &self.0.families;
+        match became {
+            Became::Sent => {
+                families.spans_sent.inc_by(count);
+            }
+            Became::Dropped(why) => families.spans_dropped.add([why], count),
+        }
     }
 
     /// Everything, as text.

@@ -1,6 +1,7 @@
 //! What is told to the outside while the worker works: metrics and log lines, both made from [`Events`].
 //!
-//! `metrics`: counters, gauges, histograms · `event_log`: a line per change · `log`: where lines go (feature `log`).
+//! `metrics`: counters, gauges, histograms · `event_log`: a line per change · `log`: where lines go (feature `log`) · `traces`: where
+//! spans go (feature `otel`).
 //!
 //! ```
 //! use watchkeeper::{
@@ -26,6 +27,8 @@ pub mod event_log;
 pub mod log;
 pub(crate) mod metrics;
 mod settings;
+#[doc(hidden)] // for the command, whose programs have traces, too
+pub mod traces;
 
 pub use settings::{LogFormat, TelemetrySettings};
 

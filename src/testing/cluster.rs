@@ -10,6 +10,7 @@ use crate::{
     node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
+    trace::Tracer,
 };
 
 /// A connection as it is.
@@ -26,6 +27,8 @@ pub(crate) struct Cluster {
     pub(crate) hooks: Hooks,
     /// What the connections of all that is started from now on go through: for programs of another version.
     pub(crate) through: fn(MemoryNode) -> Arc<dyn Node>,
+    /// Told of their runs.
+    pub(crate) tracer: Tracer,
     timing: Timing,
     /// What the nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     guard: Option<FleetConfig>,
@@ -53,6 +56,7 @@ impl Cluster {
             seed,
             hooks: Hooks::default(),
             through: straight,
+            tracer: Tracer::default(),
             timing,
             guard: None,
             expiry,

@@ -12,6 +12,7 @@ use crate::{
     scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
+    trace::Tracer,
     worker::{
         assemble::Setup,
         presence::{Identity, Pace},
@@ -68,6 +69,7 @@ impl Setup {
             priority: 0,
             candidate: true,
             hooks: Hooks::default(),
+            tracer: Tracer::default(),
             intents: Intents::default(),
             drain_timeout: Duration::from_secs(5),
             lifetime: Pace::default().lifetime,
@@ -100,6 +102,7 @@ impl Process {
             .start()?;
         let setup = Setup {
             hooks: cluster.hooks.clone(),
+            tracer: cluster.tracer.clone(),
             lifetime: plan.pace.unwrap_or_default().lifetime,
             ..plan.setup
         };

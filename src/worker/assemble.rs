@@ -17,6 +17,7 @@ use crate::{
         Recall, Resting, Shared, StartOrder,
     },
     spawn::Spawn,
+    trace::Tracer,
 };
 
 /// What a replica is, and what it is to run.
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) candidate: bool,
     /// Called around every run.
     pub(crate) hooks: Hooks,
+    /// Told of runs and their attempts.
+    pub(crate) tracer: Tracer,
     /// Where it learns what people ask for.
     pub(crate) intents: Intents,
     /// How long runs may go on when it drains.
@@ -63,6 +66,7 @@ impl Setup {
             intents: self.intents,
             recall: Recall::default(),
             hooks: self.hooks,
+            tracer: self.tracer,
             peers: Peers::new(&self.me.id, self.priority, self.candidate, self.failover)
                 .told_for(self.lifetime),
             start_order: StartOrder::default(),

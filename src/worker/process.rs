@@ -33,6 +33,7 @@ use crate::{
     telemetry::{
         event_log::{self, EventLog},
         metrics::Metrics,
+        traces::{Origin, Traces},
     },
 };
 
@@ -86,6 +87,7 @@ pub(super) async fn run(
     let beat = AbortOnDropHandle::new(spawn.spawn(beat(locks.clone())));
 
     let me = Identity::here(config.worker.name.as_deref(), &nonce, locks.wall());
+    let traces = traces(&config, &me, &metrics);
     let setup = Setup {
         ring: config
             .worker
@@ -97,6 +99,10 @@ pub(super) async fn run(
         priority: config.worker.priority,
         candidate: config.worker.candidate,
         hooks: Hooks::new(worker.hooks.iter().cloned()),
+        tracer: traces
+            .as_ref()
+            .map(|traces| traces.tracer().clone())
+            .unwrap_or_default(),
         intents: Intents::default(),
         drain_timeout: config.worker.drain_timeout,
         lifetime: Pace::default().lifetime,
@@ -126,12 +132,17 @@ pub(super) async fn run(
         Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
     // A task of its own: it goes on when the future of the worker is dropped.
     let (tell, mut winding_down) = oneshot::channel();
+    let time = clock.clone();
     spawn.spawn(async move {
         let ended = survived(replica.live(changes, Some(Pace::default())).await);
         if let Err(error) = &ended {
             tracing::error!(%error, "nothing runs here any more");
         }
         drop(beat);
+        // Leases are handed over by now: nobody waits for us.
+        if let Some(traces) = traces {
+            traces.finish(&time).await;
+        }
         drop(observers);
         if let Some(page) = page {
             let _ = page.await;
@@ -172,6 +183,27 @@ pub(super) async fn run(
     };
     tracing::info!("worker ended");
     ended
+}
+
+/// Where spans are sent, if they are. Without them the work is the same: what is wrong with their receiver stops no worker.
+fn traces(config: &Config, me: &Identity, metrics: &Metrics) -> Option<Traces> {
+    let origin = Origin {
+        namespace: config.worker.namespace.clone(),
+        replica: me.id.clone(),
+        host: me.host.clone(),
+    };
+    let counted = metrics.clone();
+    let count = Box::new(move |became, count| counted.spans(became, count));
+    match Traces::begin(&config.telemetry, &origin, count) {
+        Ok(traces) => {
+            traces.iter().for_each(|_| metrics.declare_spans());
+            traces
+        }
+        Err(error) => {
+            tracing::error!(%error, "no traces are sent");
+            None
+        }
+    }
 }
 
 /// What the end of the replica means to the program that runs the worker: a service manager starts it again after a failure

@@ -17,12 +17,14 @@ const LAYERS: check::Layers = &[
     ("signals", &[]),
     ("terminal", &["escape"]),
     ("event", &[]),
+    // What passes a trace on is told by runs, and sent by the telemetry.
+    ("trace", &[]),
     // Ticks: values and decisions. An open run keeps what its trigger gave it.
     ("schedule", &[]),
     ("ledger", &[]),
     ("due", &["ledger", "schedule"]),
     // What a user writes.
-    ("job", &["due", "schedule"]),
+    ("job", &["due", "schedule", "trace"]),
     // The fleet's documents, and the one client of all who ask it.
     // An explanation names the rule by which a tick was skipped: hence `due`.
     ("fleet", &["due", "job", "ledger", "schedule"]),
@@ -30,14 +32,16 @@ const LAYERS: check::Layers = &[
     ("run", &["job"]),
     (
         "scheduler",
-        &["due", "event", "fleet", "job", "ledger", "run", "schedule"],
+        &[
+            "due", "event", "fleet", "job", "ledger", "run", "schedule", "trace",
+        ],
     ),
     (
         "batch",
         &["event", "fleet", "job", "run", "schedule", "scheduler"],
     ),
     // Around the worker: they read events and status, and decide nothing.
-    ("telemetry", &["event", "fleet", "job", "terminal"]),
+    ("telemetry", &["event", "fleet", "job", "terminal", "trace"]),
     // The API tells of events as they happen.
     ("admin", &["event", "fleet", "network", "telemetry"]),
     // Configuration is composed of the settings of those below; only the worker and the commands read it.
@@ -71,6 +75,7 @@ const LAYERS: check::Layers = &[
             "scheduler",
             "signals",
             "telemetry",
+            "trace",
         ],
     ),
     // Whole replicas in tests: the worker without its process.
@@ -83,6 +88,7 @@ const LAYERS: check::Layers = &[
             "job",
             "run",
             "scheduler",
+            "trace",
             "worker",
         ],
     ),

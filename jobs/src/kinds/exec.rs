@@ -7,7 +7,7 @@
 //! That of the worker, without its own `WATCHKEEPER_*` variables, which may hold secrets; or nothing, with
 //! `inherit_env = false`. On top come `env` and, of the run, `WATCHKEEPER_JOB`, `_TICK` (RFC 3339, UTC), `_ATTEMPT`,
 //! `_TOKEN` (the fencing token), `_RUN_ID`, `_REPLICA`, `_SHARD` (from 0) and `_SHARDS` (1 without shards), and `_KEY` (the lock,
-//! where there is one).
+//! where there is one), and `TRACEPARENT` (W3C Trace Context) where traces are sent.
 //!
 //! # Outcomes
 //! | the command | the run |
@@ -85,6 +85,8 @@ pub struct Exec {
 
 /// Bytes of output that are kept with a run.
 const KEPT: usize = 8 * 1024;
+/// What programs know of the trace that they are a part of.
+const TRACEPARENT: &str = "TRACEPARENT";
 /// What of a run's grace is left for the command; the rest is for taking note of its end.
 const GRACE_SHARE: (u32, u32) = (9, 10);
 
@@ -291,6 +293,7 @@ fn facts(run: &Run) -> impl Iterator<Item = (OsString, OsString)> {
         ("WATCHKEEPER_SHARD", Some(run.facts().shard.to_string())),
         ("WATCHKEEPER_SHARDS", Some(run.facts().shards.to_string())),
         ("WATCHKEEPER_KEY", key),
+        (TRACEPARENT, run.traceparent()),
     ];
     let some = |(name, value): (&str, Option<String>)| Some((name.into(), value?.into()));
     facts.into_iter().filter_map(some)

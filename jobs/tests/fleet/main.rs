@@ -77,6 +77,8 @@ mod rows;
 mod server;
 #[path = "../../../lock/tests/faults/shim.rs"]
 mod shim;
+#[path = "../shared/spans.rs"]
+mod spans;
 mod spread;
 mod stall;
 mod store;
@@ -89,6 +91,7 @@ mod takeovers;
 mod tap;
 mod tick_locks;
 mod ticks;
+mod traces;
 mod views;
 #[path = "../shared/wait.rs"]
 mod wait;
@@ -227,6 +230,10 @@ fn main() -> std::process::ExitCode {
             commands_and_their_guards_have_none_of_our_secrets,
         },
         views::{ no_view_names_two_leaders_or_a_dead_one },
+        traces::{
+            a_run_of_two_attempts_is_one_trace_and_its_commands_know_their_places,
+            a_receiver_of_traces_that_hangs_costs_no_lease_and_no_tick,
+        },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{

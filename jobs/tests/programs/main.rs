@@ -58,8 +58,11 @@ mod scene;
 #[path = "../../../lock/tests/redis/server.rs"]
 mod server;
 mod signals;
+#[path = "../shared/spans.rs"]
+mod spans;
 mod store;
 mod terminal;
+mod traces;
 mod turns;
 #[path = "../shared/wait.rs"]
 mod wait;
@@ -163,6 +166,10 @@ fn main() {
             a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
             a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        traces::{
+            a_program_under_a_lock_is_a_part_of_its_callers_trace,
+            without_a_receiver_the_callers_trace_is_passed_on,
         },
         config::{
             a_configuration_of_another_program_will_do,

@@ -3,7 +3,8 @@
 use std::{fs, time::Duration};
 
 use crate::config::{
-    AdminSettings, Backend, CodeSettings, Listen, LoadOptions, LockSettings, Secret, load, schema,
+    AdminSettings, Backend, CodeSettings, Listen, LoadOptions, LockSettings, Secret,
+    TelemetrySettings, load, schema,
 };
 
 fn options(code: CodeSettings) -> LoadOptions {
@@ -22,6 +23,7 @@ fn secrets() -> CodeSettings {
     let mut code = CodeSettings {
         locks: Some(locks),
         admin: Some(AdminSettings::default()),
+        telemetry: Some(TelemetrySettings::default().otlp_headers(Secret::new("x-key=hunter2"))),
         ..CodeSettings::default()
     };
     let (locks, admin) = (code.locks.as_mut().unwrap(), code.admin.as_mut().unwrap());
@@ -73,6 +75,10 @@ fn secrets_of_code_arrive_whole_and_are_shown_to_nobody() {
         (
             "admin.token",
             config.admin.token.as_ref().map(Secret::expose),
+        ),
+        (
+            "telemetry.otlp_headers",
+            config.telemetry.otlp_headers.as_ref().map(Secret::expose),
         ),
     ];
     // A secret that is added to the settings arrives, too.

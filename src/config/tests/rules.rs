@@ -39,7 +39,7 @@ fn an_unknown_key_names_the_nearest_one() {
 
 #[test]
 fn keys_of_later_versions_do_not_exist() {
-    let line = problem("telemetry.otlp_endpoint = \"x\"");
+    let line = problem("telemetry.otlp_logs = \"x\"");
     assert!(line.contains("there is no such key"), "{line}");
 }
 

@@ -43,7 +43,7 @@ fn the_default_file_names_every_key() {
     }
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "otel"))]
 #[test]
 fn the_keys_in_comments_are_as_good_as_the_others() {
     // Only lines that look like keys or sections: sentences stay comments.

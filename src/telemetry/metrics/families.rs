@@ -56,6 +56,8 @@ pub(super) struct Families {
     pub(super) notification_backlog: Series<1, Gauge>,
     pub(super) notification_items: Series<2, Gauge>,
     pub(super) events_missed: counter::Counter,
+    pub(super) spans_sent: counter::Counter,
+    pub(super) spans_dropped: Series<1, Counter>,
     pub(super) job_definitions: Series<1, Gauge>,
     pub(super) config_reload_successful: gauge::Gauge,
     pub(super) config_reload: gauge::Gauge<f64, AtomicU64>,
@@ -232,6 +234,16 @@ impl Families {
                 "watchkeeper_events_missed",
                 "Events that came too fast to be counted here",
                 None,
+            ),
+            spans_sent: r.plain(
+                "watchkeeper_spans_sent",
+                "Spans of traces that their receiver has taken",
+                None,
+            ),
+            spans_dropped: r.count(
+                "watchkeeper_spans_dropped",
+                ["why"],
+                "Spans of traces that are gone: the queue was full, the receiver failed, or the worker ended",
             ),
             job_definitions: r.count(
                 "watchkeeper_job_definitions",

@@ -75,6 +75,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let token = |config: &Config| secret(&config.admin.token);
     let password = |config: &Config| secret(&config.locks.redis.password);
     let of_etcd = |config: &Config| secret(&config.locks.etcd.password);
+    let headers = |config: &Config| secret(&config.telemetry.otlp_headers);
     let secrets = [
         ("admin.token", token(old) != token(new)),
         ("locks.redis.password", password(old) != password(new)),
@@ -89,6 +90,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
             database(old).2 != database(new).2,
         ),
         ("locks.etcd.password", of_etcd(old) != of_etcd(new)),
+        ("telemetry.otlp_headers", headers(old) != headers(new)),
     ];
     let secrets = secrets.iter().filter(|(_, differ)| *differ);
     found.extend(secrets.map(|(key, _)| (*key).to_owned()));

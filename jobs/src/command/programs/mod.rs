@@ -110,7 +110,9 @@ fn play_within(
                 .max(wait::BRIEFLY),
         };
         common.wait = common.wait.map(left);
-        let program = Program::new(&common, &open.nonce);
+        let traces = open.traces.as_ref();
+        let tracer = traces.map(|traces| traces.tracer().clone());
+        let program = Program::new(&common, &open.nonce, tracer.unwrap_or_default());
         let mut scene = Scene {
             open,
             signals,

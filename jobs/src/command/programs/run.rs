@@ -11,6 +11,7 @@ use watchkeeper::{
     human::Brief,
     lease::{LeaseView, Loss},
     spawn::Spawn,
+    trace::{Piece, TraceContext, Tracer},
 };
 
 use super::{
@@ -27,7 +28,12 @@ pub(super) struct Program {
     host: String,
     replica: String,
     grace: Duration,
+    /// Where its runs are told, if they are.
+    tracer: Tracer,
 }
+
+/// What programs know of the trace that they are a part of.
+const TRACEPARENT: &str = "TRACEPARENT";
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +67,7 @@ pub(super) enum Why {
 // === impl Program ===
 
 impl Program {
-    pub(super) fn new(common: &Common, nonce: &str) -> Self {
+    pub(super) fn new(common: &Common, nonce: &str, tracer: Tracer) -> Self {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
         Self {
@@ -70,6 +76,7 @@ impl Program {
             replica: replica_id(&host, std::process::id(), nonce),
             host: host.into_owned(),
             grace: common.grace,
+            tracer,
         }
     }
 
@@ -101,7 +108,10 @@ impl Program {
     ) -> Result<Ran, StartError> {
         // A process that starts at the terminal's front is in its group for good.
         let beside = shares_terminal();
-        let guarded = self.command(lease).start(vec![lease.clone()]).await?;
+        let mut piece = self.piece(lease);
+        let context = piece.as_ref().map(Piece::context);
+        let guarded = self.command(lease, context);
+        let guarded = guarded.start(vec![lease.clone()]).await?;
         tracing::info!(
             key = lease.key(),
             token = lease.token().0,
@@ -144,10 +154,29 @@ impl Program {
             ));
         }
         let end = judge(&end, loss, || lease.loss().unwrap_or(Loss::Expired));
+        if let Some(piece) = &mut piece {
+            match &end {
+                Whose::Its(0) => piece.well(),
+                Whose::Its(_) => piece.fail("failed"),
+                Whose::Ours(_) => piece.fail("stopped"),
+            }
+        }
         Ok(Ran { end, told })
     }
 
-    fn command(&self, lease: &LeaseView) -> Command {
+    /// The command as a part of the trace of whoever has called us, or as a trace of its own.
+    fn piece(&self, lease: &LeaseView) -> Option<Piece> {
+        let caller = env::var(TRACEPARENT).ok();
+        let caller = caller.as_deref().and_then(TraceContext::parse);
+        let mut piece = self.tracer.begin_for(caller, "program", lease.clock())?;
+        piece.say("watchkeeper.key", self.key.as_str());
+        piece.say("watchkeeper.replica", self.replica.as_str());
+        piece.say("watchkeeper.token", lease.token().0);
+        piece.fail("not started");
+        Some(piece)
+    }
+
+    fn command(&self, lease: &LeaseView, context: Option<TraceContext>) -> Command {
         let (program, args) = split(&self.command);
         let set = [
             ("WATCHKEEPER_KEY", self.key.clone()),
@@ -159,7 +188,12 @@ impl Program {
             args: args.to_vec(),
             cwd: None,
             clear_env: false,
-            env: set.map(|(name, value)| (name.into(), value.into())).into(),
+            // Where no traces are sent, what the caller has said of itself is passed on as it is.
+            env: set
+                .into_iter()
+                .chain(context.map(|context| (TRACEPARENT, context.to_string())))
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
             without_env: secret_variables(env::vars_os()),
             output: Output::Inherit,
             grace: self.grace,

@@ -12,8 +12,12 @@ use watchkeeper::{
         load_without_jobs,
     },
     event::Events,
+    fleet::status::replica_id,
     human::duration,
-    telemetry::log::{self, Flush},
+    telemetry::{
+        log::{self, Flush},
+        traces::{Origin, Traces},
+    },
     terminal,
     worker::store,
 };
@@ -39,6 +43,8 @@ pub(super) struct Open {
     pub(super) nonce: String,
     /// The key in the store's own terms.
     pub(super) raw: bool,
+    /// Where its traces are sent, if they are.
+    pub(super) traces: Option<Traces>,
 }
 
 /// Reads what flags and configuration say. The jobs in a file are of no interest here.
@@ -157,9 +163,15 @@ impl Settings {
         let clock = Clock::system();
         let events = Events::default();
         trouble::follow(&events, &clock, common.log.is_some());
-        let Config { locks, worker, .. } = &self.config;
+        let Config {
+            locks,
+            worker,
+            telemetry,
+            ..
+        } = &self.config;
         let chance = Chance::system();
         let nonce: String = chance.id().chars().take(8).collect();
+        let traces = traces(telemetry, &worker.namespace, &nonce);
         let given = clock.now() + common.wait.unwrap_or(Duration::MAX);
         let mut said = false;
         let opened = loop {
@@ -193,6 +205,7 @@ impl Settings {
             locks,
             nonce,
             raw: common.raw,
+            traces,
         })
     }
 }
@@ -209,14 +222,30 @@ impl Open {
         }
     }
 
-    /// Waits until whatever was handed back is released.
-    pub(super) async fn settle(&self) {
-        let _ = self
-            .locks
-            .clock()
-            .timeout(LAST_WORDS, self.locks.settle())
-            .await;
+    /// Waits until whatever was handed back is released, and then until what was told of it is sent.
+    pub(super) async fn settle(self) {
+        let clock = self.locks.clock();
+        let _ = clock.timeout(LAST_WORDS, self.locks.settle()).await;
+        if let Some(traces) = self.traces {
+            traces.finish(clock).await;
+        }
     }
+}
+
+/// Where spans are sent, if they are. Without them the program runs the same.
+fn traces(telemetry: &TelemetrySettings, namespace: &str, nonce: &str) -> Option<Traces> {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().into_owned();
+    let origin = Origin {
+        namespace: namespace.to_owned(),
+        replica: replica_id(&host, std::process::id(), nonce),
+        host,
+    };
+    let begun = Traces::begin(telemetry, &origin, Box::new(|_, _| {}));
+    begun.unwrap_or_else(|error| {
+        tracing::error!(%error, "no traces are sent");
+        None
+    })
 }
 
 #[cfg(test)]

@@ -67,6 +67,7 @@ use watchkeeper::{
     clock::Clock,
     job::{Job, JobError, MAX_OUTPUT, Outcome, Run},
     secret::tells,
+    trace::Piece,
 };
 
 #[doc(hidden)] // named at the top of the crate
@@ -102,6 +103,7 @@ pub struct Http {
 /// Bytes of an answer that are kept with the run, below its status.
 const KEPT: usize = MAX_OUTPUT - 32;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 // === impl Http ===
 
@@ -144,7 +146,12 @@ impl std::fmt::Debug for Http {
 impl Job for Http {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
         let (plan, client) = self.plan()?;
-        let (request, hidden) = request(plan, client, &run).await?;
+        let mut piece = run.piece("http").map(Piece::asking);
+        if let Some(piece) = &mut piece {
+            piece.fail("no answer");
+        }
+        let trace = piece.as_ref().map(|piece| piece.context().to_string());
+        let (request, hidden) = request(plan, client, &run, trace).await?;
         let origin = web::shown(&plan.origin);
         let response = tokio::select! {
             // A run that was frozen past its lease must hear of that before it believes that it is done.
@@ -156,6 +163,13 @@ impl Job for Http {
             response = client.execute(request) => response.map_err(|error| failed(&origin, error))?,
         };
         let status = response.status().as_u16();
+        if let Some(mut piece) = piece {
+            piece.say("http.response.status_code", u32::from(status));
+            match status {
+                ..400 => piece.well(),
+                400.. => piece.fail("refused"),
+            }
+        }
         let after = web::retry_after(response.headers(), self.clock.wall());
         let answer = tokio::select! {
             biased;
@@ -176,12 +190,17 @@ impl Job for Http {
 }
 
 /// The request of one run, and what of it must not be repeated.
-async fn request(plan: &Plan, client: &Client, run: &Run) -> Result<(Request, Hidden), JobError> {
+async fn request(
+    plan: &Plan,
+    client: &Client,
+    run: &Run,
+    trace: Option<String>,
+) -> Result<(Request, Hidden), JobError> {
     let facts = Facts::of(run);
     let text = plan.url.fill(&facts, Destination::Url);
     // The check has seen the same with other facts, which are encoded so that they change nothing but themselves.
     let url = Url::parse(&text).map_err(|error| JobError::fatal(format!("params.url: {error}")))?;
-    let headers = headers(plan, run, &facts).await?;
+    let headers = headers(plan, run, &facts, trace).await?;
     // Credentials of the address become a header here.
     let mut request = client
         .request(plan.method.clone(), url.clone())
@@ -197,13 +216,21 @@ async fn request(plan: &Plan, client: &Client, run: &Run) -> Result<(Request, Hi
 }
 
 /// All headers: ours first, so that those of the configuration take their places.
-async fn headers(plan: &Plan, run: &Run, facts: &Facts) -> Result<HeaderMap, JobError> {
+async fn headers(
+    plan: &Plan,
+    run: &Run,
+    facts: &Facts,
+    trace: Option<String>,
+) -> Result<HeaderMap, JobError> {
     let mut headers = HeaderMap::new();
     for (fact, _, name) in FACTS {
         let value = escaped(facts.get(fact), Destination::Header);
         headers.insert(HeaderName::from_static(name), checked(&value)?);
     }
     headers.insert(IDEMPOTENCY_KEY, checked(&idempotency_key(run, facts))?);
+    if let Some(trace) = trace {
+        headers.insert(TRACEPARENT, checked(&trace)?);
+    }
     if let Some(content_type) = plan.body.as_ref().and_then(|body| body.content_type) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }

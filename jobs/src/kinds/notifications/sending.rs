@@ -23,6 +23,7 @@ use watchkeeper::{
     clock::{Clock, Moment},
     job::Run,
     node::Token,
+    trace::{self, Piece},
 };
 
 use super::{
@@ -170,8 +171,9 @@ impl Sending<'_> {
                             answers.insert(i, answer);
                             continue;
                         }
+                        let piece = run.piece("send").map(Piece::asking);
                         under_way.push(async move {
-                            let answer = self.sink.send(item, token).await;
+                            let answer = self.send(item, token, piece).await;
                             drop(permit);
                             (i, answer)
                         });
@@ -253,6 +255,24 @@ impl Sending<'_> {
             rest,
             limited,
         }
+    }
+
+    /// Sends one item as a piece of the run's trace, which ends with the answer.
+    async fn send(&self, item: &Item, token: Token, mut piece: Option<Piece>) -> Answer {
+        let context = piece.as_ref().map(Piece::context);
+        if let Some(piece) = &mut piece {
+            piece.say("watchkeeper.item", item.key.as_str());
+            // Where it is dropped before it has one.
+            piece.fail("no answer");
+        }
+        let answer = trace::within(context, self.sink.send(item, token)).await;
+        if let Some(piece) = &mut piece {
+            match answer {
+                Answer::Accepted => piece.well(),
+                _ => piece.fail("not accepted"),
+            }
+        }
+        answer
     }
 
     /// How the rows of a group wait that cannot go now; none where they wait here, or in their batch.

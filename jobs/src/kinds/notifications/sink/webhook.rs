@@ -1,7 +1,8 @@
 //! Sends items to web services: one POST each.
 //!
 //! Headers: `Idempotency-Key`, by which the service knows a repeat, and `Watchkeeper-Token`, which grows with every
-//! holder of the batch; with secrets also `webhook-id`, `webhook-timestamp` and `webhook-signature` of Standard Webhooks.
+//! holder of the batch; with secrets also `webhook-id`, `webhook-timestamp` and `webhook-signature` of Standard Webhooks; and
+//! `traceparent` where traces are sent.
 //! The bytes that are signed are those that are sent. The service answers 2xx once it has the item; it should answer the
 //! same to a repeat.
 //!
@@ -43,6 +44,7 @@ use tracing::warn;
 use watchkeeper::{
     clock::{Clock, Moment},
     node::Token,
+    trace,
 };
 
 use self::{gone::Gone, secrets::Secrets};
@@ -217,6 +219,9 @@ impl Webhook {
             .header(CONTENT_TYPE, kind)
             .header("idempotency-key", &item.key)
             .header("watchkeeper-token", token.0);
+        if let Some(context) = trace::current() {
+            request = request.header("traceparent", context.to_string());
+        }
         if !keys.is_empty() {
             let (id, seconds) = (message_id(&item.key), self.clock.wall().as_second());
             request = request
