@@ -108,30 +108,7 @@ pub enum Command {
     ///
     /// Exits with 0 when the job's leader has accepted it, with 1 when no leader has yet: it stays asked for, for a day.
     /// With --wait or --follow 0 means that it was done. Ctrl-C ends the command, and not the run.
-    Trigger {
-        /// The job
-        #[arg(value_name = "JOB")]
-        job: String,
-        /// Wait for its end, for so long at most [without a limit: for a day]
-        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = duration::parse)]
-        wait: Option<std::time::Duration>,
-        /// Wait for its end, and tell each attempt, how far it is, and what it has left to read when it has ended
-        #[arg(long, short, conflicts_with = "wait")]
-        follow: bool,
-        /// Follow it for so long at most; its run goes on [default: 1d]
-        #[arg(long, value_name = "LIMIT", requires = "follow", value_parser = duration::parse)]
-        timeout: Option<std::time::Duration>,
-        /// A parameter for this run and its retries, in the place of the configured one; repeat it for more. The value is read
-        /// as JSON where it is JSON, and is a text elsewhere
-        #[arg(long, value_name = "KEY=VALUE")]
-        param: Vec<String>,
-        /// The same as a JSON object; "-" reads it from standard input, for what others must not see in a list of processes
-        #[arg(long, value_name = "JSON")]
-        params: Option<String>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Trigger(TriggerArgs),
     /// Show the triggers that are not done with: who asked, when, and what they wait for; withdraw those that have not started
     Triggers(TriggersArgs),
     /// Have the leader of a job hand it over, after its run
@@ -240,6 +217,33 @@ impl Overrides {
     }
 }
 
+/// `watchkeeper trigger`
+#[derive(Clone, Debug, Args)]
+pub struct TriggerArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub(super) job: String,
+    /// Wait for its end, for so long at most [without a limit: for a day]
+    #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = duration::parse)]
+    pub(super) wait: Option<std::time::Duration>,
+    /// Wait for its end, and tell each attempt, how far it is, and what it has left to read when it has ended
+    #[arg(long, short, conflicts_with = "wait")]
+    pub(super) follow: bool,
+    /// Follow it for so long at most; its run goes on [default: 1d]
+    #[arg(long, value_name = "LIMIT", requires = "follow", value_parser = duration::parse)]
+    pub(super) timeout: Option<std::time::Duration>,
+    /// A parameter for this run and its retries, in the place of the configured one; repeat it for more. The value is read
+    /// as JSON where it is JSON, and is a text elsewhere
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) param: Vec<String>,
+    /// The same as a JSON object; "-" reads it from standard input, for what others must not see in a list of processes
+    #[arg(long, value_name = "JSON")]
+    pub(super) params: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -314,7 +318,7 @@ mod tests {
             let read =
                 Cli::try_parse_from(["watchkeeper", "trigger", "report", &format!("--wait{text}")]);
             match read.map(|cli| cli.command) {
-                Ok(Command::Trigger { wait, .. }) => wait.map(|limit| limit.as_secs()),
+                Ok(Command::Trigger(args)) => args.wait.map(|limit| limit.as_secs()),
                 _ => None,
             }
         };

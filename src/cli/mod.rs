@@ -173,18 +173,12 @@ impl Command {
             Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
             Self::Pause { job, reason, json } => commands::pause(&worker, &job, &reason, json),
             Self::Resume { job, json } => commands::resume(&worker, &job, json),
-            Self::Trigger {
-                job,
-                wait,
-                follow,
-                timeout,
-                param,
-                params,
-                json,
-            } => commands::params(params, &param).and_then(|given| match follow {
-                true => follow::trigger(&worker, &job, given, timeout, json),
-                false => commands::trigger(&worker, &job, given, wait, json),
-            }),
+            Self::Trigger(args) => {
+                commands::params(args.params, &args.param).and_then(|given| match args.follow {
+                    true => follow::trigger(&worker, &args.job, given, args.timeout, args.json),
+                    false => commands::trigger(&worker, &args.job, given, args.wait, args.json),
+                })
+            }
             Self::Triggers(args) => triggers::triggers(&worker, args),
             Self::Resign { job, to, json } => commands::resign(&worker, &job, to.as_deref(), json),
             Self::Drain {
