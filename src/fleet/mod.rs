@@ -37,7 +37,6 @@
 //!   locks nothing will release.
 //! - [`Trigger`]: a run that was asked for, and what became of it. [`RunRecord`]: one attempt at a run.
 //! - [`Explanation`]: why a tick ran, or why not.
-//! - [`holding`]: which process holds a lock, told beside it by programs that are no workers.
 
 #[cfg(feature = "admin")]
 pub(crate) mod audit;
@@ -48,6 +47,7 @@ pub(crate) mod audit;
 pub(crate) mod client;
 pub(crate) mod explain;
 pub(crate) mod history;
+#[doc(hidden)] // for the command
 pub mod holding;
 pub(crate) mod intent;
 #[cfg(feature = "admin")]
