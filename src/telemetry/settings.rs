@@ -85,13 +85,6 @@ impl TelemetrySettings {
         self
     }
 
-    /// So many traces of all are kept, from 0 to 1.
-    #[must_use]
-    pub fn otlp_ratio(mut self, ratio: f64) -> Self {
-        self.otlp_ratio = ratio;
-        self
-    }
-
     /// Names and values of the headers that are sent; none for what is not written as they are.
     pub(crate) fn headers(&self) -> Option<Vec<(&str, &str)>> {
         let text = self.otlp_headers.as_ref().map_or("", Secret::expose);
@@ -273,7 +266,10 @@ mod tests {
     #[test]
     fn a_share_is_one_of_a_whole() {
         for (ratio, good) in [(0.0, true), (1.0, true), (1.1, false), (f64::NAN, false)] {
-            let faults = faults(&at("http://a").otlp_ratio(ratio));
+            let faults = faults(&TelemetrySettings {
+                otlp_ratio: ratio,
+                ..at("http://a")
+            });
             assert_eq!(faults.is_empty(), good, "{ratio}: {faults:?}");
         }
     }
