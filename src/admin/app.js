@@ -106,6 +106,8 @@ function patchPiece(piece) {
     if (old.dataset.piece === piece.dataset.piece && !isBusy(old)) {
       old.replaceWith(piece);
       note(piece);
+      // The others come without the strip, whose time is of before then.
+      if (piece.id === "strip") setClock();
       return;
     }
   }
@@ -120,7 +122,6 @@ function patchPage(html) {
     patchOrder(table.dataset.part, keys);
   }
   for (const piece of page.querySelectorAll("[data-piece]")) patchPiece(piece);
-  setClock();
 }
 
 // === times ===
@@ -217,13 +218,13 @@ function retry() {
 // One stream for each browser: a seventh connection to one host would wait for ever. Who does not get the lock asks again and again,
 // and so does every tab where there are no locks, which browsers have for https and this machine alone.
 function startStream() {
-  const held = new Promise((resolve) => {
-    giveUpLock = resolve;
-  });
   const open = () => {
-    if (paused || document.hidden) return undefined;
+    // It may have been asked for twice.
+    if (paused || document.hidden || source !== null) return undefined;
     openStream();
-    return held;
+    return new Promise((resolve) => {
+      giveUpLock = resolve;
+    });
   };
   navigator.locks.request("watchkeeper-stream", { ifAvailable: true }, (lock) => {
     if (lock !== null) return open();
@@ -252,7 +253,6 @@ function openStream() {
   source.addEventListener("piece", (event) => {
     const piece = parsed(event.data).querySelector("[data-piece]");
     if (piece !== null) patchPiece(piece);
-    setClock();
   });
   source.addEventListener("error", () => {
     say("the stream has ended; it begins again", "warn");

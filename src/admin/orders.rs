@@ -268,8 +268,12 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
         Kind::Drain => What::Drain(of),
         Kind::Withdraw => What::Withdraw(of),
         Kind::Break => {
-            let owner = Some(field("owner").to_owned()).filter(|owner| !owner.is_empty());
-            What::Break { key: of, owner }
+            // The form that promises to touch nobody else's says whose it is.
+            let owner = field("owner").to_owned();
+            if owner.is_empty() {
+                return Err("whose lease it is: begin at the page of the lock".to_owned());
+            }
+            What::Break { key: of, owner: Some(owner) }
         }
         Kind::Retry => of_items(of, ItemOrder::Retry, said)?,
         Kind::Park => of_items(of, ItemOrder::Park, said)?,
@@ -291,6 +295,7 @@ fn thing(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> String {
     match item_order(kind) {
         // None of them has such a character in it.
         Some(_) => format!("{of}\n{}\n{}", field("id"), field("all")),
+        None if kind == Kind::Break => format!("{of}\n{}", field("owner")),
         None => of.to_owned(),
     }
 }

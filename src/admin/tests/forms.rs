@@ -284,7 +284,7 @@ async fn an_order_is_refused_before_it_is_given_where_its_page_could_not_be_show
     });
     let server = serving_shared(source.clone()).await;
     let key = "x".repeat(512);
-    let opened = open(&server, &format!("/orders/break?key={key}")).await;
+    let opened = open(&server, &format!("/orders/break?key={key}&owner=o")).await;
     let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
     let said = format!("seal={}&key={key}&reason=x&sure=yes", opened.seal);
     let long = "y".repeat(513);
@@ -292,8 +292,26 @@ async fn an_order_is_refused_before_it_is_given_where_its_page_could_not_be_show
     assert_eq!(answer.status, 400, "{}", answer.body);
     assert!(source.given.lock().unwrap().is_empty());
     // A name that the API takes is taken here.
-    let answer = send(&server, "break", &head, &said).await;
+    let answer = send(&server, "break", &head, &format!("{said}&owner=o")).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+/// A form that promises to touch nobody else's lease is about the lease that it was opened for.
+#[tokio::test]
+async fn a_lease_is_ended_of_the_owner_alone_that_its_form_names() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    for (named, sent) in [("&owner=a", "&owner=b"), ("&owner=a", ""), ("", "")] {
+        let opened = open(&server, &format!("/orders/break?key=k{named}")).await;
+        let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+        let body = format!("seal={}&key=k&reason=x&sure=yes{sent}", opened.seal);
+        let answer = send(&server, "break", &head, &body).await;
+        assert!(answer.status >= 400, "{named} {sent}: {}", answer.body);
+    }
+    assert!(source.given.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
