@@ -273,7 +273,10 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
             if owner.is_empty() {
                 return Err("whose lease it is: begin at the page of the lock".to_owned());
             }
-            What::Break { key: of, owner: Some(owner) }
+            What::Break {
+                key: of,
+                owner: Some(owner),
+            }
         }
         Kind::Retry => of_items(of, ItemOrder::Retry, said)?,
         Kind::Park => of_items(of, ItemOrder::Park, said)?,

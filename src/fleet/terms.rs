@@ -23,6 +23,11 @@ pub(crate) const KEPT_TERMS: usize = 20;
 /// Revisions that one term may use: of itself, and of those before it that tell their ends late.
 const ROOM: u64 = 16;
 
+/// Twenty terms with the longest words are shorter.
+const LONGEST: usize = 64 * 1024;
+/// No lock is granted under a higher token: terms of such ones would keep the real ones out.
+const HIGHEST: Token = Token((1 << 53) - 1);
+
 /// One term of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -56,9 +61,17 @@ pub(crate) fn revision(token: Token, read: Option<u64>) -> u64 {
     own.max(read.unwrap_or(0)).saturating_add(1)
 }
 
-/// The terms that a document tells, the oldest first; none of one that a newer version has written in another way.
-pub(crate) fn read(doc: &Doc) -> Vec<TermRecord> {
-    serde_json::from_str(&doc.body).unwrap_or_default()
+/// The terms that a document tells, the oldest first; `None` of one that a newer version has written in another way, or nobody of ours.
+pub(crate) fn read(doc: &Doc) -> Option<Vec<TermRecord>> {
+    if doc.body.len() > LONGEST {
+        return None;
+    }
+    let mut terms: Vec<TermRecord> = serde_json::from_str(&doc.body).ok()?;
+    terms.retain(|term| term.token <= HIGHEST);
+    terms.sort_by_key(|term| term.token);
+    let beyond = terms.len().saturating_sub(KEPT_TERMS);
+    terms.drain(..beyond);
+    Some(terms)
 }
 
 /// The same terms with this one, in the place of what was told of it before, and without the oldest ones.
@@ -109,7 +122,27 @@ mod tests {
             rev: 1,
             body: to_body(&terms),
         };
-        assert_eq!(read(&doc), terms);
+        assert_eq!(read(&doc), Some(terms));
+    }
+
+    #[test]
+    fn what_is_not_written_as_ours_is_not_read() {
+        let read = |body: String| {
+            let name = document("report");
+            read(&Doc { name, rev: 1, body })
+        };
+        for newer in ["{\"layout\": 9}", "[{\"token\": \"7\"}]", "", "[1"] {
+            assert_eq!(read(newer.to_owned()), None, "{newer}");
+        }
+        let large = TermRecord {
+            detail: "x".repeat(LONGEST),
+            ..term(1)
+        };
+        assert_eq!(read(to_body(&[large])), None);
+        let planted: Vec<TermRecord> = (0..40).map(|n| term(u64::MAX - n)).collect();
+        let mut mixed = vec![term(7), term(3)];
+        mixed.extend(planted);
+        assert_eq!(read(to_body(&mixed)), Some(vec![term(3), term(7)]));
     }
 
     #[test]

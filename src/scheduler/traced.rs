@@ -33,11 +33,13 @@ impl TermLoop<'_> {
             Some(_) => runs.iter().filter_map(|id| self.writing(id)).collect(),
             None => Vec::new(),
         };
+        // Unless it comes to its end.
+        pieces
+            .iter_mut()
+            .for_each(|piece| piece.fail("not written"));
         let written = self.write(ledger, not_before).await;
-        if written.is_err() {
-            pieces
-                .iter_mut()
-                .for_each(|piece| piece.fail("not written"));
+        if written.is_ok() {
+            pieces.iter_mut().for_each(Piece::well);
         }
         written
     }

@@ -107,7 +107,7 @@ async fn who_led_is_remembered_with_why_it_ended() {
             1 => now.tasks.crash(),
             _ => {
                 let doc = now.ctx.locks.doc("terms/job").await.unwrap().unwrap();
-                let terms = terms::read(&doc);
+                let terms = terms::read(&doc).unwrap();
                 let replicas: Vec<&String> = terms.iter().map(|term| &term.replica).collect();
                 assert_eq!(replicas, led.iter().collect::<Vec<_>>());
                 let ends: Vec<_> = terms

@@ -223,6 +223,8 @@ impl Exec {
         command.cwd.clone_from(&params.cwd);
         command.clear_env = !params.inherit_env;
         command.without_env = own_variables(env::vars_os().map(|(name, _)| name));
+        // That of whoever started the worker is not the trace of this run.
+        command.without_env.push(TRACEPARENT.into());
         command.env = params
             .env
             .iter()

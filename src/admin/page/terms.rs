@@ -179,8 +179,9 @@ impl Term {
         match self.seen_gap_ms {
             // Its leader has watched the lock, and the one before could not tell.
             Some(ms) if !is_exact => Gap { ms, is_exact: true },
-            _ => Gap {
-                ms: between,
+            // It cannot be longer than what its leader has seen, whatever came between.
+            seen => Gap {
+                ms: seen.map_or(between, |ms| ms.min(between)),
                 is_exact,
             },
         }

@@ -67,7 +67,7 @@ impl Fleet {
     pub(crate) async fn terms_of(&self, job: &str) -> Result<Vec<TermRecord>, FleetError> {
         let name = terms::document(job);
         let doc = self.patiently(|| self.locks.doc(&name)).await?;
-        Ok(doc.as_ref().map(terms::read).unwrap_or_default())
+        Ok(doc.as_ref().and_then(terms::read).unwrap_or_default())
     }
 
     async fn around_now(

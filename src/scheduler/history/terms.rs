@@ -98,7 +98,12 @@ impl History {
         let name = terms::document(job);
         let found = locks.doc(&name).await?;
         let rev = terms::revision(record.token, found.as_ref().map(|doc| doc.rev));
-        let known = found.as_ref().map(terms::read).unwrap_or_default();
+        let known = match &found {
+            Some(doc) => terms::read(doc),
+            None => Some(Vec::new()),
+        };
+        // Of another version: it knows what to do with it.
+        let Some(known) = known else { return Ok(()) };
         let body = terms::to_body(&terms::with(known, record));
         let lifetime = locks.timing().retention.max(HISTORY_LIFETIME);
         locks.put_doc(&name, rev, lifetime, body).await

@@ -219,7 +219,7 @@ async fn after_a_pause_it_is_written_again() {
 /// The terms that are told of the job, and how often any was told since the last call.
 async fn terms_of(history: &History, tellings: &AtomicUsize) -> (Vec<TermRecord>, usize) {
     let doc = history.0.locks.doc("terms/job").await.unwrap();
-    let terms = doc.as_ref().map(fleet_terms::read).unwrap_or_default();
+    let terms = doc.as_ref().and_then(fleet_terms::read).unwrap_or_default();
     (terms, tellings.swap(0, Ordering::SeqCst))
 }
 

@@ -17,7 +17,7 @@ use opentelemetry::{
     InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId,
     trace::{SpanContext, SpanKind, Status, TraceState},
 };
-use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{Protocol, RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
     trace::{SpanData, SpanEvents, SpanExporter, SpanLinks},
@@ -255,7 +255,8 @@ fn exporter(
 ) -> io::Result<opentelemetry_otlp::SpanExporter> {
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let headers = settings.headers().unwrap_or_default().into_iter();
-    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    // The exporter takes them for percent-encoded.
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.replace('%', "%25")));
     let mut exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(client(&url)?)
@@ -263,6 +264,8 @@ fn exporter(
         .with_endpoint(url)
         .with_timeout(ANSWER)
         .with_headers(headers.collect::<HashMap<_, _>>())
+        // We do that ourselves.
+        .with_retry_policy(RetryPolicy::disabled())
         .build()
         .map_err(io::Error::other)?;
     let resource = Resource::builder_empty().with_attributes([

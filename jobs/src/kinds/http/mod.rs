@@ -163,13 +163,6 @@ impl Job for Http {
             response = client.execute(request) => response.map_err(|error| failed(&origin, error))?,
         };
         let status = response.status().as_u16();
-        if let Some(mut piece) = piece {
-            piece.say("http.response.status_code", u32::from(status));
-            match status {
-                ..400 => piece.well(),
-                400.. => piece.fail("refused"),
-            }
-        }
         let after = web::retry_after(response.headers(), self.clock.wall());
         let answer = tokio::select! {
             biased;
@@ -179,6 +172,13 @@ impl Job for Http {
         };
         let text = hidden.mask(&answer);
         let verdict = verdict(status, &plan.expected, after, &origin, &text);
+        if let Some(mut piece) = piece {
+            piece.say("http.response.status_code", u32::from(status));
+            match verdict {
+                Verdict::Done => piece.well(),
+                _ => piece.fail("refused"),
+            }
+        }
         if let Verdict::Later { why, after } = &verdict {
             let pause_ms = after.as_millis();
             info!(job = run.job(), tick = %run.tick(), attempt = run.attempt(), pause_ms, why, "the service asks to wait");

@@ -59,7 +59,7 @@ local function pass_by(key, ticket, life)
   if not first or first == ticket then return end
   local soon = later((life - life % 16) / 16)
   local known = redis.pcall('ZSCORE', ends, first)
-  if type(known) == 'string' and soon + 0 < known + 0 then call('ZADD', ends, soon, first) end
+  if type(known) ~= 'string' or soon + 0 < known + 0 then redis.pcall('ZADD', ends, soon, first) end
 end
 
 -- Gives a place up; until when the last of the others is kept.
