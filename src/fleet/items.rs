@@ -23,7 +23,7 @@ pub trait KeptItems: Send + Sync + 'static {
     /// whether there are more.
     ///
     /// # Errors
-    /// Why nothing more was changed, in a sentence and without secrets.
+    /// Why nothing was changed, in a sentence and without secrets. Where something was, or nobody knows, the answer says so.
     fn change(
         &self,
         params: &Value,
@@ -100,8 +100,13 @@ pub enum ItemOrder {
 pub enum WhichItems {
     /// Those with these ids, [`MOST_NAMED`] at most.
     Named(Vec<String>),
-    /// All in this state.
-    All(ItemState),
+    /// All in a state.
+    All {
+        /// The state.
+        state: ItemState,
+        /// From the first behind this one on: where an order before this one has ended.
+        after: Option<String>,
+    },
 }
 
 /// What became of an order about items, each of which is counted once.
@@ -120,8 +125,14 @@ pub struct ItemsChanged {
     pub unknown: u64,
     /// Those that were named and left alone.
     pub left_alone: Vec<LeftAlone>,
-    /// There are more in this state: the time for one order is over.
+    /// There are more in this state: the time for one order is over, or it has `stopped`.
     pub more: bool,
+    /// The last item that was looked at, where there are more of a state: the next order begins behind it. Those that were changed may
+    /// be in that state still.
+    pub next: Option<String>,
+    /// Why the order has ended before its time. What was changed until then is counted; where nothing was, it is not known whether
+    /// something was.
+    pub stopped: Option<String>,
 }
 
 /// An item that was named in an order and left alone.
@@ -190,7 +201,11 @@ impl WhichItems {
     pub fn in_words(&self) -> String {
         match self {
             Self::Named(ids) => ids.join(", "),
-            Self::All(state) => format!("all that are {}", state.words()),
+            Self::All { state, after: None } => format!("all that are {}", state.words()),
+            Self::All {
+                state,
+                after: Some(after),
+            } => format!("all that are {}, behind {after}", state.words()),
         }
     }
 }
@@ -219,14 +234,21 @@ impl ItemsChanged {
         let some: Vec<String> = some
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        let more = match self.more {
-            true => "; there are more: give the order again",
-            false => "",
+        let some = match (some.is_empty(), &self.stopped) {
+            (false, _) => some.join(", "),
+            (true, None) => "there was none".to_owned(),
+            (true, Some(_)) => "whether any was changed is not known".to_owned(),
         };
-        match some.is_empty() {
-            true => format!("there was none{more}"),
-            false => format!("{}{more}", some.join(", ")),
-        }
+        let stopped = self.stopped.as_ref();
+        let stopped = stopped.map(|why| format!("; it has stopped there: {why}"));
+        let more = match (self.more, &self.next) {
+            (false, _) => String::new(),
+            (true, None) => "; there are more: give the order again".to_owned(),
+            (true, Some(next)) => {
+                format!("; there are more behind {next}: give the order again for those")
+            }
+        };
+        format!("{some}{}{more}", stopped.unwrap_or_default())
     }
 }
 
@@ -248,6 +270,13 @@ mod tests {
             changed
                 .in_words(ItemOrder::Park)
                 .ends_with("give the order again")
+        );
+        changed.next = Some("149".to_owned());
+        changed.stopped = Some("db: it went away".to_owned());
+        assert_eq!(
+            changed.in_words(ItemOrder::Retry),
+            "6 to be sent again, 1 left alone, being sent; it has stopped there: db: it went away; \
+             there are more behind 149: give the order again for those"
         );
         let none = ItemsChanged::default().in_words(ItemOrder::Retry);
         assert_eq!(none, "there was none");

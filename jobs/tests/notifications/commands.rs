@@ -201,16 +201,25 @@ pub(crate) async fn the_page_lists_and_changes_what_the_command_does() {
     let parked = list(&[ItemState::Parked], None, 4).await;
     assert!(parked.items.is_empty(), "{parked:?}");
 
-    let parked = change(ItemOrder::Park, named(&["6", "77"])).await.unwrap();
-    assert_eq!((parked.changed, parked.unknown), (1, 1));
+    let parked = change(ItemOrder::Park, named(&["6", "77", "6"])).await;
+    let parked = parked.unwrap();
+    let counts = (parked.changed, parked.unchanged, parked.unknown);
+    assert_eq!(counts, (1, 0, 1), "each item once");
     assert_eq!(parked.left_alone[0].id, "77");
-    let all = change(ItemOrder::Park, WhichItems::All(ItemState::Dead)).await;
+    let dead_behind = |after: Option<&str>| WhichItems::All {
+        state: ItemState::Dead,
+        after: after.map(str::to_owned),
+    };
+    let all = change(ItemOrder::Park, dead_behind(None)).await;
     assert!(all.unwrap_err().contains("one by one"));
     let again = change(ItemOrder::Retry, named(&["2"])).await.unwrap();
     assert_eq!(again.changed, 1);
-    let again = change(ItemOrder::Retry, WhichItems::All(ItemState::Dead)).await;
+    // Of 1, 3, 4 and 5, which are left.
+    let again = change(ItemOrder::Retry, dead_behind(Some("3"))).await;
+    assert_eq!(again.unwrap().changed, 2);
+    let again = change(ItemOrder::Retry, dead_behind(None)).await;
     let again = again.unwrap();
-    assert_eq!((again.changed, again.more), (4, false));
+    assert_eq!((again.changed, again.more), (2, false));
     let status = notify(&scene, &["status", "--json"]).await.ok().json();
     let counts = ["dead", "retry", "parked"].map(|key| number(&status[0], key));
     assert_eq!(counts, [0, 5, 1], "{status}");

@@ -42,7 +42,8 @@ pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failu
             confirm(words.len(), &mailing, "send", args.yes)?;
             let order = ItemOrder::Retry;
             let mut table = mailing.change().await?;
-            let changed = by_name(&mut *table, words, order).await?;
+            let mut changed = ItemsChanged::default();
+            by_name(&mut *table, words, order, &mut changed).await?;
             report(&mailing, &changed, order, args.json)
         }
         (true, false) => retry_states(&mailing, &states, args).await,
@@ -60,7 +61,8 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
     confirm(words.len(), &mailing, "park", args.yes)?;
     let order = ItemOrder::Park;
     let mut table = mailing.change().await?;
-    let changed = by_name(&mut *table, words, order).await?;
+    let mut changed = ItemsChanged::default();
+    by_name(&mut *table, words, order, &mut changed).await?;
     report(&mailing, &changed, order, args.json)
 }
 
@@ -92,7 +94,7 @@ async fn retry_states(
             bar.inc(items);
             true
         };
-        retry_all(&mut *table, *state, &clock, &mut changed, stepped).await?;
+        retry_all(&mut *table, *state, None, &clock, &mut changed, stepped).await?;
     }
     bar.finish_and_clear();
     report(mailing, &changed, ItemOrder::Retry, args.json)

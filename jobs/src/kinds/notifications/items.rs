@@ -5,7 +5,7 @@
 //! - A5 What the page of a worker lists and changes is what the command does.
 //!   (`the_page_lists_and_changes_what_the_command_does`)
 
-use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, error::Error as _, future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -66,28 +66,27 @@ impl KeptItems for NotificationItems {
         which: &WhichItems,
     ) -> Result<ItemsChanged, String> {
         let (database, params) = read(params)?;
-        let of_state = match (order, which) {
-            (_, WhichItems::Named(_)) => None,
-            (ItemOrder::Retry, WhichItems::All(of)) => Some(state(*of)),
-            (ItemOrder::Park, WhichItems::All(_)) => {
-                return Err("items are parked one by one: name them".to_owned());
-            }
-        };
+        if let (ItemOrder::Park, WhichItems::All { .. }) = (order, which) {
+            return Err("items are parked one by one: name them".to_owned());
+        }
         blocking(async {
             let mut table = open::operator(&database, &params, true).await?;
-            let Some(of_state) = of_state else {
-                let ids = match which {
-                    WhichItems::Named(ids) => &ids[..],
-                    WhichItems::All(_) => &[],
-                };
-                return by_name(&mut *table, ids, order).await;
-            };
-            let clock = Clock::system();
-            let until = clock.now() + ENOUGH;
             let mut changed = ItemsChanged::default();
-            let in_time = |_| clock.now() < until;
-            retry_all(&mut *table, of_state, &clock, &mut changed, in_time).await?;
-            Ok(changed)
+            let ended = match which {
+                WhichItems::Named(ids) => by_name(&mut *table, ids, order, &mut changed).await,
+                WhichItems::All { state: of, after } => {
+                    let after = match after {
+                        Some(word) => Some(table.place(word).await?),
+                        None => None,
+                    };
+                    let clock = Clock::system();
+                    let until = clock.now() + ENOUGH;
+                    let in_time = |_| clock.now() < until;
+                    let of = state(*of);
+                    retry_all(&mut *table, of, after, &clock, &mut changed, in_time).await
+                }
+            };
+            so_far(changed, ended)
         })
     }
 }
@@ -97,22 +96,44 @@ pub(super) fn kept() -> Arc<dyn KeptItems> {
     Arc::new(NotificationItems)
 }
 
-/// Carries an order out about items that are named.
+/// What came of an order: also of one that has ended with an error, where something was changed before, or nobody knows.
+fn so_far(changed: ItemsChanged, ended: Result<()>) -> Result<ItemsChanged> {
+    let Err(error) = ended else {
+        return Ok(changed);
+    };
+    let unclear = matches!(error, SourceError::Unclear { .. });
+    match unclear || changed.changed + changed.forgotten > 0 {
+        true => Ok(ItemsChanged {
+            more: true,
+            stopped: Some(told(&error)),
+            ..changed
+        }),
+        false => Err(error),
+    }
+}
+
+/// Carries an order out about items that are named, each once.
 ///
 /// # Errors
-/// [`SourceError`]; what was named before may be changed.
+/// [`SourceError`]; what is counted is changed.
 pub(crate) async fn by_name(
     table: &mut dyn Operator,
     words: &[String],
     order: ItemOrder,
-) -> Result<ItemsChanged> {
-    let mut changed = ItemsChanged::default();
+    changed: &mut ItemsChanged,
+) -> Result<()> {
+    let mut named = BTreeSet::new();
     for some in words.chunks(TOGETHER) {
         let mut meant = Vec::with_capacity(some.len());
         for word in some {
             match table.find(word).await? {
-                Some(id) => meant.push((word, id)),
-                None => note(&mut changed, word, Did::Unknown),
+                Some(id) => {
+                    // Two words may mean one item.
+                    if named.insert(id.clone()) {
+                        meant.push((word, id));
+                    }
+                }
+                None => note(changed, word, Did::Unknown),
             }
         }
         let ids: Vec<ItemId> = meant.iter().map(|(_, id)| id.clone()).collect();
@@ -124,41 +145,45 @@ pub(crate) async fn by_name(
             ItemOrder::Park => table.park(&ids).await?,
         };
         for ((word, _), did) in meant.iter().zip(dids) {
-            note(&mut changed, word, did);
+            note(changed, word, did);
         }
     }
-    Ok(changed)
+    Ok(())
 }
 
-/// Has all items of a state sent again, in short transactions. After each of them `goes_on` is told of how many items it was, and says
-/// whether another one follows.
+/// Has all items of a state sent again, those behind `after`, in short transactions. After each of them `goes_on` is told of how many
+/// items it was, and says whether another one follows.
 ///
 /// # Errors
-/// [`SourceError`]; what was looked at before is changed.
+/// [`SourceError`]; what is counted is changed.
 pub(crate) async fn retry_all(
     table: &mut dyn Operator,
     state: State,
+    after: Option<ItemId>,
     clock: &Clock,
     changed: &mut ItemsChanged,
     mut goes_on: impl FnMut(u64) -> bool,
 ) -> Result<()> {
-    let (mut place, mut size) = (None, FIRST_STEP);
+    let (mut place, mut size) = (after, FIRST_STEP);
     loop {
-        let step = table.retry_step(state, place.as_ref(), size).await?;
+        let step = table.retry_step(state, place.as_ref(), size).await;
+        let step =
+            step.inspect_err(|_| changed.next = place.as_ref().map(ToString::to_string))?;
         changed.changed += step.changed;
         changed.forgotten += step.forgotten;
         changed.sending += step.sending;
         let goes_on = goes_on(step.changed + step.forgotten + step.sending);
-        if step.last.is_none() {
+        let Some(last) = step.last else {
             return Ok(());
-        }
+        };
         if !goes_on {
             changed.more = true;
+            changed.next = Some(last.to_string());
             return Ok(());
         }
         size = next_step(size, step.took);
         clock.sleep(step.took.max(PAUSE)).await;
-        place = step.last;
+        place = Some(last);
     }
 }
 
@@ -254,7 +279,157 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+
     use super::*;
+    use crate::notifications::operator::{Standing, Step};
+
+    /// Items with the ids 1 to `items`, which stay in their state. What begins behind one of them fails.
+    struct Fake {
+        items: i64,
+        fails_behind: i64,
+        error: fn() -> SourceError,
+        /// What was asked for by name, all at one time.
+        named: Vec<Vec<ItemId>>,
+    }
+
+    impl Fake {
+        fn of(items: i64) -> Self {
+            Self {
+                items,
+                fails_behind: i64::MAX,
+                error: || SourceError::Unfinished,
+                named: Vec::new(),
+            }
+        }
+    }
+
+    #[async_trait]
+    impl Operator for Fake {
+        async fn standing(&mut self) -> Result<Standing> {
+            Ok(Standing::default())
+        }
+
+        async fn list(
+            &mut self,
+            _states: &[State],
+            _after: Option<&ItemId>,
+            _limit: usize,
+        ) -> Result<Vec<Entry>> {
+            Ok(Vec::new())
+        }
+
+        async fn find(&mut self, word: &str) -> Result<Option<ItemId>> {
+            Ok(word.parse().ok().map(ItemId::Int))
+        }
+
+        async fn place(&mut self, word: &str) -> Result<ItemId> {
+            Ok(ItemId::Text(word.to_owned()))
+        }
+
+        async fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+            if ids.iter().any(|id| *id > ItemId::Int(self.fails_behind)) {
+                return Err((self.error)());
+            }
+            self.named.push(ids.to_vec());
+            Ok(vec![Did::Changed; ids.len()])
+        }
+
+        async fn retry_step(
+            &mut self,
+            _state: State,
+            after: Option<&ItemId>,
+            items: usize,
+        ) -> Result<Step> {
+            let place = match after {
+                Some(ItemId::Int(place)) => *place,
+                Some(ItemId::Text(_)) | None => 0,
+            };
+            if place >= self.fails_behind {
+                return Err((self.error)());
+            }
+            let last = self.items.min(place + i64::try_from(items).unwrap());
+            Ok(Step {
+                changed: u64::try_from(last - place).unwrap(),
+                last: (last > place).then_some(ItemId::Int(last)),
+                ..Step::default()
+            })
+        }
+
+        async fn import(&mut self, _columns: &[String], _rows: Vec<Value>) -> Result<u64> {
+            Ok(0)
+        }
+
+        async fn look(&mut self) -> Result<Option<String>> {
+            Ok(None)
+        }
+
+        async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+            self.retry(ids).await
+        }
+    }
+
+    fn lost() -> SourceError {
+        SourceError::Unclear {
+            server: "db".to_owned(),
+            why: "it went away".to_owned(),
+        }
+    }
+
+    async fn all_of(
+        fake: &mut Fake,
+        after: Option<ItemId>,
+        goes_on: impl FnMut(u64) -> bool,
+    ) -> Result<ItemsChanged> {
+        let (mut changed, clock) = (ItemsChanged::default(), Clock::system());
+        let ended = retry_all(fake, State::InDoubt, after, &clock, &mut changed, goes_on).await;
+        so_far(changed, ended)
+    }
+
+    /// Items that are sent again stay in doubt: a repeat from the first one on would never come to the others.
+    #[tokio::test]
+    async fn an_order_given_again_goes_on_where_the_one_before_has_ended() {
+        let mut fake = Fake::of(250);
+        let first = all_of(&mut fake, None, |_| false).await.unwrap();
+        assert_eq!((first.changed, first.more), (100, true));
+        assert_eq!(first.next.as_deref(), Some("100"));
+        let after = fake.find("100").await.unwrap();
+        let second = all_of(&mut fake, after, |_| true).await.unwrap();
+        assert_eq!(
+            (second.changed, second.more, second.next),
+            (150, false, None)
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_before_an_order_stopped_is_told() {
+        let mut fake = Fake::of(1_000);
+        fake.fails_behind = 300;
+        // In steps of 100 and 200.
+        let half = all_of(&mut fake, None, |_| true).await.unwrap();
+        assert_eq!((half.changed, half.more), (300, true));
+        assert_eq!(half.next.as_deref(), Some("300"));
+        let why = SourceError::Unfinished.to_string();
+        assert_eq!(half.stopped, Some(why));
+        fake.fails_behind = 0;
+        assert!(all_of(&mut fake, None, |_| true).await.is_err());
+        // Nothing is counted, and it may be written all the same.
+        fake.error = lost;
+        let unclear = all_of(&mut fake, None, |_| true).await.unwrap();
+        assert_eq!((unclear.changed, unclear.more), (0, true));
+        assert!(unclear.stopped.unwrap().contains("not known"));
+    }
+
+    #[tokio::test]
+    async fn two_words_for_one_item_are_one_order() {
+        let mut fake = Fake::of(20);
+        let words = ["17", "017", "18", "17"].map(str::to_owned);
+        let mut changed = ItemsChanged::default();
+        let order = ItemOrder::Retry;
+        let ended = by_name(&mut fake, &words, order, &mut changed).await;
+        assert_eq!((ended.is_ok(), changed.changed), (true, 2));
+        assert_eq!(fake.named, [vec![ItemId::Int(17), ItemId::Int(18)]]);
+    }
 
     #[test]
     fn what_another_program_wrote_is_cut_between_two_characters() {

@@ -25,7 +25,8 @@ use super::{
     source::{Counts, Result},
 };
 
-/// Counts, lists and changes what stands beside one table. An error of a change has changed nothing.
+/// Counts, lists and changes what stands beside one table. An error of a change has changed nothing, but where it says that nobody
+/// knows.
 #[async_trait]
 pub trait Operator: Send {
     /// How the table stands. Counts its unsent rows.

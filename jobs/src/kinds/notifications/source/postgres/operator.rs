@@ -94,7 +94,8 @@ impl PgOperator {
     async fn orders(&mut self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
         self.begin(STATEMENT, &self.table.sql_take_source()).await?;
         let dids = self.order(ids, decide).await?;
-        self.session.commit().await?;
+        let committed = self.session.commit().await;
+        committed.map_err(SourceError::of_commit)?;
         Ok(dids)
     }
 
@@ -422,7 +423,8 @@ impl Operator for PgOperator {
             step.count(did);
         }
         step.last = ids.into_iter().next_back();
-        self.session.commit().await?;
+        let committed = self.session.commit().await;
+        committed.map_err(SourceError::of_commit)?;
         step.took = self.clock.now().since(began);
         Ok(step)
     }
