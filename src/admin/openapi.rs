@@ -77,7 +77,7 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(body) = route.body {
         let schema = json!({"application/json": {"schema": Schema::Named(body).to_json()}});
-        operation["requestBody"] = json!({"required": false, "content": schema});
+        operation["requestBody"] = json!({"required": body.is_needed(), "content": schema});
     }
     operation
 }

@@ -46,7 +46,7 @@ use crate::{
 const TAKES: Takes = Takes {
     states: &[],
     sorts: &[],
-    texts: &["all", "id", "job", "key", "owner", "replica", "to"],
+    texts: &["after", "all", "id", "job", "key", "owner", "replica", "to"],
 };
 
 type Said = Result<Query<BTreeMap<String, String>>, QueryRejection>;
@@ -102,7 +102,7 @@ pub(super) async fn give(
         of: &thing,
     };
     // Before the seal is spent: what gets no turn is sent again as it is.
-    let turn = shared.turn().await?;
+    let turn = shared.turn(item_order(kind).is_some()).await?;
     let now = shared.admin.clock.wall().as_second();
     let sealed = match about.session {
         "" => Err(Broken::Foreign),
@@ -138,9 +138,14 @@ pub(super) async fn give(
         what,
     };
     let given = shared.give(turn, asked).await;
+    let done = given.as_ref().ok();
+    let next = done.and_then(|done| done.answer["next"].as_str().map(str::to_owned));
     let (status, told) = told(kind, &of, given);
     let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(status, &address, |view| answer(view, (kind, &of), &told)))
+    let rest = next.as_deref().map(|next| (field("all").trim(), next));
+    Ok(sight.answer(status, &address, |view| {
+        answer(view, (kind, &of), &told, rest)
+    }))
 }
 
 /// A form that is given out.
@@ -297,7 +302,10 @@ fn thing(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> String {
     let field = |name: &str| said.get(name).map_or("", |said| said.trim());
     match item_order(kind) {
         // None of them has such a character in it.
-        Some(_) => format!("{of}\n{}\n{}", field("id"), field("all")),
+        Some(_) => {
+            let which = [field("id"), field("all"), field("after")];
+            format!("{of}\n{}", which.join("\n"))
+        }
         None if kind == Kind::Break => format!("{of}\n{}", field("owner")),
         None => of.to_owned(),
     }
@@ -312,17 +320,21 @@ fn item_order(kind: Kind) -> Option<ItemOrder> {
     }
 }
 
-/// Which items: one, or all in a state.
+/// Which items: one, or all in a state, from the first behind another one on.
 ///
 /// # Errors
 /// What is missing.
 fn which(order: ItemOrder, said: &BTreeMap<String, String>) -> Result<WhichItems, String> {
     let field = |name: &str| said.get(name).map_or("", |said| said.trim());
+    let after = Some(field("after").to_owned()).filter(|after| !after.is_empty());
+    if after.is_some() && field("all").is_empty() {
+        return Err("after goes with all, and not with one item".to_owned());
+    }
     match (field("id"), field("all"), order) {
         ("", "", _) => Err("which item".to_owned()),
         (id, "", _) => Ok(WhichItems::Named(vec![id.to_owned()])),
         ("", state, ItemOrder::Retry) => match ItemState::of(state) {
-            Some(state) => Ok(WhichItems::All(state)),
+            Some(state) => Ok(WhichItems::All { state, after }),
             None => Err("all is retry, dead, in_doubt or parked".to_owned()),
         },
         ("", _, ItemOrder::Park) => Err("items are put aside one by one".to_owned()),
@@ -359,9 +371,9 @@ fn told(
         Err(OrderError::Misfit(why)) => refused(StatusCode::BAD_REQUEST, why),
         Err(OrderError::NotPossible(why)) => refused(StatusCode::CONFLICT, why),
         Err(OrderError::TooMany(why)) => refused(StatusCode::TOO_MANY_REQUESTS, why),
-        Err(OrderError::Unavailable(why) | OrderError::NoItems(why)) => {
-            refused(StatusCode::SERVICE_UNAVAILABLE, why)
-        }
+        Err(
+            OrderError::Unavailable(why) | OrderError::NoItems(why) | OrderError::NotKnown(why),
+        ) => refused(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 
@@ -447,14 +459,24 @@ mod tests {
         let id = ("id", " 17 ");
         assert_eq!(meant(Kind::Retry, &[id]), items(ItemOrder::Retry, named()));
         assert_eq!(meant(Kind::Park, &[id]), items(ItemOrder::Park, named()));
+        let in_doubt = |after: Option<&str>| WhichItems::All {
+            state: ItemState::InDoubt,
+            after: after.map(str::to_owned),
+        };
+        let all = ("all", "in_doubt");
         assert_eq!(
-            meant(Kind::Retry, &[("all", "in_doubt")]),
-            items(ItemOrder::Retry, WhichItems::All(ItemState::InDoubt))
+            meant(Kind::Retry, &[all]),
+            items(ItemOrder::Retry, in_doubt(None))
+        );
+        assert_eq!(
+            meant(Kind::Retry, &[all, ("after", " 149")]),
+            items(ItemOrder::Retry, in_doubt(Some("149")))
         );
         for (kind, pairs) in [
             (Kind::Retry, &[][..]),
             (Kind::Retry, &[("all", "sent")][..]),
             (Kind::Retry, &[id, ("all", "dead")][..]),
+            (Kind::Retry, &[id, ("after", "16")][..]),
             (Kind::Park, &[("all", "dead")][..]),
         ] {
             assert!(meant(kind, pairs).is_err(), "{kind:?} {pairs:?}");

@@ -27,7 +27,7 @@ pub(super) struct Route {
     /// In a sentence, without a full stop.
     pub(super) about: &'static str,
     pub(super) parameters: &'static [Parameter],
-    /// What the body may say; it may always be left out.
+    /// What the body may say; it may be left out where nothing in it is needed.
     pub(super) body: Option<&'static Named>,
     pub(super) answers: &'static [Answer],
     /// Why it may be refused, besides what its method, its parameters and its body bring with them.

@@ -51,6 +51,8 @@ pub(super) struct Field {
     pub(super) schema: Schema,
     /// It is never absent.
     pub(super) always: bool,
+    /// Where it is there, these are as well.
+    pub(super) with: &'static [&'static str],
 }
 
 /// An object that is told from others by the word in its field `type`, and has its own fields in `data`.
@@ -70,6 +72,7 @@ pub(super) const fn field(name: &'static str, about: &'static str, schema: Schem
         about,
         schema,
         always: true,
+        with: &[],
     }
 }
 
@@ -80,6 +83,7 @@ pub(super) const fn maybe(name: &'static str, about: &'static str, schema: Schem
         about,
         schema,
         always: false,
+        with: &[],
     }
 }
 
@@ -146,9 +150,27 @@ impl Schema {
     }
 }
 
+// === impl Field ===
+
+impl Field {
+    /// Where it is there, these are as well.
+    pub(super) const fn with(self, others: &'static [&'static str]) -> Self {
+        Self {
+            with: others,
+            ..self
+        }
+    }
+}
+
 // === impl Named ===
 
 impl Named {
+    /// Whether something must be said in it, always or with what is chosen.
+    pub(super) fn is_needed(&self) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|field| field.always || !field.with.is_empty())
+    }
+
     /// Adds this object, and every other one that it leads to.
     pub(super) fn collect(&self, into: &mut BTreeMap<&'static str, Value>) {
         // An object may lead to itself.
@@ -192,7 +214,7 @@ fn object<const N: usize>(
 ) -> Value {
     let mut instead = BTreeMap::from(instead);
     let mut properties = Map::new();
-    let mut required = Vec::new();
+    let (mut required, mut dependent) = (Vec::new(), Map::new());
     for field in fields {
         let mut schema = match instead.remove(field.name) {
             Some(other) => other,
@@ -205,14 +227,21 @@ fn object<const N: usize>(
         if field.always {
             required.push(field.name);
         }
+        if !field.with.is_empty() {
+            dependent.insert(field.name.to_owned(), json!(field.with));
+        }
     }
-    json!({
+    let mut object = json!({
         "type": "object",
         "description": about,
         "properties": properties,
         "required": required,
         "additionalProperties": false,
-    })
+    });
+    if !dependent.is_empty() {
+        object["dependentRequired"] = dependent.into();
+    }
+    object
 }
 
 fn or_null(schema: Value) -> Value {

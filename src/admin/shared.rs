@@ -25,6 +25,9 @@ const STORE_READS: usize = 4;
 /// Orders at one time. They have turns of their own: no reader keeps an order waiting.
 const ORDERS: usize = 4;
 
+/// Those of them that wait for databases of jobs: besides the others, which they never keep waiting.
+const ITEM_ORDERS: usize = 2;
+
 /// How long an order waits for its turn: what is asked in time can be answered in time.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -39,6 +42,8 @@ pub(super) struct Shared {
     pub(super) store: Arc<Semaphore>,
     /// Turns of those who order.
     pub(super) orders: Arc<Semaphore>,
+    /// Turns of those who order something about items.
+    pub(super) item_orders: Arc<Semaphore>,
     pub(super) rules: Arc<Rules>,
     /// What has happened in this replica.
     pub(super) told: Ring<Told>,
@@ -71,6 +76,7 @@ impl Shared {
             readings: Arc::new(Readings::new(reader, admin.source.clone())),
             store,
             orders: Arc::new(Semaphore::new(ORDERS)),
+            item_orders: Arc::new(Semaphore::new(ITEM_ORDERS)),
             rules: Arc::new(rules),
             told: Ring::new(admin.source.replica(), KEPT),
             places: Places::new(PLACES, OPEN_PLACES),
@@ -99,9 +105,13 @@ impl Shared {
         ready.map_err(|why| if seen.token { why } else { in_short(&why) })
     }
 
-    /// The right to order something of the store; a problem when too many have it.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let turn = self.orders.clone().acquire_owned();
+    /// The right to order something of the store, or of the database of a job; a problem when too many have it.
+    pub(super) async fn turn(&self, of_items: bool) -> Result<OwnedSemaphorePermit, Problem> {
+        let turns = match of_items {
+            true => &self.item_orders,
+            false => &self.orders,
+        };
+        let turn = turns.clone().acquire_owned();
         let turn = self.admin.clock.timeout(TURN, turn).await;
         // Closed never: the semaphore lives as long as the router.
         turn.ok().and_then(Result::ok).ok_or_else(|| {

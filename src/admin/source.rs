@@ -241,7 +241,8 @@ impl OrderError {
             | Self::Misfit(why)
             | Self::TooMany(why)
             | Self::Unavailable(why)
-            | Self::NoItems(why) => why,
+            | Self::NoItems(why)
+            | Self::NotKnown(why) => why,
         }
     }
 }
@@ -296,6 +297,8 @@ pub(crate) enum OrderError {
     Unavailable(String),
     /// The database of the job does not answer, or refuses.
     NoItems(String),
+    /// It has not answered in time, or its answer was lost: what was asked may be done, or be done yet.
+    NotKnown(String),
 }
 
 /// What the server serves.

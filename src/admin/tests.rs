@@ -33,7 +33,7 @@ use crate::{
         JobFacts, RunFilter,
         audit::AuditEntry,
         history::RunRecord,
-        items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged},
+        items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged, WhichItems},
         status::{
             FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockDetail,
             LockStatus, NodeStatus, Presence, Role, RunStatus,
@@ -215,13 +215,21 @@ impl AdminSource for Fake {
                 answer: serde_json::json!({ "said": format!("the lease of {key} has ended") }),
                 heard: true,
             }),
-            What::Items { order, .. } => {
+            What::Items { order, which, .. } => {
+                // Of a state there are always more.
+                let next = match which {
+                    WhichItems::Named(_) => None,
+                    WhichItems::All { .. } => Some("149".to_owned()),
+                };
                 let changed = ItemsChanged {
                     changed: 6,
+                    more: next.is_some(),
+                    next,
                     ..ItemsChanged::default()
                 };
+                let said = changed.in_words(order);
                 Ok(Done {
-                    answer: serde_json::json!({ "said": changed.in_words(order) }),
+                    answer: serde_json::json!({ "said": said, "next": changed.next }),
                     heard: true,
                 })
             }

@@ -56,14 +56,24 @@ pub(super) static ITEM: Named = Named {
 
 pub(super) static RETRY: Named = Named {
     name: "RetryItems",
-    about: "Which items are sent again, and why: some by their ids, or all in a state.",
+    about: "Which items are sent again, and why: some by their ids, or all in a state, which is said to be meant.",
     fields: &[
         maybe(
             "ids",
             "Their ids: 100 at most.",
             Schema::List(&Schema::Text),
         ),
-        maybe("state", "All in this state.", Schema::Word(STATES)),
+        maybe("state", "All in this state.", Schema::Word(STATES)).with(&["reason", "sure"]),
+        maybe(
+            "after",
+            "With `state`: from the first behind this one on, which an order before this one says as `next`.",
+            Schema::OrNull(&Schema::Text),
+        ),
+        maybe(
+            "sure",
+            "`true`: it cannot be taken back, and it is meant.",
+            Schema::Flag,
+        ),
         REASON,
     ],
 };
@@ -72,7 +82,7 @@ pub(super) static PARK: Named = Named {
     name: "ParkItems",
     about: "Which items are put aside, and why.",
     fields: &[
-        maybe(
+        field(
             "ids",
             "Their ids: 100 at most.",
             Schema::List(&Schema::Text),
@@ -116,8 +126,18 @@ pub(super) static CHANGED: Named = Named {
         ),
         field(
             "more",
-            "There are more in this state: two seconds are over. Give the order again.",
+            "There are more: two seconds are over, or it has stopped. Give the order again.",
             Schema::Flag,
+        ),
+        field(
+            "next",
+            "Where there are more in a state: what the next order says as `after`.",
+            Schema::OrNull(&Schema::Text),
+        ),
+        field(
+            "stopped",
+            "Why it has ended before its time, after what is counted here; `null` where it has not.",
+            Schema::OrNull(&Schema::Text),
         ),
     ],
 };
@@ -137,6 +157,8 @@ static LEFT_ALONE: Named = Named {
 struct RetryWords {
     ids: Vec<String>,
     state: Option<ItemState>,
+    after: Option<String>,
+    sure: bool,
     reason: String,
 }
 
@@ -178,9 +200,24 @@ pub(super) async fn list(ask: Ask) -> Result<Response, Problem> {
 }
 
 pub(super) async fn retry(ask: Ask) -> Result<Response, Problem> {
-    let RetryWords { ids, state, reason } = ask.words()?;
+    let RetryWords {
+        ids,
+        state,
+        after,
+        sure,
+        reason,
+    } = ask.words()?;
     let which = match (ids.is_empty(), state) {
-        (true, Some(state)) => WhichItems::All(state),
+        (true, Some(_)) if reason.trim().is_empty() => {
+            return Err(bad("reason: say why, it is shown to all who ask later"));
+        }
+        (true, Some(_)) if !sure => {
+            return Err(bad("sure: say true, it cannot be taken back"));
+        }
+        (true, Some(state)) => WhichItems::All { state, after },
+        (false, None) if after.is_some() => {
+            return Err(bad("after: it goes with state, and not with ids"));
+        }
         (false, None) => named(ids)?,
         (true, None) => return Err(bad("ids, or state: say which items")),
         (false, Some(_)) => return Err(bad("ids, or state: not both")),

@@ -10,7 +10,7 @@ use super::{
         schema::{Named, Schema, field, maybe},
         source::What,
     },
-    orders::{NAME, REASON, give},
+    orders::{NAME, NEEDED_REASON, give},
 };
 
 pub(super) static LOCK: Named = Named {
@@ -91,12 +91,12 @@ pub(super) static BREAK: Named = Named {
             "Whose lease, as the list of locks shows it: that of another one stays. By default that of the owner on most nodes.",
             Schema::Text,
         ),
-        maybe(
+        field(
             "sure",
             "`true`: it cannot be taken back, and it is meant.",
             Schema::Flag,
         ),
-        REASON,
+        NEEDED_REASON,
     ],
 };
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::super::{
     ask::Ask,
     problem::{Kind, Problem},
-    schema::{Field, Named, Schema, maybe},
+    schema::{Field, Named, Schema, field, maybe},
     source::{Asked, Done, OrderError, What},
 };
 use crate::fleet::intent::MOST_REASON;
@@ -27,6 +27,9 @@ pub(super) const REASON: Field = maybe(
     "Why: 1,024 bytes at most. It stands in the audit.",
     Schema::Text,
 );
+
+/// The same where it must be said.
+pub(super) const NEEDED_REASON: Field = field(REASON.name, REASON.about, REASON.schema);
 
 /// A body that says no more.
 pub(super) static WHY: Named = Named {
@@ -48,12 +51,13 @@ pub(super) async fn give(ask: &Ask, reason: String, what: What) -> Result<Respon
         let why = format!("the body: reason: at most {MOST_REASON} bytes");
         return Err(Problem::new(Kind::BadBody, why));
     }
+    let of_items = matches!(what, What::Items { .. });
     let asked = Asked {
         who: ask.who.clone(),
         reason,
         what,
     };
-    let turn = ask.shared.turn().await?;
+    let turn = ask.shared.turn(of_items).await?;
     let given = ask.shared.give(turn, asked).await;
     given.map(ordered).map_err(refused)
 }
@@ -73,6 +77,6 @@ pub(super) fn refused(error: OrderError) -> Problem {
         OrderError::NotPossible(why) => Problem::new(Kind::NotPossible, why),
         OrderError::TooMany(why) => Problem::new(Kind::TooMany, why),
         OrderError::Unavailable(why) => Problem::new(Kind::Unavailable, why),
-        OrderError::NoItems(why) => Problem::new(Kind::NoItems, why),
+        OrderError::NoItems(why) | OrderError::NotKnown(why) => Problem::new(Kind::NoItems, why),
     }
 }

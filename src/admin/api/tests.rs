@@ -88,7 +88,7 @@ fn method(route: &Route) -> Method {
 /// A body that the route takes, where it needs one.
 fn said(route: &Route) -> &'static str {
     match route.path {
-        "/api/v1/jobs/{job}/items/retry" => r#"{"state": "dead"}"#,
+        "/api/v1/jobs/{job}/items/retry" => r#"{"state": "dead", "reason": "it is mended", "sure": true}"#,
         "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
         "/api/v1/locks/{key}/break" => r#"{"reason": "its process hangs", "sure": true}"#,
         _ => "",
@@ -342,6 +342,22 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
             "{\"state\": \"dead\", \"ids\": [\"17\"]}",
             "bad-body",
         ),
+        // What is about all of a state is said to be meant, as in the form.
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"state\": \"dead\", \"reason\": \"it is mended\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"state\": \"dead\", \"sure\": true}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/retry",
+            "{\"ids\": [\"17\"], \"after\": \"16\"}",
+            "bad-body",
+        ),
         (
             "/api/v1/jobs/report/items/park",
             "{\"state\": \"dead\"}",
@@ -459,6 +475,38 @@ async fn an_order_that_gets_no_turn_has_asked_for_nothing() {
     let _all = shared.orders.clone().acquire_many_owned(4).await.unwrap();
     let answer = ask(&shared, Method::POST, pause, &[], "").await;
     assert_eq!((answer.status, problem(&answer)), (503, "busy".to_owned()));
+}
+
+/// A database of a job that hangs keeps no pause and no drain waiting.
+#[tokio::test(start_paused = true)]
+async fn orders_about_items_have_turns_of_their_own() {
+    let (_, shared) = Sample::default().timed_by(SimTime::new().clock());
+    let items = shared.item_orders.clone();
+    let _all = items.acquire_many_owned(2).await.unwrap();
+    let park = "/api/v1/jobs/report/items/park";
+    let answer = ask(&shared, Method::POST, park, &[], "{\"ids\": [\"17\"]}").await;
+    assert_eq!((answer.status, problem(&answer)), (503, "busy".to_owned()));
+    let pause = "/api/v1/jobs/report/pause";
+    assert_eq!(ask(&shared, Method::POST, pause, &[], "").await.status, 200);
+}
+
+#[test]
+fn what_an_order_needs_is_described_as_needed() {
+    let (_, shared) = Sample::default().shared();
+    let told = description(&shared);
+    for (path, needed) in [
+        ("/api/v1/jobs/{job}/pause", false),
+        ("/api/v1/jobs/{job}/items/retry", true),
+        ("/api/v1/jobs/{job}/items/park", true),
+        ("/api/v1/locks/{key}/break", true),
+    ] {
+        let body = &told["paths"][path]["post"]["requestBody"];
+        assert_eq!(body["required"], needed, "{path}");
+    }
+    let schemas = &told["components"]["schemas"];
+    assert_eq!(schemas["Break"]["required"], json!(["sure", "reason"]));
+    let with_state = &schemas["RetryItems"]["dependentRequired"]["state"];
+    assert_eq!(*with_state, json!(["reason", "sure"]));
 }
 
 /// However slowly a client reads, the bodies of no more than some are kept for it.

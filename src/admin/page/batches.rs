@@ -267,7 +267,7 @@ fn item_part(view: &View<'_>, job: &str, page: &ItemPage) -> Part {
 }
 
 /// Whether an address can name it.
-fn can_be_named(id: &str) -> bool {
+pub(super) fn can_be_named(id: &str) -> bool {
     let plain = !id.is_empty() && id.trim() == id && !id.chars().any(char::is_control);
     plain && id.len() <= LONGEST
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     super::html::Html,
     address::job_path,
+    batches::can_be_named,
     block::{Block, Live, Page},
     view::View,
 };
@@ -126,11 +127,13 @@ pub(in crate::admin) fn page(view: &View<'_>, form: &Form<'_>) -> Page {
     }
 }
 
-/// What came of an order: whether it was given, and what is known of it.
+/// What came of an order: whether it was given, and what is known of it. With the `rest` of an order about all of a state: which, and
+/// behind which item.
 pub(in crate::admin) fn answer(
     view: &View<'_>,
     (kind, of): (Kind, &str),
     said: &Result<String, String>,
+    rest: Option<(&str, &str)>,
 ) -> Page {
     let mut h = Html::default();
     match said {
@@ -138,6 +141,12 @@ pub(in crate::admin) fn answer(
         Err(why) => h.markup("<p class=\"bad\" role=\"alert\">").text(why),
     };
     h.markup("</p>\n");
+    if let Some((state, next)) = rest.filter(|(_, next)| can_be_named(next)) {
+        let rest = [("after", next), ("all", state), ("job", of)];
+        let path = view.address.to("/orders/retry", &rest);
+        h.markup("<p>").link(&path, "order it for those behind it");
+        h.markup("</p>\n");
+    }
     back(&mut h, view, kind, of);
     Page {
         title: format!("{} {of}", kind.title()),
@@ -176,6 +185,7 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
         Kind::Retry | Kind::Park => {
             hidden(h, "id", said("id"));
             hidden(h, "all", said("all"));
+            hidden(h, "after", said("after"));
         }
         Kind::Pause | Kind::Resume | Kind::Drain | Kind::Withdraw => {}
     }
@@ -297,8 +307,12 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
         ("", Some(state)) => {
             let held = view.fleet.job(job).and_then(|job| job.held);
             let counted = held.map(|held| count(held, state)).unwrap_or_default();
+            let behind = match said("after") {
+                "" => String::new(),
+                after => format!(", behind {after},"),
+            };
             format!(
-                "All items of {job} that are {} when it is carried out are sent again: {counted} as last counted.",
+                "All items of {job} that are {}{behind} when it is carried out are sent again: {counted} as last counted.",
                 state.words()
             )
         }

@@ -391,3 +391,37 @@ async fn an_order_about_items_is_for_those_of_its_form() {
         (("retry", "mail"), "17")
     );
 }
+
+#[tokio::test]
+async fn the_rest_of_a_state_is_ordered_behind_where_the_first_order_has_ended() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let all = "/orders/retry?job=mail&all=in_doubt";
+    let opened = open(&server, all).await;
+    let body = |opened: &Opened, after: &str| {
+        let seal = &opened.seal;
+        format!("seal={seal}&job=mail&id=&all=in_doubt&after={after}&reason=x&sure=yes")
+    };
+    let head = |opened: &Opened| format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let answer = send(&server, "retry", &head(&opened), &body(&opened, "")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let further = "href=\"/orders/retry?after=149&amp;all=in_doubt&amp;job=mail\"";
+    assert!(answer.body.contains(further), "{}", answer.body);
+    let opened = open(&server, &format!("{all}&after=149")).await;
+    // The form is sealed with its place.
+    for other in ["", "148"] {
+        let answer = send(&server, "retry", &head(&opened), &body(&opened, other)).await;
+        assert_eq!(answer.status, 403, "{other}\n{}", answer.body);
+    }
+    let answer = send(&server, "retry", &head(&opened), &body(&opened, "149")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let given = source.given.lock().unwrap();
+    let items = given.iter().map(|asked| asked.what.items());
+    assert_eq!(
+        items.collect::<Vec<_>>(),
+        ["all that are in doubt", "all that are in doubt, behind 149"]
+    );
+}

@@ -167,8 +167,7 @@ pub(crate) async fn retry_all(
     let (mut place, mut size) = (after, FIRST_STEP);
     loop {
         let step = table.retry_step(state, place.as_ref(), size).await;
-        let step =
-            step.inspect_err(|_| changed.next = place.as_ref().map(ToString::to_string))?;
+        let step = step.inspect_err(|_| changed.next = place.as_ref().map(ToString::to_string))?;
         changed.changed += step.changed;
         changed.forgotten += step.forgotten;
         changed.sending += step.sending;

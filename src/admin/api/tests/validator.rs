@@ -27,6 +27,14 @@ impl Validator<'_> {
         for (word, says) in words {
             let fits = match word.as_str() {
                 "description" | "required" | "properties" | "additionalProperties" => true,
+                "dependentRequired" => {
+                    let mut rules = says.as_object().into_iter().flatten();
+                    rules.all(|(name, others)| {
+                        let mut others = others.as_array().into_iter().flatten();
+                        let is_there = |of: &str| !value[of].is_null();
+                        !is_there(name) || others.all(|other| other.as_str().is_some_and(is_there))
+                    })
+                }
                 "$ref" => {
                     let place = says.as_str().unwrap_or_default().trim_start_matches('#');
                     match self.description.pointer(place) {
