@@ -11,6 +11,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use futures_util::FutureExt;
@@ -23,18 +24,21 @@ use super::{
     source::{AdminSource, OrderError},
     withhold::withhold,
 };
-use crate::fleet::{
-    JobFacts,
-    audit::{AuditEntry, InForce},
-    items::{ItemPage, ItemsAsked},
-    status::{FleetStatus, LockStatus},
+use crate::{
+    clock::Moment,
+    fleet::{
+        JobFacts,
+        audit::{AuditEntry, InForce},
+        items::{ItemPage, ItemsAsked},
+        status::{FleetStatus, LockStatus},
+    },
 };
 
 /// A fleet with more jobs, shards counted, is large: its locks are not read anew for each page either.
 const FEW: usize = 100;
 
-/// Databases of jobs that are asked at one time. One that is slow keeps no reader of the store waiting.
-const DATABASES: usize = 2;
+/// For so long the failure to list items serves, which may have taken long: the database may be there again.
+const FAILED: Duration = Duration::from_secs(3);
 
 /// Every lock; why they cannot be listed.
 pub(super) type Locks = Result<Vec<LockStatus>, String>;
@@ -51,7 +55,7 @@ pub(super) type Items = Result<ItemPage, OrderError>;
 /// What was read last, of each kind.
 pub(super) struct Readings {
     reader: Reader,
-    /// With the turns at the databases of jobs.
+    /// Waits for no turn at the store: the source has turns of its own at the databases of jobs.
     of_items: Reader,
     source: Arc<dyn AdminSource>,
     fleet: SharedReading<Fleet>,
@@ -61,7 +65,13 @@ pub(super) struct Readings {
     /// By job.
     facts: Mutex<BTreeMap<String, SharedReading<Facts>>>,
     /// By job, and what was asked of it.
-    items: Mutex<BTreeMap<(String, ItemsAsked), SharedReading<Items>>>,
+    items: Mutex<BTreeMap<(String, ItemsAsked), SharedReading<FoundItems>>>,
+}
+
+/// What was found of items, and when.
+struct FoundItems {
+    items: Arc<Items>,
+    at: Moment,
 }
 
 /// What was noted of backlogs, and what the last reading has made of it.
@@ -81,7 +91,7 @@ struct Fleet {
 
 impl Readings {
     pub(super) fn new(reader: Reader, source: Arc<dyn AdminSource>) -> Self {
-        let turns = Arc::new(Semaphore::new(DATABASES));
+        let turns = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
         Self {
             of_items: Reader {
                 turns,
@@ -159,10 +169,19 @@ impl Readings {
     pub(super) async fn items(&self, job: &str, asked: ItemsAsked) -> Arc<Items> {
         let read = || {
             let (source, job, asked) = (self.source.clone(), job.to_owned(), asked.clone());
-            async move { source.items(&job, asked).await }.boxed()
+            let clock = self.reader.clock.clone();
+            async move {
+                let items = Arc::new(source.items(&job, asked).await);
+                let at = clock.now();
+                FoundItems { items, at }
+            }
+            .boxed()
         };
-        let found = one_of(&self.items, (job.to_owned(), asked.clone()));
-        found.get(&self.of_items, |_| true, read).await
+        let clock = &self.reader.clock;
+        let serves = |found: &FoundItems| found.items.is_ok() || clock.now() < found.at + FAILED;
+        let of_job = one_of(&self.items, (job.to_owned(), asked.clone()));
+        let found = of_job.get(&self.of_items, serves, read).await;
+        found.items.clone()
     }
 }
 
@@ -210,12 +229,15 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::Ordering, time::Duration};
+    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::{
         admin::tests::Fake,
-        fleet::status::{JobStatus, ReplicaStatus},
+        fleet::{
+            items::ItemState,
+            status::{JobStatus, ReplicaStatus},
+        },
         sim_clock::SimTime,
         spawn::Spawn,
     };
@@ -281,5 +303,29 @@ mod tests {
         reader.clock.sleep(Duration::from_secs(1)).await;
         readings.facts("report").await;
         assert_eq!(readings.facts.lock().unwrap().len(), 1);
+    }
+
+    /// However long it took: a database that is there again is seen soon.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_to_list_items_does_not_serve_for_long() {
+        let reader = Reader {
+            clock: SimTime::new().clock(),
+            spawn: Spawn::system(),
+            turns: Arc::new(Semaphore::new(4)),
+        };
+        let gone = Fake::without_items(reader.clock.clone(), Duration::from_millis(3_500));
+        let source = Arc::new(gone);
+        let readings = Readings::new(reader.clone(), source.clone());
+        let asked = ItemsAsked {
+            states: vec![ItemState::Dead],
+            after: None,
+            limit: 10,
+        };
+        for (pause, times) in [(0, 1), (2_000, 1), (1_500, 2)] {
+            reader.clock.sleep(Duration::from_millis(pause)).await;
+            let found = readings.items("mail", asked.clone()).await;
+            assert!(found.is_err());
+            assert_eq!(source.readings.load(Ordering::SeqCst), times);
+        }
     }
 }

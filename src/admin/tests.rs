@@ -70,14 +70,25 @@ pub(super) struct Fake {
     carried_out: AtomicUsize,
     /// What each order of a job waits for.
     gate: Option<Arc<Semaphore>>,
-    /// How often the fleet was read.
+    /// How often the fleet was read, and items of it.
     pub(super) readings: AtomicUsize,
+    /// How long items take to be listed.
+    slow: Option<(Clock, Duration)>,
 }
 
 impl Fake {
     pub(super) fn of(fleet: FleetStatus) -> Self {
         Self {
             fleet,
+            ..Self::default()
+        }
+    }
+
+    /// Whose databases are gone, which takes so long to be known.
+    pub(super) fn without_items(clock: Clock, after: Duration) -> Self {
+        Self {
+            no_locks: true,
+            slow: Some((clock, after)),
             ..Self::default()
         }
     }
@@ -238,6 +249,10 @@ impl AdminSource for Fake {
         given
     }
     async fn items(&self, job: &str, asked: ItemsAsked) -> Result<ItemPage, OrderError> {
+        self.readings.fetch_add(1, Ordering::SeqCst);
+        if let Some((clock, by)) = &self.slow {
+            clock.sleep(*by).await;
+        }
         if self.no_locks {
             return Err(OrderError::NoItems("no database at /data/app.db".into()));
         }

@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -17,6 +20,7 @@ use super::{
 };
 use crate::{
     admin::{Admin, AdminSource, Asked, Done, Order, OrderError, What, bind, serve},
+    clock::Clock,
     config::Config,
     error::{Error, Result},
     fleet::{
@@ -41,8 +45,10 @@ const HEARD: Duration = Duration::from_millis(2_500);
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
-/// How long the database of a job may take to list its items.
-const LISTED: Duration = Duration::from_millis(3_500);
+/// How long the database of a job may take to list its items, or to change them.
+const ANSWERED: Duration = Duration::from_millis(3_500);
+/// Databases of jobs that are asked at one time: to list items, and to change them.
+const DATABASES: usize = 2;
 
 struct Source {
     me: Identity,
@@ -51,6 +57,17 @@ struct Source {
     jobs: Jobs,
     /// Its clones share what they read.
     asked: Fleet,
+    listing: Databases,
+    changing: Databases,
+}
+
+/// The turns at databases of jobs. Each is over when its thread is, and not when nobody waits for it any more: threads and connections
+/// are no more than turns, however long a server keeps them waiting.
+struct Databases {
+    clock: Clock,
+    turns: Arc<Semaphore>,
+    /// How long an answer waits for one.
+    limit: Duration,
 }
 
 #[async_trait]
@@ -224,19 +241,71 @@ impl AdminSource for Source {
 
     async fn items(&self, job: &str, asked: ItemsAsked) -> Result<ItemPage, OrderError> {
         let (kept, params) = self.kept(job).await?;
-        let listed = blocking(move || kept.list(&params, &asked));
-        let listed = self.ctx.clock.timeout(LISTED, listed).await;
-        listed.unwrap_or_else(|_| {
+        let list = move || kept.list(&params, &asked);
+        self.listing.read(job, list).await
+    }
+}
+
+// === impl Databases ===
+
+impl Databases {
+    fn new(clock: &Clock, limit: Duration) -> Self {
+        Self {
+            clock: clock.clone(),
+            turns: Arc::new(Semaphore::new(DATABASES)),
+            limit,
+        }
+    }
+
+    /// What is only read: the wait for a turn is part of the time that it may take.
+    async fn read<T: Send + 'static>(
+        &self,
+        job: &str,
+        ask: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, OrderError> {
+        let asked = async {
+            // Closed never: the semaphore lives as long as this.
+            let turn = self.turns.clone().acquire_owned().await.ok();
+            blocking(turn, ask).await
+        };
+        let read = self.clock.timeout(self.limit, asked).await;
+        read.unwrap_or_else(|_| {
             let why = format!("the database of {job} has not answered in time");
             Err(OrderError::NoItems(why))
         })
     }
+
+    /// What changes something: without a turn it is not begun, and what was begun goes on although nobody waits for it any more.
+    async fn change<T: Send + 'static>(
+        &self,
+        job: &str,
+        ask: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, OrderError> {
+        let Ok(turn) = self.turns.clone().try_acquire_owned() else {
+            let why = "orders before this one still wait for their databases: nothing was changed, do it again later";
+            return Err(OrderError::NoItems(why.to_owned()));
+        };
+        let changed = blocking(Some(turn), ask);
+        let changed = self.clock.timeout(self.limit, changed).await;
+        changed.unwrap_or_else(|_| {
+            let why = format!(
+                "the database of {job} has not answered in time: whether the order is carried out is not known, look before you \
+                 give it again"
+            );
+            Err(OrderError::NotKnown(why))
+        })
+    }
 }
 
-/// Asks the database of a job, on a thread that may wait.
+/// Asks the database of a job, on a thread that may wait, and that keeps its turn until then.
 async fn blocking<T: Send + 'static>(
+    turn: Option<OwnedSemaphorePermit>,
     ask: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, OrderError> {
+    let ask = move || {
+        let _turn = turn;
+        ask()
+    };
     let answer = tokio::task::spawn_blocking(ask).await;
     let answer = answer.unwrap_or_else(|_| {
         Err("what asks the database of the job has panicked: the log says where".to_owned())
@@ -245,16 +314,25 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// What became of items, as the commands print it with `--json`, and in a sentence.
-fn items_changed(job: &str, order: ItemOrder, changed: &ItemsChanged) -> Done {
+///
+/// # Errors
+/// [`OrderError::NotKnown`], where nobody knows whether anything was changed.
+fn items_changed(job: &str, order: ItemOrder, changed: &ItemsChanged) -> Result<Done, OrderError> {
+    if let Some(why) = &changed.stopped
+        && changed.changed + changed.forgotten == 0
+    {
+        let why = format!("{why}: look before you give it again");
+        return Err(OrderError::NotKnown(why));
+    }
     // Numbers and strings: always serializable.
     let mut answer = serde_json::to_value(changed).unwrap_or_default();
     answer["job"] = job.into();
     answer["order"] = order.word().into();
     answer["said"] = changed.in_words(order).into();
-    Done {
+    Ok(Done {
         answer,
         heard: true,
-    }
+    })
 }
 
 /// An order of a client that has not said who it is.
@@ -275,6 +353,7 @@ fn result(given: &Result<Done, OrderError>) -> String {
             (_, true) => "heard".to_owned(),
             (_, false) => "written, and not heard of by all yet".to_owned(),
         },
+        Err(OrderError::NotKnown(why)) => format!("not known: {why}"),
         Err(error) => format!("refused: {}", error.why()),
     }
 }
@@ -381,8 +460,9 @@ impl Source {
             }
             What::Items { job, order, which } => {
                 let (kept, params) = self.kept(&job).await?;
-                let changed = blocking(move || kept.change(&params, order, &which)).await?;
-                Ok(items_changed(&job, order, &changed))
+                let change = move || kept.change(&params, order, &which);
+                let changed = self.changing.change(&job, change).await?;
+                items_changed(&job, order, &changed)
             }
         }
     }
@@ -503,6 +583,8 @@ pub(super) async fn start(
         registry: registry.clone(),
         jobs,
         asked: Fleet::of_page(&ctx.locks, format!("http to {}", me.name)),
+        listing: Databases::new(&ctx.clock, ANSWERED),
+        changing: Databases::new(&ctx.clock, ANSWERED),
     });
     let admin = Admin {
         source,
@@ -528,4 +610,70 @@ pub(super) async fn start(
         }
     };
     Ok(Some(ctx.spawn.spawn(served)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Databases of which each has a thread that hangs until this is dropped.
+    async fn all_hang(databases: &Databases) -> Vec<mpsc::Sender<()>> {
+        let mut held = Vec::new();
+        for _ in 0..DATABASES {
+            let (hold, hangs) = mpsc::channel::<()>();
+            let hang = move || {
+                let _ = hangs.recv();
+                Ok(())
+            };
+            let late = databases.change("mail", hang).await;
+            assert!(matches!(late, Err(OrderError::NotKnown(_))), "{late:?}");
+            held.push(hold);
+        }
+        held
+    }
+
+    #[tokio::test]
+    async fn threads_that_hang_keep_their_turns_when_nobody_waits_for_them_any_more() {
+        let databases = Databases::new(&Clock::system(), Duration::from_millis(50));
+        let held = all_hang(&databases).await;
+        let refused = databases.change("mail", || Ok(7)).await;
+        let nothing = |why: &str| why.contains("nothing was changed");
+        assert!(
+            matches!(&refused, Err(OrderError::NoItems(why)) if nothing(why)),
+            "{refused:?}"
+        );
+        // The wait for a turn has an end as well.
+        let late = databases.read("mail", || Ok(7)).await;
+        let in_time = |why: &str| why.contains("in time");
+        assert!(
+            matches!(&late, Err(OrderError::NoItems(why)) if in_time(why)),
+            "{late:?}"
+        );
+        drop(held);
+        let all = databases.turns.acquire_many(2).await;
+        drop(all.unwrap());
+        assert_eq!(databases.change("mail", || Ok(7)).await, Ok(7));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_written_down_as_refused() {
+        let mut changed = ItemsChanged {
+            stopped: Some("db: it went away".to_owned()),
+            more: true,
+            ..ItemsChanged::default()
+        };
+        let told = |changed: &ItemsChanged| {
+            let given = items_changed("mail", ItemOrder::Retry, changed);
+            result(&given)
+        };
+        assert!(told(&changed).starts_with("not known: db: it went away"));
+        changed.changed = 300;
+        let half = told(&changed);
+        assert!(
+            half.starts_with("300 to be sent again; it has stopped there"),
+            "{half}"
+        );
+    }
 }
