@@ -271,6 +271,22 @@ impl What {
             _ => String::new(),
         }
     }
+
+    /// Whose lease it is about; empty where that is not said.
+    pub(crate) fn owner(&self) -> &str {
+        match self {
+            Self::Break { owner, .. } => owner.as_deref().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// To which replica it hands over; empty where that is not said.
+    pub(crate) fn to(&self) -> &str {
+        match self {
+            Self::Job(_, Order::Resign { to }) => to.as_deref().unwrap_or_default(),
+            _ => "",
+        }
+    }
 }
 
 /// It is written on a majority of the lock nodes.

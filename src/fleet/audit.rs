@@ -31,8 +31,10 @@ pub(crate) const MOST: usize = 2_000;
 pub(crate) const YOUNG: SignedDuration = SignedDuration::from_hours(24);
 /// For how long an order is kept.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Bytes of a text in it, but for the reason: every page that shows orders reads all of them.
+/// Bytes of a text in it, but for the reason and the items: every page that shows orders reads all of them.
 const LONGEST: usize = 512;
+/// Bytes of its items, which are told so that they need not be cut.
+const MOST_ITEMS: usize = 4096 + 64;
 
 /// One order.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -53,6 +55,12 @@ pub(crate) struct AuditEntry {
     /// The items of that job that it is about; empty for other orders.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub items: String,
+    /// Whose lease ended by force, where that was said; empty for other orders.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// To which replica a job was handed over, where that was said; empty for other orders.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub to: String,
     /// Why, in the words of that person.
     pub reason: String,
     /// What came of it; empty while that is not known.
@@ -85,7 +93,9 @@ impl AuditEntry {
             who: clipped(&self.who, LONGEST),
             by: clipped(&self.by, LONGEST),
             of: clipped(&self.of, LONGEST),
-            items: clipped(&self.items, LONGEST),
+            items: clipped(&self.items, MOST_ITEMS),
+            owner: clipped(&self.owner, LONGEST),
+            to: clipped(&self.to, LONGEST),
             reason: clipped(&self.reason, MOST_REASON),
             result: clipped(&self.result, LONGEST),
             ..self.clone()
@@ -118,6 +128,7 @@ fn clipped(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::items::{MOST_NAMED, WhichItems};
 
     #[test]
     fn the_result_of_an_order_counts() {
@@ -138,8 +149,11 @@ mod tests {
         // As long as one may be it is written down as it was given, and so is a name that the API takes.
         entry.reason = "ä".repeat(MOST_REASON / 2);
         entry.of = "x".repeat(LONGEST);
+        let ids = vec!["é".repeat(LONGEST / 2); MOST_NAMED];
+        entry.items = WhichItems::Named(ids).in_words();
         let read = AuditEntry::from_doc(&entry.to_doc()).unwrap();
         assert_eq!((&read.reason, &read.of), (&entry.reason, &entry.of));
+        assert_eq!(read.items, entry.items);
         let moved = Doc {
             name: "audit/other".to_owned(),
             ..done

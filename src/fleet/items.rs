@@ -8,6 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Bytes of the ids that are told of an order, at most.
+const TOLD: usize = 4096;
+
 /// Items that are named in one order, at most.
 pub const MOST_NAMED: usize = 100;
 
@@ -196,17 +199,42 @@ impl ItemOrder {
 // === impl WhichItems ===
 
 impl WhichItems {
-    /// In a line, for the list of orders.
+    /// In a line, for the list of orders. Whole ids, as a list of JSON: as many as have room.
     #[must_use]
     pub fn in_words(&self) -> String {
         match self {
-            Self::Named(ids) => ids.join(", "),
+            Self::Named(ids) => named(ids),
             Self::All { state, after: None } => format!("all that are {}", state.words()),
             Self::All {
                 state,
                 after: Some(after),
             } => format!("all that are {}, behind {after}", state.words()),
         }
+    }
+}
+
+/// `3 items: ["17","18"] and 1 more`.
+fn named(ids: &[String]) -> String {
+    let mut told = String::new();
+    let mut shown = 0;
+    for id in ids {
+        // A string: always serializable.
+        let id = serde_json::to_string(id).unwrap_or_default();
+        // With the brackets.
+        if told.len() + id.len() + 3 > TOLD {
+            break;
+        }
+        if shown > 0 {
+            told.push(',');
+        }
+        told += &id;
+        shown += 1;
+    }
+    let all = ids.len();
+    let items = if all == 1 { "item" } else { "items" };
+    match all - shown {
+        0 => format!("{all} {items}: [{told}]"),
+        more => format!("{all} {items}: [{told}] and {more} more"),
     }
 }
 
@@ -280,6 +308,22 @@ mod tests {
         );
         let none = ItemsChanged::default().in_words(ItemOrder::Retry);
         assert_eq!(none, "there was none");
+    }
+
+    #[test]
+    fn the_ids_of_an_order_are_told_whole() {
+        let told = |ids: &[&str]| {
+            let ids = ids.iter().map(|id| (*id).to_owned());
+            WhichItems::Named(ids.collect()).in_words()
+        };
+        assert_eq!(told(&["17"]), "1 item: [\"17\"]");
+        assert_eq!(told(&["a, b", "\""]), "2 items: [\"a, b\",\"\\\"\"]");
+        let long = "x".repeat(512);
+        let words = told(&[long.as_str(); 100]);
+        let (list, more) = words["100 items: ".len()..].split_once(" and ").unwrap();
+        let list: Vec<String> = serde_json::from_str(list).unwrap();
+        assert!(list.iter().all(|id| *id == long));
+        assert_eq!((list.len(), more), (7, "93 more"));
     }
 
     #[test]

@@ -198,15 +198,7 @@ impl AdminSource for Source {
                 client.clone().asking_as(by)
             }
         };
-        let (order, of) = asked.what.words();
-        let entry = AuditEntry {
-            who: asked.who.clone(),
-            order: order.to_owned(),
-            of: of.to_owned(),
-            items: asked.what.items(),
-            reason: asked.reason.clone(),
-            ..AuditEntry::default()
-        };
+        let entry = entry(&asked);
         let order = self.carry_out(by, asked.what);
         let given = client.in_writing(entry, order, result).await;
         // The answer need not wait until older orders are forgotten.
@@ -344,6 +336,21 @@ fn unnamed(reason: String, what: What) -> Asked {
     }
 }
 
+/// An order, as it is written down before it is given.
+fn entry(asked: &Asked) -> AuditEntry {
+    let (order, of) = asked.what.words();
+    AuditEntry {
+        who: asked.who.clone(),
+        order: order.to_owned(),
+        of: of.to_owned(),
+        items: asked.what.items(),
+        owner: asked.what.owner().to_owned(),
+        to: asked.what.to().to_owned(),
+        reason: asked.reason.clone(),
+        ..AuditEntry::default()
+    }
+}
+
 /// What came of an order, as it is written down.
 fn result(given: &Result<Done, OrderError>) -> String {
     match given {
@@ -369,9 +376,9 @@ fn broken(report: &BreakReport) -> Result<Done, OrderError> {
             let within =
                 remaining_ms.map_or_else(|| "max_ttl".to_owned(), |life| format!("{life} ms"));
             let said = format!(
-                "The lease of {key} has ended, under token {}: the lock is free when its holder has released it, within {within} \
-                 at the latest.",
-                report.token
+                "The lease of {key} has ended, which {} had, under token {}: the lock is free when its holder has released it, \
+                 within {within} at the latest.",
+                report.owner, report.token
             );
             Ok(Done {
                 answer: serde_json::json!({
@@ -655,6 +662,19 @@ mod tests {
         let all = databases.turns.acquire_many(2).await;
         drop(all.unwrap());
         assert_eq!(databases.change("mail", || Ok(7)).await, Ok(7));
+    }
+
+    #[test]
+    fn an_order_is_written_down_with_whom_it_concerns() {
+        let to = Some("beta".to_owned());
+        let resign = What::Job("report".to_owned(), Order::Resign { to });
+        assert_eq!(entry(&unnamed(String::new(), resign)).to, "beta");
+        let of_a_lease = What::Break {
+            key: "k".to_owned(),
+            owner: Some("w-1".to_owned()),
+        };
+        let written = entry(&unnamed(String::new(), of_a_lease));
+        assert_eq!((written.of.as_str(), written.owner.as_str()), ("k", "w-1"));
     }
 
     #[test]

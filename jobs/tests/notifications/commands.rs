@@ -264,7 +264,7 @@ pub(crate) async fn a_running_worker_takes_orders_about_its_items() {
     for (field, said) in [
         ("order", "retry"),
         ("of", "mail"),
-        ("items", "2"),
+        ("items", "1 item: [\"2\"]"),
         ("reason", "it is mended"),
         ("result", "1 to be sent again"),
     ] {

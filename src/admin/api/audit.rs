@@ -37,7 +37,17 @@ pub(super) static ENTRY: Named = Named {
         ),
         maybe(
             "items",
-            "The items of the job that it is about: their ids, or which all of them are.",
+            "The items of the job that it is about: how many, and a list of their ids as JSON, of which 4,096 bytes are kept; or which all of them are.",
+            Schema::Text,
+        ),
+        maybe(
+            "owner",
+            "Of a break: whose lease was meant, where that was said.",
+            Schema::Text,
+        ),
+        maybe(
+            "to",
+            "Of a resignation: the replica that was to lead next, where that was said.",
             Schema::Text,
         ),
         field("reason", "Why; empty where nothing was said.", Schema::Text),

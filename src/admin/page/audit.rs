@@ -98,6 +98,8 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
                 one.who.as_str(),
                 one.of.as_str(),
                 one.items.as_str(),
+                one.owner.as_str(),
+                one.to.as_str(),
                 one.reason.as_str(),
                 one.result.as_str(),
             ],
@@ -119,6 +121,12 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
             cell(h, "Of").text(&one.of);
             if !one.items.is_empty() {
                 h.small(&one.items);
+            }
+            if !one.owner.is_empty() {
+                h.small(format_args!("of {}", one.owner));
+            }
+            if !one.to.is_empty() {
+                h.small(format_args!("to {}", one.to));
             }
             cell(h, "Why").text(dash(&one.reason));
             cell(h, "Result").text(match one.result.as_str() {

@@ -388,7 +388,7 @@ async fn an_order_about_items_is_for_those_of_its_form() {
     let given = source.given.lock().unwrap();
     assert_eq!(
         (given[0].what.words(), given[0].what.items().as_str()),
-        (("retry", "mail"), "17")
+        (("retry", "mail"), "1 item: [\"17\"]")
     );
 }
 
