@@ -274,7 +274,7 @@ impl Databases {
         ask: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, OrderError> {
         let Ok(turn) = self.turns.clone().try_acquire_owned() else {
-            let why = "orders before this one still wait for their databases: nothing was changed, do it again later";
+            let why = "earlier orders still wait for their databases: nothing was changed";
             return Err(OrderError::NoItems(why.to_owned()));
         };
         let changed = blocking(Some(turn), ask);

@@ -88,7 +88,9 @@ fn method(route: &Route) -> Method {
 /// A body that the route takes, where it needs one.
 fn said(route: &Route) -> &'static str {
     match route.path {
-        "/api/v1/jobs/{job}/items/retry" => r#"{"state": "dead", "reason": "it is mended", "sure": true}"#,
+        "/api/v1/jobs/{job}/items/retry" => {
+            r#"{"state": "dead", "reason": "it is mended", "sure": true}"#
+        }
         "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
         "/api/v1/locks/{key}/break" => r#"{"reason": "its process hangs", "sure": true}"#,
         _ => "",
