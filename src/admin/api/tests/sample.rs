@@ -207,6 +207,8 @@ impl AdminSource for Sample {
             order: "pause".to_owned(),
             of: "report".to_owned(),
             items: "all that are dead".to_owned(),
+            owner: "o".to_owned(),
+            to: "beta".to_owned(),
             reason: "it moves".to_owned(),
             result: "heard".to_owned(),
         };
