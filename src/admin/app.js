@@ -113,8 +113,19 @@ function patchPiece(piece) {
   }
 }
 
+function partsOf(root) {
+  return [...root.querySelectorAll("table[data-part]")].map((table) => table.dataset.part).join(" ");
+}
+
+// Whether the page could be patched.
 function patchPage(html) {
   const page = parsed(html);
+  // A table in the place of the reason why there is none, or the other way round.
+  if (partsOf(page) !== partsOf(document)) {
+    const main = document.getElementById("main");
+    if (main === null || !isBusy(main)) location.reload();
+    return false;
+  }
   for (const table of page.querySelectorAll("table[data-part]")) {
     const rows = [...(table.tBodies[0]?.rows ?? [])];
     const keys = rows.map((row) => row.dataset.key ?? "");
@@ -122,6 +133,7 @@ function patchPage(html) {
     patchOrder(table.dataset.part, keys);
   }
   for (const piece of page.querySelectorAll("[data-piece]")) patchPiece(piece);
+  return true;
 }
 
 // === times ===
@@ -200,8 +212,9 @@ async function poll() {
     const page = location.origin + location.pathname + location.search;
     const answer = await fetch(page, { cache: "no-store", redirect: "error" });
     if (!answer.ok) throw new Error(String(answer.status));
-    patchPage(await answer.text());
-    say("up to date, asked for every 5 s", "good");
+    const isPatched = patchPage(await answer.text());
+    if (isPatched) say("up to date, asked for every 5 s", "good");
+    else say("this page has other parts now: load it again", "warn");
   } catch {
     say("the page cannot be reached; it is asked for again", "bad");
   }

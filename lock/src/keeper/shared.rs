@@ -3,7 +3,10 @@
 //! # Invariants
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -19,6 +22,9 @@ use crate::{
         cluster::{Cluster, Progress},
     },
 };
+
+/// How often a place in a queue is given up that is not taken back.
+const LEAVES: u32 = 4;
 
 /// What the tasks of a running keeper share. Cheap to clone.
 #[derive(Clone)]
@@ -43,18 +49,37 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up a place in a lock's queue: sent behind the attempts that asked for it. Best effort: a place that is
-    /// not given up ends by itself.
+    /// Gives up a place in a lock's queue: sent behind the attempts that asked for it, and again where it was not taken, which is
+    /// so where many give theirs up at one instant. Best effort: a place that is not given up ends by itself.
     pub(super) fn leave(&self, key: String, ticket: String) {
-        let mut sent = self.cluster.send_behind_all(&[Op::Leave { key, ticket }]);
-        // The end of the process waits for it: other waiters would be held up by one that has gone.
+        let ops = [Op::Leave { key, ticket }];
+        let mut sent = self.cluster.send_behind_all(&ops);
+        // The end of the process waits for it, once: other waiters would be held up by one that has gone.
         let (shared, busy) = (self.clone(), self.cluster.busy());
         self.cluster.spawn.spawn(async move {
-            let clock = &shared.cluster.clock;
-            let limit = clock.now() + shared.cluster.timing.node_timeout * 2;
-            let answered = async { while sent.next().await.is_some() {} };
-            let _ = clock.timeout_at(limit, answered).await;
-            drop(busy);
+            let cluster = &shared.cluster;
+            let (clock, slow) = (&cluster.clock, cluster.timing.node_timeout);
+            let mut missing = (0..sent.len()).collect::<BTreeSet<_>>();
+            let mut busy = Some(busy);
+            for again in 1..=LEAVES {
+                let answered = async {
+                    while let Some((node, answer)) = sent.next().await {
+                        if answer.is_ok() {
+                            missing.remove(&node);
+                        }
+                    }
+                };
+                let _ = clock.timeout_at(clock.now() + slow * 2, answered).await;
+                drop(busy.take());
+                if missing.is_empty() {
+                    return;
+                }
+                clock.sleep(cluster.chance.up_to(slow * again)).await;
+                sent = missing
+                    .iter()
+                    .map(|node| cluster.send_behind(*node, &ops))
+                    .collect();
+            }
         });
     }
 

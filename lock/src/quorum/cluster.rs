@@ -361,7 +361,7 @@ impl Cluster {
     }
 
     /// As [`Cluster::send_to`], behind what callers have asked of the node; what the end of their runtime has ended is over.
-    fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
+    pub(crate) fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
         let good = |link: &&Link| link.is_at_work() && link.is_sound() && self.keeps_order(link);
         let behind = self.of_callers.get(node).filter(good);
         let link = behind.or_else(|| self.links.get(node));

@@ -66,6 +66,18 @@ pub(in crate::admin) struct Row {
     cells: Html,
 }
 
+// === impl Piece ===
+
+impl Piece {
+    /// What differs from one look to the next, or is not there at each of them, in an element of its own.
+    pub(super) fn around(name: &'static str, inside: &Html) -> Self {
+        let mut html = Html::default();
+        html.markup("<div data-piece=\"").markup(name).markup("\">");
+        html.append(inside).markup("</div>\n");
+        Self { name, html }
+    }
+}
+
 // === impl Part ===
 
 impl Part {
@@ -134,8 +146,10 @@ impl Part {
         for row in self.shown() {
             row.write(h);
         }
-        h.markup("</tbody></table>").append(&self.foot);
-        h.markup("</section>\n");
+        h.markup("</tbody></table><div data-piece=\"foot-")
+            .markup(self.id);
+        h.markup("\">").append(&self.foot);
+        h.markup("</div></section>\n");
     }
 
     /// Its rows; where it has none, the one that says so.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     super::html::Html,
     address::Takes,
-    block::{Block, Live, Page, Part, cell},
+    block::{Block, Live, Page, Part, Piece, cell},
     flying, jobs,
     layout::choices,
     plot::{Bar, Stretch, bars, line},
@@ -44,7 +44,8 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
     if let Some(job) = status
         && view.orders
     {
-        blocks.push(Block::Plain(orders(view, job)));
+        let orders = orders(view, job);
+        blocks.push(Block::Piece(Piece::around("orders", &orders)));
     }
     blocks.extend(data.run.map(|run| Block::Plain(in_full(view, run))));
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
@@ -110,7 +111,8 @@ fn orders(view: &View<'_>, job: &JobStatus) -> Html {
 fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, facts: &JobFacts) {
     match &facts.ticks {
         Some(Ok(ticks)) => {
-            blocks.push(Block::Plain(schedule(view, facts, ticks)));
+            let schedule = schedule(view, facts, ticks);
+            blocks.push(Block::Piece(Piece::around("schedule", &schedule)));
             if !ticks.next.is_empty() {
                 let next = ("next", "Next ticks");
                 blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
@@ -125,15 +127,17 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
             h.markup("<p class=\"bad\">Its ticks cannot be told: ")
                 .text(why);
             h.markup("</p>\n");
-            blocks.push(Block::Plain(h));
+            blocks.push(Block::Piece(Piece::around("schedule", &h)));
         }
         None => {}
     }
-    blocks.push(Block::Plain(drawings(view, &facts.runs)));
+    let drawings = drawings(view, &facts.runs);
+    blocks.push(Block::Piece(Piece::around("drawings", &drawings)));
     if status.is_none_or(|job| job.coordination == "leader" && job.shards.is_none()) {
         let leader = status.and_then(|job| job.leader.as_ref());
         let terms = terms(&facts.runs, &facts.terms, leader, view.times.now);
-        blocks.push(Block::Plain(term_line(view, &terms)));
+        let line = term_line(view, &terms);
+        blocks.push(Block::Piece(Piece::around("term-line", &line)));
         blocks.push(Block::Rows(term_part(view, &terms)));
     }
     blocks.push(Block::Plain(choices(view.address, &TAKES, &FIELDS)));

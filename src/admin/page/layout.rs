@@ -187,16 +187,11 @@ pub(super) fn choices(
         h.markup(if name == "state" { "all" } else { "as usual" });
         h.markup("</option>");
         for word in words.iter().copied() {
-            h.markup("<option");
-            if address.get(name) == word {
-                h.markup(" selected");
+            option(&mut h, word, word, address.get(name));
+            if name == "sort" {
+                let (value, shown) = (format!("-{word}"), format!("{word}, backwards"));
+                option(&mut h, &value, &shown, address.get(name));
             }
-            h.markup(">").markup(word).markup("</option>");
-        }
-        let said = address.get(name);
-        if said.starts_with('-') {
-            // The other direction is kept, and has no word of its own.
-            h.markup("<option selected>").text(said).markup("</option>");
         }
         h.markup("</select></label>");
     }
@@ -211,6 +206,14 @@ pub(super) fn choices(
     }
     h.markup("<button>Show</button></form>\n");
     h
+}
+
+fn option(h: &mut Html, value: &str, shown: &str, chosen: &str) {
+    h.markup("<option value=\"").text(value).markup("\"");
+    if value == chosen {
+        h.markup(" selected");
+    }
+    h.markup(">").text(shown).markup("</option>");
 }
 
 /// Which part of all is shown, and the ways to the others; nothing where that is all.

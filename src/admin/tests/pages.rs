@@ -216,7 +216,7 @@ async fn what_was_chosen_survives_in_links_and_fields() {
         .body;
     for part in [
         "name=\"q\" maxlength=\"512\" value=\"e\"",
-        "<option selected>-name",
+        "<option value=\"-name\" selected>name, backwards",
         "<a rel=\"next\" href=\"/?page=2&amp;q=e&amp;size=1&amp;sort=-name&amp;tz=Europe%2FRome\">",
         "<a href=\"/runs?tz=Europe%2FRome\"",
         "<input type=\"hidden\" name=\"size\" value=\"1\">",

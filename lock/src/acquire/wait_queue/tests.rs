@@ -124,6 +124,31 @@ async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
     }
 }
 
+/// Where many give theirs up at one instant a store may refuse some of them.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_up_again_where_that_was_refused() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let mut ticket = scene.ticket();
+    let mode = ticket.queue();
+    let (_, _, position) = scene.locks.attempt(&Claim::named(KEY), mode).await.unwrap();
+    ticket.refused(position);
+    assert_eq!(scene.queues().iter().sum::<usize>(), 1);
+    for node in &scene.nodes {
+        node.faults().fail_all();
+    }
+    drop(ticket);
+    let (clock, slow) = (scene.time.clock(), scene.locks.timing().node_timeout);
+    clock.sleep(slow / 2).await;
+    for node in &scene.nodes {
+        node.faults().fail_none();
+    }
+    clock.sleep(slow * 20).await;
+    assert_eq!(scene.queues(), [0; 3]);
+}
+
 /// The place is given up before the keeper reads of the attempt.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_cancelled_in_the_queue_leaves_no_place() {
