@@ -1,3 +1,5 @@
+//! Ids, contexts and spans: the same for all who compute them, and nobody else.
+
 use std::{collections::HashSet, time::Duration};
 
 use super::*;

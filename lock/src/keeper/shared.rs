@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How often a place in a queue is given up that is not taken back.
+/// How often nodes are told again that a place in a queue is given up, until they have taken it.
 const LEAVES: u32 = 4;
 
 /// What the tasks of a running keeper share. Cheap to clone.

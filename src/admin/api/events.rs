@@ -6,12 +6,15 @@
 
 use axum::response::Response;
 
-use super::super::{
-    ask::Ask,
-    problem::{Kind, Problem},
-    schema::{Field, Schema, Variant, field},
-    stream::{self, frame},
-    told::{GAP, Told, gap},
+use super::{
+    super::{
+        ask::Ask,
+        problem::{Kind, Problem},
+        schema::{Field, Schema, Variant, field},
+        stream::{self, frame},
+        told::{GAP, Told, gap},
+    },
+    jobs::HELD_FIELDS,
 };
 
 /// The types of events.
@@ -128,20 +131,7 @@ const EACH: &[Variant] = &[
     variant(
         "held_items",
         "Items that do not go by themselves, or not at once.",
-        &[
-            field(
-                "retry",
-                "To be sent again when their time has come.",
-                Schema::Count,
-            ),
-            field("dead", "Given up.", Schema::Count),
-            field(
-                "in_doubt",
-                "May have been received, and are repeated.",
-                Schema::Count,
-            ),
-            field("parked", "Left to a person.", Schema::Count),
-        ],
+        HELD_FIELDS,
     ),
     variant(
         "items",

@@ -8,7 +8,7 @@ use super::{
     super::{
         ask::Ask,
         problem::{Kind, Problem},
-        schema::{Named, Schema, field, maybe},
+        schema::{Field, Named, Schema, field, maybe},
         source::{Order, What},
     },
     orders::{REASON, WhyWords, give},
@@ -203,21 +203,24 @@ static LAST_SEEN: Named = Named {
 static HELD: Named = Named {
     name: "HeldItems",
     about: "Items of a job that are neither sent nor simply still to be sent.",
-    fields: &[
-        field(
-            "retry",
-            "To be sent again when their time has come.",
-            Schema::Count,
-        ),
-        field("dead", "Given up.", Schema::Count),
-        field(
-            "in_doubt",
-            "May have been received, and are repeated.",
-            Schema::Count,
-        ),
-        field("parked", "Left to a person.", Schema::Count),
-    ],
+    fields: HELD_FIELDS,
 };
+
+/// How many there are of each, also where an event tells of them.
+pub(super) const HELD_FIELDS: &[Field] = &[
+    field(
+        "retry",
+        "To be sent again when their time has come.",
+        Schema::Count,
+    ),
+    field("dead", "Given up.", Schema::Count),
+    field(
+        "in_doubt",
+        "May have been received, and are repeated.",
+        Schema::Count,
+    ),
+    field("parked", "Left to a person.", Schema::Count),
+];
 
 static TROUBLE: Named = Named {
     name: "Trouble",
