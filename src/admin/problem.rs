@@ -48,6 +48,7 @@ pub(super) enum Kind {
     TooMany,
     Unavailable,
     NoItems,
+    NotKnown,
     Busy,
     Late,
     TooManyStreams,
@@ -105,7 +106,7 @@ struct Told<'a> {
 
 impl Kind {
     /// All of them, by their statuses.
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::BadParameter,
         Self::BadBody,
         Self::Misfit,
@@ -122,6 +123,7 @@ impl Kind {
         Self::TooMany,
         Self::Unavailable,
         Self::NoItems,
+        Self::NotKnown,
         Self::Busy,
         Self::Late,
         Self::TooManyStreams,
@@ -224,6 +226,12 @@ impl Kind {
                 "no-items",
                 "The database of the job cannot be asked for its items",
                 "see `detail`: it is asked by the replica that answers; `watchkeeper notify` asks it from where the command runs",
+            ),
+            Self::NotKnown => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not-known",
+                "Whether the order is carried out is not known",
+                "see `detail`: look at what the order is about before you give it again, for it may be done, or be done yet",
             ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,

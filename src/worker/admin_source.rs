@@ -397,7 +397,7 @@ fn broken(report: &BreakReport) -> Result<Done, OrderError> {
         Broken::ChangedHands => Err(OrderError::NotPossible(format!(
             "{key} has changed hands meanwhile: nothing of its new holder was changed"
         ))),
-        Broken::Unsure => Err(OrderError::Unavailable(format!(
+        Broken::Unsure => Err(OrderError::NotKnown(format!(
             "too few nodes answered: {key} may be broken or not; do it again when a majority answers"
         ))),
     }

@@ -33,6 +33,7 @@ mod log;
 mod orders;
 mod page;
 mod pictures;
+mod receiver;
 mod refusals;
 mod scene;
 mod tabs;

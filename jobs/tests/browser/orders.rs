@@ -17,6 +17,9 @@ const ANN: &str = "ann (by their own word)";
 /// A program under a lock. Killed with it.
 struct Holder(Child);
 
+/// The job whose items they are about.
+const LETTERS: &str = "letters";
+
 /// An order that was given: what, of what, and why.
 type Given = (&'static str, String, &'static str);
 
@@ -31,6 +34,9 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         hand_over(&scene, &browser),
         withdraw(&scene, &browser),
         end_a_lease(&scene, &browser),
+        put_aside(&scene, &browser),
+        send_again(&scene, &browser),
+        send_all_again(&scene, &browser),
     ];
     given.push(drain(&mut scene, &browser));
     let all = scene.get(0, "/api/v1/audit?limit=100");
@@ -44,6 +50,7 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         let result = written["result"].as_str().unwrap_or_default();
         let done = match order {
             "break" => result.starts_with("The lease of"),
+            "park" | "retry" => result.starts_with("1 "),
             _ => result == "heard" || result.starts_with("written"),
         };
         assert!(done, "{written}");
@@ -172,6 +179,56 @@ fn end_a_lease(scene: &Scene, browser: &Browser) -> Given {
         holder.0.try_wait().expect("our own child").is_some()
     });
     ("break", key.to_owned(), why)
+}
+
+/// All letters were refused for good.
+fn put_aside(scene: &Scene, browser: &Browser) -> Given {
+    let why = "its address is wrong";
+    scene.soon("letters that were refused", || {
+        states(scene) == ["dead", "dead", "dead"]
+    });
+    give_of_items(scene, browser, "/orders/park?", "id=1", why);
+    scene.soon("letter that is put aside", || {
+        states(scene) == ["parked", "dead", "dead"]
+    });
+    ("park", LETTERS.to_owned(), why)
+}
+
+fn send_again(scene: &Scene, browser: &Browser) -> Given {
+    let why = "the receiver takes them now";
+    scene.receiver.take();
+    give_of_items(scene, browser, "/orders/retry?", "id=2", why);
+    scene.soon("letter that has gone", || {
+        states(scene) == ["parked", "dead"]
+    });
+    ("retry", LETTERS.to_owned(), why)
+}
+
+fn send_all_again(scene: &Scene, browser: &Browser) -> Given {
+    let why = "and so do the others";
+    give_of_items(scene, browser, "/orders/retry?", "all=dead", why);
+    scene.soon("letters that have gone", || states(scene) == ["parked"]);
+    ("retry", LETTERS.to_owned(), why)
+}
+
+/// Follows the link to an order about items, once it is there, and gives the order.
+fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why: &str) {
+    let link = format!("a[href^=\"{path}\"][href*=\"{which}\"]");
+    // What the replicas count is a moment old.
+    soon("link to the order", || {
+        browser.open(&scene.url(0, "/batches?job=letters"));
+        browser.has(&link)
+    });
+    browser.click(&link);
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "1 ");
+}
+
+/// The states of the letters that do not go by themselves, by their ids.
+fn states(scene: &Scene) -> Vec<String> {
+    let kept = scene.get(0, "/api/v1/jobs/letters/items");
+    let state = |item: &serde_json::Value| item["state"].as_str().unwrap_or_default().to_owned();
+    items(&kept).map(state).collect()
 }
 
 fn drain(scene: &mut Scene, browser: &Browser) -> Given {

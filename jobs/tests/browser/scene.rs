@@ -16,6 +16,7 @@ use crate::{
     command::watchkeeper,
     http::ask,
     log::{Line, Log},
+    receiver::Receiver,
     wait::{SOON, pause, soon},
 };
 
@@ -27,6 +28,9 @@ const NONE: &[(&str, &str)] = &[];
 
 /// Rows to be sent: more than are sent while a case lasts.
 const ROWS: usize = 400;
+
+/// Rows that are refused for good.
+const LETTERS: usize = 3;
 
 /// Between two questions to the API, which reads the store for each answer.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -84,6 +88,16 @@ table = "notifications"
 sink = "file://$FOLDER/sent"
 batch_size = 2
 rate = 2.0
+
+[jobs.letters]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+
+[jobs.letters.params]
+source = "sqlite://$FOLDER/letters.db"
+table = "notifications"
+sink = "$RECEIVER"
 "#;
 
 /// Workers `w0`, `w1` and so on. They die with it.
@@ -91,6 +105,8 @@ pub(crate) struct Scene {
     log: Log,
     folder: TempDir,
     workers: Vec<Child>,
+    /// Of what `letters` sends.
+    pub(crate) receiver: Receiver,
 }
 
 // === impl Scene ===
@@ -105,7 +121,10 @@ impl Scene {
     pub(crate) fn with(variables: &[&[(&str, &str)]]) -> Self {
         let folder = TempDir::with_prefix("wk-browser-").expect("a temporary folder");
         create_demo_table(&folder.path().join("app.db"), ROWS).expect("a table");
+        create_demo_table(&folder.path().join("letters.db"), LETTERS).expect("a table");
+        let receiver = Receiver::start();
         let settings = SETTINGS
+            .replace("$RECEIVER", &receiver.url())
             .replace("$FOLDER", &folder.path().display().to_string())
             .replace("$TOKEN", TOKEN);
         fs::write(folder.path().join("fleet.toml"), settings).expect("a file in our own folder");
@@ -113,6 +132,7 @@ impl Scene {
             log: Log::default(),
             folder,
             workers: Vec::new(),
+            receiver,
         };
         for variables in variables {
             scene.start(variables);

@@ -20,7 +20,7 @@ use crate::{
     command::{Ran, watchkeeper},
     log::{GONE, Line, Log, Mark},
     store::Store,
-    wait::{AT_ONCE, SOON, pause, takeover_limit},
+    wait::{AT_ONCE, SOON, pause, starved, takeover_limit},
 };
 
 /// The ttl of all fleets here.
@@ -365,10 +365,14 @@ impl Fleet {
     pub(crate) fn took_over(&self, ended: Moment, next: &Led) {
         let gap = next.at.since(ended);
         self.measured("taken over after", &gap);
-        assert!(gap <= takeover_limit(TTL), "taken over after {gap:?}");
+        let starved = starved(ended, next.at);
+        assert!(
+            gap <= takeover_limit(TTL) + starved,
+            "taken over after {gap:?}, starved {starved:?}"
+        );
     }
 
-    /// Checks how long nobody led, when leaders were told to go.
+    /// Checks how long nobody led, when leaders were told to go, and did not wait for a processor.
     pub(crate) fn handed_over(&self, gaps: &[Duration]) {
         self.measured("handed over after", &gaps);
         assert!(median(gaps.to_vec()) < AT_ONCE, "{gaps:?}");

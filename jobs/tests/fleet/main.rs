@@ -101,6 +101,7 @@ fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {
         return stall::worker();
     }
+    wait::watch_processors();
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(3);

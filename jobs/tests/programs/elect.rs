@@ -8,12 +8,12 @@ use watchkeeper::clock::Clock;
 use crate::{
     scene::Scene,
     store::Store,
-    wait::{AT_ONCE, pause, takeover_limit},
+    wait::{AT_ONCE, pause, starved, takeover_limit, undisturbed},
 };
 
 pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     let scene = Scene::new(store);
-    let mut takeovers = Vec::new();
+    let (mut takeovers, mut usual) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let leader = scene.spawn(
             "elect k",
@@ -25,13 +25,15 @@ pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
         let ended = Clock::system().now();
         scene.write(&round.to_string(), "");
         standby.wait_for_line("mine");
-        takeovers.push(Clock::system().now().since(ended));
+        let mine = Clock::system().now();
+        takeovers.push(mine.since(ended));
+        usual.push(undisturbed(ended, mine));
         leader.done().with(0);
         standby.done().with(0);
     }
-    takeovers.sort_unstable();
+    usual.sort_unstable();
     scene.measured("takeover, from the order to end", &takeovers);
-    assert!(takeovers[1] <= AT_ONCE, "{takeovers:?}");
+    assert!(usual[1] <= AT_ONCE, "{takeovers:?}");
 }
 
 /// With the ttl of the tests of every day.
@@ -48,7 +50,8 @@ fn takeovers(store: Store, ttl: Duration, rounds: u32) {
     let (scene, clock) = (Scene::new(store), Clock::system());
     let line = format!("elect k --ttl {}s", ttl.as_secs());
     let mut leader = scene.holder(&line);
-    let (mut gaps, mut said, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gaps, mut usual) = (Vec::new(), Vec::new());
+    let (mut said, mut unknown) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let standby = scene.spawn(&line, "echo held; exec sleep 600");
         standby.wait_for_line("standing by for k");
@@ -58,17 +61,19 @@ fn takeovers(store: Store, ttl: Duration, rounds: u32) {
         let words = standby.wait_for_line("without a leader");
         let leads = clock.now().since(killed);
         standby.wait_for_line("held");
-        let gap = clock.now().since(killed);
-        let most = takeover_limit(ttl);
+        let held = clock.now();
+        let (gap, starved) = (held.since(killed), starved(killed, held));
+        let most = takeover_limit(ttl) + starved;
         assert!(gap <= most, "its command runs after {gap:?}");
         gaps.push(gap);
+        usual.push(gap.saturating_sub(starved));
         let seconds = words
             .split_once("after ")
             .and_then(|(_, rest)| rest.split_once("s "));
         let seconds: f64 = seconds.unwrap().0.parse().unwrap();
         let leaderless = Duration::from_secs_f64(seconds);
         // Nobody can know when in the time between two renewals it died; a renewal of a busy machine is late.
-        let off = leaderless.abs_diff(leads);
+        let off = leaderless.abs_diff(leads).saturating_sub(starved);
         assert!(
             off <= ttl / 2,
             "{words}, and it was killed {leads:?} before"
@@ -79,13 +84,16 @@ fn takeovers(store: Store, ttl: Duration, rounds: u32) {
     }
     scene.measured("first line after the kill", &gaps);
     scene.measured("leaderless, said and since the kill", &said);
-    gaps.sort_unstable();
+    usual.sort_unstable();
     unknown.sort_unstable();
     let known = ttl / 6 + Duration::from_millis(300);
     assert!(unknown[(unknown.len() - 1) / 2] <= known, "{said:?}");
     // The middle one: a busy machine makes one of them late.
-    let middle = gaps[(gaps.len() - 1) / 2];
-    assert!(middle <= ttl.mul_f64(1.1), "{gaps:?}");
+    let middle = usual[(usual.len() - 1) / 2];
+    assert!(
+        middle <= ttl.mul_f64(1.1),
+        "{gaps:?}, and {usual:?} without waiting for a processor"
+    );
 }
 
 pub(crate) fn a_restart_lets_others_go_first(store: Store) {

@@ -68,6 +68,7 @@ mod turns;
 mod wait;
 
 fn main() {
+    wait::watch_processors();
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);

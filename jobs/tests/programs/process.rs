@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use watchkeeper::clock::{Clock, Moment};
 
-use crate::wait::until;
+use crate::wait::{undisturbed, until};
 
 /// A process under way. Killed on drop.
 pub(crate) struct Running {
@@ -38,6 +38,8 @@ pub(crate) struct Done {
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) took: Duration,
+    /// Of which it had no need to wait for a processor: what limits are for.
+    pub(crate) undisturbed: Duration,
 }
 
 // === impl Running ===
@@ -98,7 +100,9 @@ impl Running {
             status = self.child.try_wait().expect("our own child");
             status.is_some()
         });
-        let took = Clock::system().now().since(self.started);
+        let now = Clock::system().now();
+        let took = now.since(self.started);
+        let undisturbed = undisturbed(self.started, now);
         assert!(ended, "it goes on: {:?}", self.lines.lock().unwrap());
         for reader in self.readers.drain(..) {
             reader.join().expect("a reader");
@@ -115,6 +119,7 @@ impl Running {
             out: of(Pipe::Out),
             err: of(Pipe::Err),
             took,
+            undisturbed,
         }
     }
 

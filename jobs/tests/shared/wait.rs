@@ -1,9 +1,14 @@
 //! Waiting for what gives no event: files, and other processes.
 #![allow(dead_code, reason = "every suite uses its own part")]
 
-use std::time::Duration;
+use std::{
+    fs,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
 
-use watchkeeper::clock::Clock;
+use watchkeeper::clock::{Clock, Moment};
 
 /// How long a test waits for what has no limit of its own, also where others keep processors and disk busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -14,6 +19,49 @@ pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 /// How long a takeover may take: what is promised of leases of this length. How long it takes is measured, and told.
 pub(crate) fn takeover_limit(ttl: Duration) -> Duration {
     ttl.mul_f64(1.3) + Duration::from_secs(1)
+}
+
+/// How long processes had waited for a processor, as Linux says (pressure stall information), and when it was asked.
+static WAITED: Mutex<Vec<(Moment, Duration)>> = Mutex::new(Vec::new());
+
+/// From now on [`starved`] knows. Where Linux does not say it nothing is known, and limits are what they are.
+pub(crate) fn watch_processors() {
+    _ = thread::Builder::new().spawn(|| {
+        while let Some(waited) = waited_for_processors() {
+            let now = Clock::system().now();
+            lock_waited().push((now, waited));
+            pause(Duration::from_millis(20));
+        }
+    });
+}
+
+/// How much of this time some process on this machine waited for a processor: that is the machine's, and not what a test measures.
+/// A limit with this added is as strict as ever where nothing waits.
+pub(crate) fn starved(from: Moment, to: Moment) -> Duration {
+    let all = lock_waited();
+    let at = |time: Moment| {
+        let next = all.partition_point(|(at, _)| *at <= time);
+        all.get(next.min(all.len().saturating_sub(1)))
+    };
+    let (Some((_, before)), Some((_, after))) = (at(from), at(to)) else {
+        return Duration::ZERO;
+    };
+    after.saturating_sub(*before)
+}
+
+/// What was left of this time when processes did not wait for a processor.
+pub(crate) fn undisturbed(from: Moment, to: Moment) -> Duration {
+    to.since(from).saturating_sub(starved(from, to))
+}
+
+fn lock_waited() -> std::sync::MutexGuard<'static, Vec<(Moment, Duration)>> {
+    WAITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn waited_for_processors() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let total = text.lines().next()?.split("total=").nth(1)?;
+    Some(Duration::from_micros(total.trim().parse().ok()?))
 }
 
 /// Waits until it holds, and says whether it came to that [`SOON`].
@@ -40,5 +88,5 @@ pub(crate) fn soon(what: &str, holds: impl FnMut() -> bool) {
     reason = "files and other processes give no event; each caller has a limit of its own"
 )]
 pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time);
+    thread::sleep(time);
 }

@@ -360,7 +360,12 @@ pub(super) static ROUTES: &[Route] = &[
             "A majority of the nodes refuses that holder from now on.",
             Schema::Named(&locks::BROKEN),
         )],
-        problems: &[Kind::NotPossible, Kind::Unavailable, Kind::Busy],
+        problems: &[
+            Kind::NotPossible,
+            Kind::Unavailable,
+            Kind::NotKnown,
+            Kind::Busy,
+        ],
         handler: Handler::Api(|ask| Box::pin(locks::break_lease(ask))),
     },
     Route {
@@ -510,6 +515,7 @@ const OF_ITEMS: &[Kind] = &[
     Kind::NotPossible,
     Kind::Unavailable,
     Kind::NoItems,
+    Kind::NotKnown,
     Kind::Busy,
 ];
 

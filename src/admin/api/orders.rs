@@ -77,6 +77,7 @@ pub(super) fn refused(error: OrderError) -> Problem {
         OrderError::NotPossible(why) => Problem::new(Kind::NotPossible, why),
         OrderError::TooMany(why) => Problem::new(Kind::TooMany, why),
         OrderError::Unavailable(why) => Problem::new(Kind::Unavailable, why),
-        OrderError::NoItems(why) | OrderError::NotKnown(why) => Problem::new(Kind::NoItems, why),
+        OrderError::NoItems(why) => Problem::new(Kind::NoItems, why),
+        OrderError::NotKnown(why) => Problem::new(Kind::NotKnown, why),
     }
 }

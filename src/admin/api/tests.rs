@@ -402,6 +402,12 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
             "{\"sure\": true, \"reason\": \"it hangs\", \"owner\": \"o\"}",
             "not-possible",
         ),
+        // Too few nodes answered: it may be broken.
+        (
+            "/api/v1/locks/not-known/break",
+            "{\"sure\": true, \"reason\": \"it hangs\", \"owner\": \"o\"}",
+            "not-known",
+        ),
         ("/api/v1/locks/lock/001/break", "", "no-such-path"),
         ("/api/v1/triggers/not-possible/withdraw", "", "not-possible"),
         ("/api/v1/replicas/unknown/drain", "", "unknown"),

@@ -125,6 +125,7 @@ impl Sample {
             "not-possible" => Err(OrderError::NotPossible(why())),
             "too-many" => Err(OrderError::TooMany(why())),
             "unavailable" => Err(OrderError::Unavailable(why())),
+            "not-known" => Err(OrderError::NotKnown(why())),
             _ => {
                 let heard = self.heard;
                 Ok(Done { answer, heard })
