@@ -24,6 +24,8 @@ mod beside;
 mod child;
 #[path = "ticks/led.rs"]
 mod led;
+#[path = "ticks/pages.rs"]
+mod pages;
 #[path = "ticks/process.rs"]
 mod process;
 #[path = "ticks/replicas.rs"]
@@ -43,8 +45,8 @@ mod tap;
 
 use table::Table;
 
-const SECTIONS: [&str; 7] = [
-    "led", "rest", "at-once", "beside", "scale", "sent", "replicas",
+const SECTIONS: [&str; 8] = [
+    "led", "rest", "at-once", "beside", "scale", "sent", "replicas", "pages",
 ];
 
 /// How much is measured.
@@ -58,6 +60,8 @@ struct Plan {
     rates: &'static [usize],
     /// Replicas, and the jobs that each of them knows.
     fleet: (usize, usize),
+    /// Fleets whose page is asked for: their replicas, and the jobs that each of them knows.
+    pages: &'static [(usize, usize)],
     /// How long each side is watched.
     time: Duration,
     /// Nothing is said about time: only that everything can be measured.
@@ -69,6 +73,7 @@ const FULL: Plan = Plan {
     sizes: &[1_000, 3_000, 10_000],
     rates: &[400, 800, 1_600, 3_200],
     fleet: (200, 1_000),
+    pages: &[(20, 1_000), (2, 10_000)],
     time: Duration::from_secs(30),
     check: false,
 };
@@ -76,6 +81,7 @@ const FULL: Plan = Plan {
 const QUICK: Plan = Plan {
     rates: &[],
     fleet: (40, 200),
+    pages: &[(20, 1_000)],
     time: Duration::from_secs(12),
     ..FULL
 };
@@ -85,6 +91,7 @@ const CHECK: Plan = Plan {
     sizes: &[20],
     rates: &[],
     fleet: (8, 20),
+    pages: &[(3, 20)],
     time: Duration::from_secs(1),
     check: true,
 };
@@ -133,6 +140,7 @@ fn main() -> ExitCode {
             "at-once" => at_once::measure(plan, &mut table),
             "sent" => replicas::sent_at_rest(plan, &mut table),
             "replicas" => replicas::measure(plan, &mut table),
+            "pages" => pages::measure(plan, &mut table),
             "scale" => scale::measure(plan, &mut table),
             _ => beside::measure(plan, &mut table),
         }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, Write},
+    net::SocketAddr,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -67,6 +68,8 @@ pub(crate) struct Task {
     pub(crate) nodes: Vec<String>,
     /// Where the configuration is written.
     pub(crate) folder: std::path::PathBuf,
+    /// Where its page is to be had. Then it notes what is left of a lease at each of its renewals, and not how late runs are.
+    pub(crate) page: Option<SocketAddr>,
 }
 
 /// The lateness of every run since the parent has said `begin`, in microseconds.
@@ -82,6 +85,12 @@ struct Note {
     begun: Option<Begun>,
     clock: Clock,
     schedule: Schedule,
+}
+
+/// A job that notes what is left of its lease whenever that is extended.
+struct Watch {
+    left: Delays,
+    clock: Clock,
 }
 
 // === impl Task ===
@@ -168,9 +177,10 @@ impl Task {
     fn worker(&self, replica: usize, delays: &Delays) -> Worker {
         let name = format!("{:?}-{}-{replica}", self.who, std::process::id());
         let patience = (self.replicas > MANY).then_some("node_timeout = \"500ms\"\n");
+        let listen = self.page.map(|page| page.to_string());
         let options = options(
             &self.folder,
-            &name,
+            (&name, listen.as_deref()),
             &self.nodes,
             patience.unwrap_or_default(),
         );
@@ -181,10 +191,18 @@ impl Task {
             Arc::new(Mutex::new(std::fs::File::create(file).unwrap()))
         });
         let mut worker = Worker::with(options);
+        let mut noted = delays.clone();
+        if self.page.is_some() {
+            let watch = Watch {
+                left: std::mem::take(&mut noted),
+                clock: Clock::system(),
+            };
+            worker = worker.job("watch", watch, Spec::continuous());
+        }
         for job in 0..self.jobs {
             let (name, spec) = (Self::name(job), self.spec(job));
             let note = Note {
-                delays: delays.clone(),
+                delays: noted.clone(),
                 begun: begun.clone(),
                 clock: Clock::system(),
                 schedule: spec.schedule_of(&name).unwrap(),
@@ -235,17 +253,23 @@ impl Task {
     }
 }
 
-/// A configuration of this name over these servers, with `more` settings of them, or over a store in memory where there are none.
-pub(crate) fn options(folder: &Path, name: &str, nodes: &[String], more: &str) -> LoadOptions {
+/// A configuration of this name, with its page there, over these servers, with `more` settings of them, or over a store in memory
+/// where there are none.
+pub(crate) fn options(
+    folder: &Path,
+    (name, listen): (&str, Option<&str>),
+    nodes: &[String],
+    more: &str,
+) -> LoadOptions {
+    let listen = listen.unwrap_or("127.0.0.1:0");
     let backend = if nodes.is_empty() {
         "backend = \"memory\"\n".to_owned()
     } else {
         let nodes = serde_json::to_string(nodes).unwrap();
         format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n{more}")
     };
-    let config = format!(
-        "[admin]\nlisten = \"127.0.0.1:0\"\n[worker]\nname = \"{name}\"\n[locks]\n{backend}"
-    );
+    let config =
+        format!("[admin]\nlisten = \"{listen}\"\n[worker]\nname = \"{name}\"\n[locks]\n{backend}");
     let file = folder.join(format!("{name}.toml"));
     std::fs::write(&file, config).unwrap();
     LoadOptions {
@@ -296,6 +320,27 @@ impl Job for Note {
             let line = format!("{} {}\n", run.job(), run.tick());
             let mut file = begun.lock().unwrap_or_else(PoisonError::into_inner);
             file.write_all(line.as_bytes()).unwrap();
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+// === impl Watch ===
+
+#[async_trait]
+impl Job for Watch {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        let lease = run.lease().expect("it has a leader");
+        let mut before = lease.remaining();
+        while run.check().is_ok() {
+            self.clock.sleep(Duration::from_millis(2)).await;
+            let left = lease.remaining();
+            if left > before {
+                let micros = u64::try_from(before.as_micros()).unwrap_or(u64::MAX);
+                let mut all = self.left.0.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push(micros);
+            }
+            before = left;
         }
         Ok(Outcome::Done)
     }

@@ -44,7 +44,7 @@ impl Scene {
     /// As the children have it.
     pub(crate) fn config(&self) -> Config {
         let nodes: Vec<String> = self.servers.iter().map(RedisServer::url).collect();
-        let options = options(self.folder.path(), "parent", &nodes, "");
+        let options = options(self.folder.path(), ("parent", None), &nodes, "");
         Worker::with(options).load_to_ask().unwrap().config
     }
 
@@ -60,14 +60,19 @@ impl Scene {
 
     /// Some replicas in one process.
     pub(crate) fn replicas(&self, who: Who, when: When, jobs: usize, replicas: usize) -> Process {
-        Process::start(&Task {
+        Process::start(&self.task(who, when, jobs, replicas))
+    }
+
+    pub(crate) fn task(&self, who: Who, when: When, jobs: usize, replicas: usize) -> Task {
+        Task {
             who,
             when,
             jobs,
             replicas,
             nodes: self.servers.iter().map(RedisServer::url).collect(),
             folder: self.folder.path().to_owned(),
-        })
+            page: None,
+        }
     }
 
     /// Waits until all jobs have a leader, by what the servers keep; says how long that took.
