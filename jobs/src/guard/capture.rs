@@ -40,6 +40,15 @@ impl Capture {
         self.written
     }
 
+    /// The last line that is not empty, also one that has no end yet; where a program writes one line over and over, what it shows.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        let kept: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();
+        let mut lines = kept.rsplit(is_end).map(String::from_utf8_lossy);
+        let line = lines.find(|line| !line.trim().is_empty())?;
+        Some(line.trim().to_owned())
+    }
+
     /// The text, with a line about what was left out.
     pub(super) fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
@@ -78,6 +87,24 @@ mod tests {
         let text = capture.text();
         assert_eq!(text, "begi\n... 99997 bytes left out ...\nxxxxthe end.");
         assert!(capture.tail.capacity() <= 64);
+    }
+
+    #[test]
+    fn the_last_line_is_what_a_person_would_see_last() {
+        let last = |written: &[&str]| {
+            let mut capture = Capture::new(64);
+            for part in written {
+                capture.take(part.as_bytes());
+            }
+            capture.last_line()
+        };
+        assert_eq!(last(&[]), None);
+        assert_eq!(last(&["\n \r\n"]), None);
+        assert_eq!(last(&["one\ntwo\n\n"]).unwrap(), "two");
+        assert_eq!(last(&["one\nhalf a l", "ine"]).unwrap(), "half a line");
+        assert_eq!(last(&["10 %\r20 %\r"]).unwrap(), "20 %");
+        let long = "x".repeat(1000);
+        assert!(last(&["one\n", &long]).unwrap().len() <= 64);
     }
 
     #[test]

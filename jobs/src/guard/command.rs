@@ -22,7 +22,7 @@ use super::{
     end::End,
     message::{Failure, Kind, Order, Step, Text, Times},
     role::{GUARD, PROGRAM, can_serve},
-    watch::{Leash, Watch},
+    watch::{Leash, Watch, Written},
 };
 
 /// A program to be run under a guard.
@@ -95,6 +95,7 @@ pub enum StartError {
 pub struct Guarded {
     pid: u32,
     leash: Leash,
+    written: Written,
     end: watch::Receiver<Option<End>>,
 }
 
@@ -162,9 +163,16 @@ impl Command {
             Output::Capture(limit) => limit,
             Output::Inherit => 0,
         };
-        let watch = Watch::new(leash.clone(), leases, works, output, limit, mark);
+        let written = Written::new(limit);
+        let (held, taken) = (leash.clone(), written.clone());
+        let watch = Watch::new(held, leases, works, output, taken, mark);
         // From here on dropping the handle ends whatever has started.
-        let mut guarded = Guarded { pid: 0, leash, end };
+        let mut guarded = Guarded {
+            pid: 0,
+            leash,
+            written,
+            end,
+        };
         std::thread::Builder::new()
             .name("watchkeeper-guarded".to_owned())
             .spawn(move || watch.run(spawn, order, started_tx, &end_tx))
@@ -266,6 +274,16 @@ impl Guarded {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Bytes of captured output so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.bytes()
+    }
+
+    /// The same, and the last line of it that is not empty.
+    pub(crate) fn last_line(&self) -> (u64, Option<String>) {
+        self.written.last_line()
     }
 
     /// Tells the command and everything it started to end (SIGTERM); what is left after `grace` is killed. Calling it

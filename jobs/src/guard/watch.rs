@@ -9,7 +9,7 @@ use std::{
     io::{self, Read},
     os::{fd::AsFd, unix::net::UnixStream},
     process::{Child, Command},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -50,12 +50,16 @@ pub(super) struct Watch {
     /// Kept until nothing of the command is left.
     works: Vec<Work>,
     output: Option<io::PipeReader>,
-    capture: Capture,
+    written: Written,
     buffer: Vec<u8>,
     mark: String,
     /// When the guard was last told to have killed the command by.
     kill_at: Moment,
 }
+
+/// What a command has written so far. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Written(Arc<Mutex<Capture>>);
 
 /// What the guard has said at last.
 type Started = oneshot::Sender<Result<u32, Failure>>;
@@ -96,7 +100,7 @@ impl Leash {
         *self.known()
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Moment> {
+    fn known(&self) -> MutexGuard<'_, Moment> {
         // Changed in one step.
         self.0
             .kill_at
@@ -113,6 +117,29 @@ impl Leash {
     }
 }
 
+// === impl Written ===
+
+impl Written {
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Capture::new(limit))))
+    }
+
+    /// Bytes in all, and the last line of them.
+    pub(super) fn last_line(&self) -> (u64, Option<String>) {
+        let capture = self.capture();
+        (capture.written(), capture.last_line())
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.capture().written()
+    }
+
+    fn capture(&self) -> MutexGuard<'_, Capture> {
+        // Whoever panicked has left it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 // === impl Watch ===
 
 impl Watch {
@@ -121,7 +148,7 @@ impl Watch {
         leases: Vec<LeaseView>,
         works: Vec<Work>,
         output: Option<io::PipeReader>,
-        limit: usize,
+        written: Written,
         mark: String,
     ) -> Self {
         Self {
@@ -131,7 +158,7 @@ impl Watch {
             // As much as a pipe holds.
             buffer: vec![0; if output.is_some() { 64 * 1024 } else { 0 }],
             output,
-            capture: Capture::new(limit),
+            written,
             mark,
             kill_at: Moment::NEVER,
         }
@@ -262,7 +289,7 @@ impl Watch {
         };
         match output.read(&mut self.buffer) {
             Ok(0) | Err(_) => self.output = None,
-            Ok(n) => self.capture.take(&self.buffer[..n]),
+            Ok(n) => self.written.capture().take(&self.buffer[..n]),
         }
     }
 
@@ -317,8 +344,10 @@ impl Watch {
             let late = self.leash.0.clock.now().since(self.kill_at);
             end.overran = late.saturating_sub(self.leeway());
         }
-        end.output = self.capture.text();
-        end.written = self.capture.written();
+        let capture = self.written.capture();
+        end.output = capture.text();
+        end.written = capture.written();
+        drop(capture);
         end
     }
 }

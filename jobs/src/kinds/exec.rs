@@ -1,7 +1,8 @@
 //! Runs a command: a cron job in any language, in one replica at a time.
 //!
 //! The command runs under a [`guard`](crate::guard), so that it ends before its lease does, also when the worker was
-//! killed or frozen. It has no input; the beginning and the end of what it writes are kept with the run.
+//! killed or frozen. It has no input; the beginning and the end of what it writes are kept with the run. While it runs, its last
+//! line is what the run says of itself, once a second at most, and counts as progress.
 //!
 //! # Environment
 //! That of the worker, without its own `WATCHKEEPER_*` variables, which may hold secrets; or nothing, with
@@ -32,11 +33,12 @@
 //! # let _ = worker;
 //! ```
 
-use std::{collections::BTreeMap, env, ffi::OsString, fmt, path::PathBuf};
+use std::{collections::BTreeMap, env, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use serde::Deserialize;
 use watchkeeper::{
+    clock::Clock,
     config::Findings,
     job::{Job, JobError, Outcome, Run},
 };
@@ -54,7 +56,7 @@ pub(super) const KIND: Kind = Kind {
     look: None,
     items: None,
     fixed: &["command", "cwd", "env", "inherit_env"],
-    tells_progress: false,
+    tells_progress: true,
 };
 
 /// Parameters of a command.
@@ -85,6 +87,8 @@ pub struct Exec {
 
 /// Bytes of output that are kept with a run.
 const KEPT: usize = 8 * 1024;
+/// Between two looks at what it has written.
+const LOOK: Duration = Duration::from_secs(1);
 /// What programs know of the trace that they are a part of.
 const TRACEPARENT: &str = "TRACEPARENT";
 /// What of a run's grace is left for the command; the rest is for taking note of its end.
@@ -236,12 +240,29 @@ impl Exec {
         command
     }
 
-    /// Waits for the end, and brings it about when the run is to stop.
+    /// Waits for the end, and brings it about when the run is to stop. Meanwhile the run says what the command wrote last.
     async fn end(run: &Run, command: &Guarded) -> End {
-        tokio::select! {
-            biased;
-            end = command.ended() => return end,
-            () = run.cancelled() => {}
+        let clock = Clock::system();
+        let mut told = 0;
+        loop {
+            tokio::select! {
+                biased;
+                end = command.ended() => {
+                    // All of it is in the history now.
+                    if told > 0 {
+                        run.message("");
+                    }
+                    return end;
+                }
+                () = run.cancelled() => break,
+                () = clock.sleep(LOOK) => {
+                    if command.written() > told {
+                        let (written, line) = command.last_line();
+                        told = written;
+                        run.message(&line.unwrap_or_default());
+                    }
+                }
+            }
         }
         let (share, of) = GRACE_SHARE;
         command.terminate(run.grace() * share / of);

@@ -4,10 +4,9 @@ use super::{folder_with, run};
 
 const BACKUP: &str = r#"
 [jobs.backup]
-kind = "exec"
+kind = "heartbeat"
 schedule = "at 2026-01-01T02:30"
 progress_deadline = "5m"
-params = { command = ["true"] }
 "#;
 
 #[test]
@@ -18,7 +17,7 @@ fn check_warns_of_what_has_no_effect_on_stock_jobs() {
     for words in [
         "watchkeeper.toml:4:12: warning: jobs.backup.schedule: it has passed: no tick lies ahead, the last one was \
          Thu 2026-01-01 02:30:00 +00:00",
-        "watchkeeper.toml:5:21: warning: jobs.backup.progress_deadline: jobs of the kind \"exec\" tell no progress",
+        "watchkeeper.toml:5:21: warning: jobs.backup.progress_deadline: jobs of the kind \"heartbeat\" tell no progress",
     ] {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);
     }

@@ -243,6 +243,45 @@ params = { command = ["sh", "-c", "echo out; echo err >&2; env; exit 3"], env = 
     assert!(has("WATCHKEEPER_TICK=2") && has("WATCHKEEPER_TOKEN=") && has("WATCHKEEPER_RUN_ID="));
 }
 
+/// While a command runs, what it wrote last is seen; once it has ended, all of it.
+pub(crate) fn the_last_line_of_a_running_command_is_its_progress(store: Store) {
+    const JOBS: &str = r#"
+[jobs.counts]
+kind = "exec"
+schedule = "manual"
+[jobs.counts.params]
+command = ["sh", "-c", "n=0; until [ -e $0 ]; do n=$((n+1)); echo at $n; sleep 0.1; done; echo the end", "$FOLDER/over"]
+"#;
+    let fleet = Fleet::of(1, store, JOBS);
+    fleet.leader("counts");
+    fleet.command(&["trigger", "counts"]);
+    let run = || {
+        let history = fleet.command(&["history", "counts", "--json"]);
+        let history: serde_json::Value = serde_json::from_str(&history).expect("JSON");
+        history[0].clone()
+    };
+    let at = || {
+        let run = run();
+        let said = run["progress"]["message"].as_str()?;
+        said.strip_prefix("at ")?.parse::<u64>().ok()
+    };
+    let mut first = None;
+    soon("line of a running command", || {
+        first = at();
+        first.is_some()
+    });
+    soon("later line", || at() > first);
+    fs::write(fleet.file("over"), "").expect("a file in our own folder");
+    soon("end of the run", || run()["outcome"] == "done");
+    let run = run();
+    assert_eq!(run["progress"]["message"], serde_json::Value::Null, "{run}");
+    let output = run["output"].as_str().expect("an output");
+    assert!(
+        output.starts_with("at 1\nat 2\n") && output.ends_with("the end\n"),
+        "{output}"
+    );
+}
+
 /// What the system says of those that are still there.
 fn shown(scene: &str, token: u64) -> Vec<String> {
     let of = [scene, &format!("WATCHKEEPER_TOKEN={token}")];

@@ -111,6 +111,7 @@ fn main() -> std::process::ExitCode {
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
+            the_last_line_of_a_running_command_is_its_progress,
         },
         storm::{
             a_storm_of_faults_loses_and_doubles_no_tick,
