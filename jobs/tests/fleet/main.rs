@@ -53,6 +53,7 @@ mod memory;
 mod modes;
 mod moves;
 mod nodes;
+mod pair;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
 mod pooler;
@@ -283,6 +284,7 @@ fn main() -> std::process::ExitCode {
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]
     cases.extend(demo::trials());
+    cases.extend(pair::trials());
     // For figures, not for every day.
     let mut long = on![masters:
         takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
