@@ -3,8 +3,8 @@
 //! run a build for musl.
 //!
 //! `cargo test -p watchkeeper-jobs --test deploy [FILTER]`. A case whose program is not installed is ignored and says why;
-//! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl,dpkg-deb,musl` makes that a failure. What `deploy/` names is looked at by
-//! `tests/shipped/deploy.rs`, which needs none of them.
+//! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl,dpkg-deb,musl,python` makes that a failure. What `deploy/` names is
+//! looked at by `tests/shipped/deploy.rs`, which needs none of them. The schemas of Kubernetes come from PyPI (`tests/interop/install`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -74,6 +74,19 @@ fn main() -> ExitCode {
         it_is_made_of_the_sources,
     );
     cases.push(long.with_ignored_flag(true));
+    for (name, case) in [
+        (
+            "the_schemas_know_all_of_it",
+            the_schemas_know_all_of_it as fn(),
+        ),
+        (
+            "a_fault_in_a_manifest_is_seen",
+            a_fault_in_a_manifest_is_seen,
+        ),
+    ] {
+        let name = format!("kubernetes::{name}");
+        cases.push(unless(&name, "python", no_schemas(), case));
+    }
     libtest_mimic::run(&Arguments::from_args(), cases).exit_code()
 }
 
@@ -143,8 +156,10 @@ fn faults_of_the_unit(change: impl Fn(String) -> String) -> String {
 
 // === Kubernetes
 
+const OVERLAYS: [&str; 2] = ["redis", "postgres"];
+
 fn the_overlays_are_understood() {
-    for (overlay, port) in [("redis", 6379), ("postgres", 5432)] {
+    for (overlay, port) in OVERLAYS.into_iter().zip([6379, 5432]) {
         let path = format!("deploy/kubernetes/overlays/{overlay}");
         let args = ["kustomize", path.as_str()];
         let (ended_well, said) = run(Command::new("kubectl").args(args));
@@ -163,6 +178,118 @@ fn the_overlays_are_understood() {
             assert!(said.contains(&wanted), "{overlay}: no {wanted}\n{said}");
         }
     }
+}
+
+/// The oldest version for which they are meant, as the base says.
+fn oldest_version() -> String {
+    let base = root().join("deploy/kubernetes/base/kustomization.yaml");
+    let text = fs::read_to_string(base).unwrap();
+    let (_, rest) = text.split_once("# Wants Kubernetes ").unwrap();
+    rest.split_once(" or later.").unwrap().0.to_owned()
+}
+
+/// Of each version from the oldest to the newest one that there is a schema for. Where there is kubectl, what is made here of an
+/// overlay is what kustomize makes of it.
+fn the_schemas_know_all_of_it() {
+    for overlay in OVERLAYS {
+        let folder = root().join("deploy/kubernetes/overlays").join(overlay);
+        let (all_known, said) = run(manifests(&["check", &oldest_version()]).arg(&folder));
+        assert!(all_known, "{overlay}: {said}");
+        assert!(said.contains("7 documents"), "{said}");
+        if is_there(KUBECTL.0) {
+            let made = Command::new("kubectl")
+                .arg("kustomize")
+                .arg(&folder)
+                .output();
+            let documents = tempfile::NamedTempFile::new().unwrap();
+            fs::write(documents.path(), made.unwrap().stdout).unwrap();
+            let mut compare = manifests(&["compare"]);
+            compare.stdin(documents.reopen().unwrap());
+            let (same, said) = run(compare.arg(&folder));
+            assert!(same, "{overlay}: {said}");
+        }
+    }
+}
+
+fn a_fault_in_a_manifest_is_seen() {
+    let base = "base/deployment.yaml";
+    for (file, right, wrong, said) in [
+        (base, "replicas: 2", "replicas: \"two\"", "spec.replicas"),
+        (base, "replicas: 2", "replica: 2", "'replica'"),
+        (base, "periodSeconds: 2", "period: 2", "'period'"),
+        (base, "apps/v1", "apps/v2", "not that of apps/v2"),
+        (
+            "base/disruption-budget.yaml",
+            "policy/v1",
+            "policy/v1beta1",
+            "policy/v1beta1",
+        ),
+        (
+            "base/network-policy.yaml",
+            "podSelector:",
+            "podSelectors:",
+            "'podSelectors'",
+        ),
+        (
+            "overlays/redis/locks.yaml",
+            "value: redis\n",
+            "value: 1\n",
+            "env.2.value",
+        ),
+        (
+            "overlays/redis/kustomization.yaml",
+            "port: 6379",
+            "ports: 6379",
+            "'ports'",
+        ),
+        (
+            "overlays/redis/locks.yaml",
+            "kind: Deployment",
+            "kind: StatefulSet",
+            "StatefulSet",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let kubernetes = root().join("deploy/kubernetes");
+        let (copied, told) = run(Command::new("cp")
+            .arg("-r")
+            .arg(kubernetes)
+            .arg(folder.path()));
+        assert!(copied, "{told}");
+        let copy = folder.path().join("kubernetes");
+        let text = fs::read_to_string(copy.join(file)).unwrap();
+        assert!(text.contains(right), "{file} has no {right}");
+        fs::write(copy.join(file), text.replace(right, wrong)).unwrap();
+        let overlay = copy.join("overlays/redis");
+        let (all_known, told) = run(manifests(&["check", &oldest_version()]).arg(overlay));
+        assert!(!all_known, "{file}: {wrong}: {told}");
+        assert!(told.contains(said), "{file}: {wrong}: {told}");
+    }
+}
+
+/// What asks the schemas, with these arguments.
+fn manifests(arguments: &[&str]) -> Command {
+    let mut command = Command::new(python());
+    command.arg(root().join("jobs/tests/deploy/manifests.py"));
+    command.args(arguments);
+    command
+}
+
+/// Where `tests/interop/install python` puts it: beside what cargo builds.
+fn python() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    target.join("interop/venv/bin/python")
+}
+
+fn no_schemas() -> Option<String> {
+    let asked = Command::new(python())
+        .args(["-c", "import kubernetes_validate"])
+        .output();
+    let there = asked.is_ok_and(|asked| asked.status.success());
+    (!there).then(|| {
+        "no schemas of Kubernetes: install python3 with venv, then run tests/interop/install python"
+            .to_owned()
+    })
 }
 
 // === Packages and releases
