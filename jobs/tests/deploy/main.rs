@@ -1,4 +1,4 @@
-//! Whether the programs for which `deploy/` is written understand it: Prometheus its rules, which fire when they should, systemd
+//! Whether the programs for which `deploy/` is written understand it: Prometheus its rules, which fire when they should, and the metrics of a worker, systemd
 //! the unit, Kubernetes the overlays, Debian the package; and whether a release can be made. Costs about ten seconds, and in the long
 //! run a build for musl.
 //!
@@ -11,6 +11,12 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../shared/command.rs"]
+mod command;
+mod metrics;
+#[path = "../shared/wait.rs"]
+mod wait;
+
 use std::{
     collections::BTreeSet,
     env, fs,
@@ -20,6 +26,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Trial};
+use metrics::promtool_has_no_complaint_about_what_a_worker_answers;
 use serde_json::Value;
 use watchkeeper::config::SYSTEM_PLACE;
 
@@ -52,6 +59,7 @@ fn main() -> ExitCode {
             the_rules_are_understood,
             each_rule_fires_when_it_should,
             a_rule_that_does_not_fire_is_seen,
+            promtool_has_no_complaint_about_what_a_worker_answers,
         },
         systemd needs ANALYZE: {
             the_unit_is_understood,
