@@ -1,6 +1,6 @@
-//! Whether the programs for which `deploy/` is written understand it: Prometheus its rules, which fire when they should, and the metrics of a worker, systemd
-//! the unit, Kubernetes the overlays, Debian the package; and whether a release can be made. Costs about ten seconds, and in the long
-//! run a build for musl.
+//! Whether the programs for which `deploy/` is written understand it: Prometheus its rules, which fire when they should, and what a
+//! worker answers; systemd the unit, Kubernetes the overlays, Debian the package; and whether a release can be made. Costs about ten
+//! seconds, and in the long run a build for musl.
 //!
 //! `cargo test -p watchkeeper-jobs --test deploy [FILTER]`. A case whose program is not installed is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl,dpkg-deb,musl,python` makes that a failure. What `deploy/` names is

@@ -137,10 +137,7 @@ fn answer(folder: &Path) -> String {
 
 /// Whether a counter of its runs or batches is above zero.
 fn has_run(text: &str, job: &str) -> bool {
-    let counters = [
-        "watchkeeper_job_runs_total{",
-        "watchkeeper_batches_total{",
-    ];
+    let counters = ["watchkeeper_job_runs_total{", "watchkeeper_batches_total{"];
     let label = format!("job=\"{job}\"");
     text.lines().any(|line| {
         counters.iter().any(|counter| line.starts_with(counter))

@@ -96,6 +96,7 @@ mod traces;
 mod views;
 #[path = "../shared/wait.rs"]
 mod wait;
+mod watchdog;
 mod watchers;
 
 fn main() -> std::process::ExitCode {
@@ -196,6 +197,7 @@ fn main() -> std::process::ExitCode {
             a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
             a_run_without_progress_is_taken_over_in_time,
         },
+        watchdog::{ a_keeper_that_stands_still_gives_no_sign_of_life },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{

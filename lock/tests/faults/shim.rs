@@ -1,5 +1,5 @@
 //! The clock of one server, stepped while it runs: a small C file (`clock.c`), compiled here and loaded into the server
-//! before its C library.
+//! before its C library. Other such files are compiled here, too.
 
 use std::{
     fs::{self, File},
@@ -20,17 +20,19 @@ pub(crate) struct NodeClock {
 /// The compiled shim, or why there is none.
 pub(crate) fn shim() -> Result<&'static Path, &'static str> {
     static SHIM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let compile = || compiled("clock", include_str!("clock.c"));
     SHIM.get_or_init(compile).as_deref().map_err(String::as_str)
 }
 
-fn compile() -> Result<PathBuf, String> {
+/// The compiled text of a C file of this name, or why there is none.
+pub(crate) fn compiled(name: &str, text: &str) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let target = folder.join("clock.so");
+    let target = folder.join(format!("{name}.so"));
     // Under a name of its own first: another run of these tests may be loading the same file now.
     let fresh = TempDir::with_prefix_in("shim-", folder).map_err(|e| e.to_string())?;
-    let made = fresh.path().join("clock.so");
-    let source = fresh.path().join("clock.c");
-    fs::write(&source, include_str!("clock.c")).map_err(|e| e.to_string())?;
+    let made = fresh.path().join("made.so");
+    let source = fresh.path().join(format!("{name}.c"));
+    fs::write(&source, text).map_err(|e| e.to_string())?;
     let said = Command::new("cc")
         .args([
             "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
@@ -41,9 +43,7 @@ fn compile() -> Result<PathBuf, String> {
         .map_err(|_| "no C compiler found: apt-get install gcc libc6-dev".to_owned())?;
     if !said.status.success() {
         let complaint = String::from_utf8_lossy(&said.stderr);
-        return Err(format!(
-            "cc does not compile tests/faults/clock.c: {complaint}"
-        ));
+        return Err(format!("cc does not compile {name}.c: {complaint}"));
     }
     fs::rename(&made, &target).map_err(|e| e.to_string())?;
     Ok(target)
