@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! - A worker that stands still gives no sign of life, so that its manager ends it.
-//!   (a_worker_that_stands_still_gives_no_sign_of_life)
+//!   (a_worker_that_stands_still_gives_no_sign_of_life, a_keeper_that_stands_still_gives_no_sign_of_life)
 //! - A manager that has no room for a message delays nothing but that message.   (a_manager_that_is_busy_is_told_later)
 
 use std::{

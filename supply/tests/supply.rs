@@ -220,7 +220,7 @@ fn the_bill_of_materials_names_all_that_is_in_the_command() {
 
 #[test]
 fn the_crates_say_what_a_registry_wants_to_know() {
-    let ours = ["watchkeeper-lock", "watchkeeper", "watchkeeper-jobs"];
+    let ours = PUBLISHED.map(|(name, _)| name);
     assert_eq!(unlisted(root(), &ours).unwrap(), Vec::<String>::new());
     let others = unlisted(root(), &["watchkeeper-lock", "none"]).unwrap();
     let said = [
@@ -232,6 +232,95 @@ fn the_crates_say_what_a_registry_wants_to_know() {
         others.into_iter().collect::<BTreeSet<_>>(),
         said.map(str::to_owned).into()
     );
+}
+
+/// The crates that are published, each with its folder from the root.
+const PUBLISHED: [(&str, &str); 3] = [
+    ("watchkeeper-lock", "lock"),
+    ("watchkeeper", "."),
+    ("watchkeeper-jobs", "jobs"),
+];
+
+/// Without building them, which `deploy/release --dry-run` does.
+#[test]
+fn a_registry_gets_what_programs_need_and_all_that_it_is_built_from() {
+    for (name, folder) in PUBLISHED {
+        let files = packed(name);
+        for wanted in [
+            "Cargo.toml",
+            "Cargo.lock",
+            "README.md",
+            "LICENSE-MIT",
+            "LICENSE-APACHE",
+            "src/lib.rs",
+        ] {
+            assert!(files.contains(wanted), "{name}: no {wanted}");
+        }
+        let mut folders: BTreeSet<&str> = files
+            .iter()
+            .filter_map(|file| file.split_once('/'))
+            .map(|(folder, _)| folder)
+            .collect();
+        assert!(folders.remove("src"), "{name}");
+        assert_eq!(folders, BTreeSet::from(["examples"]), "{name}");
+        assert_eq!(gone(folder, &files), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_would_be_missing_is_named() {
+    let mut files = packed("watchkeeper");
+    assert!(files.remove("src/admin/icon.svg"));
+    assert_eq!(gone(".", &files), ["src/admin/assets.rs reads icon.svg"]);
+}
+
+/// What would be uploaded of a crate.
+fn packed(name: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "package",
+            "--list",
+            "--offline",
+            "--allow-dirty",
+            "--package",
+            name,
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let list = String::from_utf8(output.stdout).unwrap();
+    list.lines().map(str::to_owned).collect()
+}
+
+/// What the sources of a crate take in that is not among these files. Tests stay here, and examples of the book are compiled here
+/// alone.
+fn gone(folder: &str, files: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.ends_with(".rs")) {
+        let of_tests = |part: &str| part == "tests" || part == "tests.rs";
+        if file.split('/').any(of_tests) {
+            continue;
+        }
+        let text = fs::read_to_string(root().join(folder).join(file)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim().starts_with("#[doc = "));
+        for line in lines {
+            let taken = line.split("include_str!(\"").nth(1);
+            let taken = taken.or_else(|| line.split("include_bytes!(\"").nth(1));
+            let Some(taken) = taken.and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            let (beside, _) = file.rsplit_once('/').unwrap();
+            if taken.starts_with("..") || !files.contains(&format!("{beside}/{taken}")) {
+                found.push(format!("{file} reads {taken}"));
+            }
+        }
+    }
+    found
 }
 
 #[test]
