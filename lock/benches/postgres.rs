@@ -1,7 +1,8 @@
 //! What a lock costs in PostgreSQL, beside the same work written by hand, in one run on one server.
 //!
 //! `cargo bench -p watchkeeper-lock --bench postgres`. The server lies in a temporary folder and waits for its disk; `TMPDIR=/dev/shm`
-//! takes the disk out of it. What is compared is interleaved. See `benches/README.md` for what the figures mean.
+//! takes the disk out of it. `-- bulk` measures these sections only: `single`, `bulk`, `idle`. What is compared is interleaved. See
+//! `benches/README.md` for what the figures mean.
 //!
 //! Without the programs of PostgreSQL it says so and ends well.
 
@@ -11,7 +12,7 @@
     reason = "a bench fails by panicking"
 )]
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
@@ -66,12 +67,26 @@ fn main() {
         .enable_all()
         .build();
     let runtime = runtime.unwrap();
-    runtime.block_on(measure(&server, rounds));
+    let sections: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let wanted = |section: &str| sections.is_empty() || sections.iter().any(|one| one == section);
+    let mut times = Times::default();
+    if wanted("single") {
+        runtime.block_on(one_at_a_time(&server, rounds, &mut times));
+    }
+    if wanted("bulk") {
+        runtime.block_on(many_at_once(&server, rounds.div_ceil(4), &mut times));
+    }
+    times.show();
     let idle = match rounds {
         2 => Duration::from_millis(10),
         _ => IDLE,
     };
-    runtime.block_on(stand_by(&server, idle));
+    if wanted("idle") {
+        runtime.block_on(stand_by(&server, idle));
+    }
 }
 
 /// What standbys cost the server while nothing happens: a hundred programs that wait for one lock, and one program that waits
@@ -133,25 +148,48 @@ fn used(server: &PostgresServer) -> Duration {
         let parent = after_name.split(' ').nth(1);
         let is_ours = process.file_name().is_some_and(|pid| pid == first.as_str());
         if is_ours || parent == Some(first.as_str()) {
-            let ran = fs::read_to_string(process.join("schedstat")).unwrap_or_default();
-            let ran = ran.split(' ').next().and_then(|ns| ns.parse().ok());
-            all += Duration::from_nanos(ran.unwrap_or(0));
+            all += ran(&process);
         }
     }
     all
 }
 
-async fn measure(server: &PostgresServer, rounds: usize) {
-    let url = server.url(USER, "postgres");
-    let node = node(&url);
-    let (hand, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    Spawn::system().spawn(async move { _ = connection.await });
-    hand.batch_execute(
-        "CREATE TABLE by_hand (name text PRIMARY KEY, owner text, until timestamptz) WITH (fillfactor = 70)",
-    )
-    .await
-    .unwrap();
-    let mut times = Times::default();
+/// The same of the threads of this process.
+fn used_here() -> Duration {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads.map(|thread| ran(&thread.path())).sum()
+}
+
+/// Processor time of the server and of this process.
+#[derive(Default)]
+struct Processor {
+    server: Duration,
+    here: Duration,
+}
+
+impl Processor {
+    /// To look takes time of its own here, which is left out.
+    fn since(server: &PostgresServer) -> Self {
+        let server = used(server);
+        let here = used_here();
+        Self { server, here }
+    }
+
+    fn add(&mut self, since: Self, server: &PostgresServer) {
+        self.here += used_here().saturating_sub(since.here);
+        self.server += used(server).saturating_sub(since.server);
+    }
+}
+
+fn ran(task: &Path) -> Duration {
+    let ran = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    let ran = ran.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ran.unwrap_or(0))
+}
+
+async fn one_at_a_time(server: &PostgresServer, rounds: usize, times: &mut Times) {
+    let node = node(&server.url(USER, "postgres"));
+    let hand = by_hand(server).await;
     for round in 0..rounds {
         let (key, owner) = (format!("k{}", round % 16), format!("o{round}"));
         let token = times.of("acquire", acquire(&node, &key, &owner)).await;
@@ -166,7 +204,12 @@ async fn measure(server: &PostgresServer, rounds: usize) {
         times.of("by hand: take", take(&hand, &key, &owner)).await;
         times.of("by hand: select 1", one(&hand)).await;
     }
-    // Many at once.
+}
+
+/// Also how much of the processors both ways take, on the server and here: it differs less from run to run than their time does.
+async fn many_at_once(server: &PostgresServer, rounds: usize, times: &mut Times) {
+    let node = node(&server.url(USER, "postgres"));
+    let hand = by_hand(server).await;
     let mut leases = Vec::new();
     for n in 0..LEASES {
         let key = format!("many/{n}");
@@ -176,18 +219,43 @@ async fn measure(server: &PostgresServer, rounds: usize) {
     let names: Vec<String> = leases.iter().map(|(key, _)| key.clone()).collect();
     let fill = "INSERT INTO by_hand SELECT u, 'holder', now() FROM unnest($1::text[]) AS u";
     hand.execute(fill, &[&names]).await.unwrap();
-    for round in 0..rounds.div_ceil(10) {
+    let mut processor = [Processor::default(), Processor::default()];
+    for round in 0..rounds {
         let extending = async {
             for part in leases.chunks(CALL) {
                 extend(&node, part.to_vec(), "holder", round as u64 + 1).await;
             }
         };
+        let ours = Processor::since(server);
         times.of("1,000 extensions", extending).await;
+        processor[0].add(ours, server);
+        let by_hand = Processor::since(server);
         times
             .of("by hand: 1,000 extensions", bulk(&hand, &names))
             .await;
+        processor[1].add(by_hand, server);
     }
-    times.show();
+    let rounds = f64::from(u32::try_from(rounds).unwrap());
+    for (what, used) in ["1,000 extensions", "by hand"].into_iter().zip(processor) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3 / rounds;
+        println!(
+            "{what}: {:.2} ms of the server's processor, {:.2} ms of ours",
+            ms(used.server),
+            ms(used.here)
+        );
+    }
+}
+
+async fn by_hand(server: &PostgresServer) -> Client {
+    let url = server.url(USER, "postgres");
+    let (hand, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    Spawn::system().spawn(async move { _ = connection.await });
+    hand.batch_execute(
+        "CREATE TABLE IF NOT EXISTS by_hand (name text PRIMARY KEY, owner text, until timestamptz) WITH (fillfactor = 70)",
+    )
+    .await
+    .unwrap();
+    hand
 }
 
 #[derive(Default)]

@@ -368,6 +368,7 @@ impl Sheet {
 
 impl<'s> Changes<'s> {
     /// All rows, whether others stood in their place or not.
+    #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn all_rows(&self) -> impl Iterator<Item = (&'s str, Option<&'s Row>)> {
         let replaced = self.replaced_rows.iter().map(|row| (row.key, Some(row.is)));
         self.rows.iter().copied().chain(replaced)

@@ -164,7 +164,7 @@ fn settings(limit: Duration, process: i32) -> String {
     format!(
         "SELECT {}, set_config('synchronous_commit', \
              CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
-             set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false), \
+             set_config('default_transaction_isolation', 'read committed', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false), \
              set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false), \
              set_config('jit', 'off', false), set_config('watchkeeper.kept', 'yes', false) WHERE pg_backend_pid() = {process}",
         limits(limit, false)

@@ -10,7 +10,7 @@ use tokio_postgres::{
 use super::{
     kept::{KEEPING_PROCESS, Often},
     layout::quoted,
-    written::{self, Param, RowsToWrite, Statement, text},
+    written::{self, Param, Place, Places, RowsToWrite, Statement, text},
 };
 use crate::node::{
     NodeMs, Token, Version,
@@ -86,26 +86,15 @@ impl Sql {
         let s = quoted(schema);
         // A subquery with OFFSET is planned by itself: one look into an index for each lock, however large the tables and however
         // little the server knows of them. The clock is read when the statement begins, which is after the lock was taken.
-        let locks = |of_body: &str, join: &str| {
-            format!(
-                "SELECT c.now, c.life, pg_backend_pid(), c.flushed, n.layout, n.forgotten, \
-                     CASE WHEN k.place IS NULL OR k.place = 1 THEN n.gate END, k.key, {LEASE}, \
-                     {of_body}, coalesce(k.place, 1), n.made \
-                 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
-                         {LIFE} AS life, \
-                         (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
-                 LEFT JOIN LATERAL (SELECT layout, forgotten, gate, tableoid::int8 AS made FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true \
-                 LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, place) ON true \
-                 LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true \
-                 {join}"
-            )
-        };
-        let beside = format!(
-            "LEFT JOIN LATERAL (SELECT token, rev, until, \
-                     CASE WHEN k.texts AND octet_length(body) <= {LARGEST} THEN body END AS body \
-                     FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true \
-             LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
-                     WHERE namespace = $1 AND key = k.key AND octet_length(waiters) <= {LONG} OFFSET 0) q ON true"
+        let server = "c.now, c.life, pg_backend_pid(), c.flushed, n.layout, n.forgotten, n.made";
+        let of_server = format!(
+            "(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
+                 {LIFE} AS life, \
+                 (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
+             LEFT JOIN LATERAL (SELECT layout, forgotten, gate, tableoid::int8 AS made FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true"
+        );
+        let lease = format!(
+            "LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true"
         );
         let range = |column: &str| {
             format!(
@@ -119,15 +108,20 @@ impl Sql {
         Self {
             schema: s.clone(),
             lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
-            locks: locks("b.token, b.rev, b.until, b.body, q.waiters", &beside),
-            head: locks(
-                "NULL::int8, NULL::int8, NULL::int8, NULL::bytea, NULL::bytea",
-                "",
+            locks: format!(
+                "SELECT {server}, CASE WHEN k.nth IS NULL OR k.nth = 1 THEN n.gate END, coalesce(k.nth, 1), k.key, {PLAIN}, \
+                     b.token, b.rev, b.until, b.body, q.waiters \
+                 FROM {of_server} \
+                 LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, nth) ON true \
+                 {lease} \
+                 LEFT JOIN LATERAL (SELECT token, rev, until, \
+                     CASE WHEN k.texts AND octet_length(body) <= {LARGEST} THEN body END AS body \
+                     FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true \
+                 LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
+                     WHERE namespace = $1 AND key = k.key AND octet_length(waiters) <= {LONG} OFFSET 0) q ON true"
             ),
-            lock_rows: format!(
-                "SELECT k.key, {PLAIN} FROM unnest($2::bytea[]) AS k (key) \
-                 LEFT JOIN LATERAL (SELECT {LEASE} FROM {s}.lease AS l WHERE namespace = $1 AND key = k.key OFFSET 0) l ON true"
-            ),
+            head: format!("SELECT {server}, n.gate, 1::int8 FROM {of_server}"),
+            lock_rows: format!("SELECT k.key, {PLAIN} FROM unnest($2::bytea[]) AS k (key) {lease}"),
             rows: format!("SELECT key, {LEASE} FROM {s}.lease AS l WHERE {keys}"),
             bodies: format!(
                 "SELECT key, token, rev, until, \
@@ -169,8 +163,8 @@ impl Sql {
         let mut all = vec![
             (self.lock.clone(), vec![Type::TEXT]),
             (Self::flushed().sql, Vec::new()),
-            (self.locks.clone(), locks.clone()),
-            (self.head.clone(), locks),
+            (self.locks.clone(), locks),
+            (self.head.clone(), vec![Type::TEXT]),
             (self.lock_rows.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
         ];
         for rows in written::often() {
@@ -195,19 +189,14 @@ impl Sql {
         let ns = || (text(namespace), Type::TEXT);
         let bytes = |name: &str| -> Param { Box::new(name.as_bytes().to_vec()) };
         let keys: Vec<Vec<u8>> = wanted.locks.keys().map(|k| k.as_bytes().to_vec()).collect();
-        let locks = |sql: &String, keys: Vec<Vec<u8>>, texts: Vec<bool>| Statement {
-            sql: sql.clone(),
-            params: vec![
-                ns(),
-                (Box::new(keys), Type::BYTEA_ARRAY),
-                (Box::new(texts), Type::BOOL_ARRAY),
-            ],
-            touches: None,
-        };
         let mut all = Vec::new();
         match wanted.only_rows() {
             true => {
-                all.push(locks(&self.head, Vec::new(), Vec::new()));
+                all.push(Statement {
+                    sql: self.head.clone(),
+                    params: vec![ns()],
+                    touches: None,
+                });
                 if !keys.is_empty() {
                     all.push(Statement {
                         sql: self.lock_rows.clone(),
@@ -218,7 +207,16 @@ impl Sql {
             }
             false => {
                 let texts = wanted.locks.values().map(|part| *part == Part::Text);
-                all.push(locks(&self.locks, keys, texts.collect()));
+                let texts: Vec<bool> = texts.collect();
+                all.push(Statement {
+                    sql: self.locks.clone(),
+                    params: vec![
+                        ns(),
+                        (Box::new(keys), Type::BYTEA_ARRAY),
+                        (Box::new(texts), Type::BOOL_ARRAY),
+                    ],
+                    touches: None,
+                });
             }
         }
         let in_range = |range: &Range| {
@@ -265,9 +263,9 @@ impl Sql {
         all
     }
 
-    /// Puts the answers to [`Sql::read`] into the sheet. What the server says of itself.
+    /// Puts the answers to [`Sql::read`] into the sheet, and where its leases lie among `places`. What the server says of itself.
     pub(super) fn fill(
-        sheet: &mut Sheet,
+        (sheet, places): (&mut Sheet, &mut Places),
         wanted: &Wanted,
         answers: &[Vec<Row>],
     ) -> Result<Head, Unreadable> {
@@ -280,35 +278,46 @@ impl Sql {
         let locks = next()?;
         let mut first = None;
         for row in locks {
-            if get::<i64>(row, 24)? == 1 {
+            if get::<i64>(row, 8)? == 1 {
                 first = Some(head(row)?);
             }
         }
         let head = first.ok_or_else(|| Unreadable("no row".to_owned()))?;
-        if wanted.only_rows() && !wanted.locks.is_empty() {
-            for row in next()? {
-                if let Some(key) = name(row, 0)? {
-                    sheet.add_row(&key, lease_if_any(row, 1)?);
+        match wanted.only_rows() {
+            true if wanted.locks.is_empty() => {}
+            true => {
+                for row in next()? {
+                    if let Some(key) = name(row, 0)? {
+                        sheet.add_row(&key, lease_if_any(row, 1)?);
+                        places.extend(get::<Option<Place>>(row, 12)?.map(|place| (key, place)));
+                    }
                 }
             }
-        }
-        for row in locks {
-            let Some(key) = name(row, 7)? else { continue };
-            let lease = lease_if_any(row, 8)?;
-            let body = match get::<Option<i64>>(row, 19)? {
-                Some(_) => Some(body(row, 19, wanted.locks.get(&key) == Some(&Part::Text))?),
-                None => None,
-            };
-            let waiters: Option<&[u8]> = get(row, 23)?;
-            let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
-            let queue = queue_of(&waiters.unwrap_or_default());
-            sheet.add_lock(&key, lease, body, queue);
+            false => {
+                for row in locks {
+                    let Some(key) = name(row, 9)? else { continue };
+                    let lease = lease_if_any(row, 10)?;
+                    let body = match get::<Option<i64>>(row, 22)? {
+                        Some(_) => {
+                            let with_text = wanted.locks.get(&key) == Some(&Part::Text);
+                            Some(body(row, 22, with_text)?)
+                        }
+                        None => None,
+                    };
+                    let waiters: Option<&[u8]> = get(row, 26)?;
+                    let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
+                    let queue = queue_of(&waiters.unwrap_or_default());
+                    sheet.add_lock(&key, lease, body, queue);
+                    places.extend(get::<Option<Place>>(row, 21)?.map(|place| (key, place)));
+                }
+            }
         }
         for range in &wanted.names {
             let (rows, bodies) = (next()?, next()?);
             for row in rows {
                 if let Some(key) = name(row, 0)? {
                     sheet.add_row(&key, Some(lease(row, 1)?));
+                    places.insert(key, get(row, 12)?);
                 }
             }
             for row in bodies {
@@ -345,7 +354,7 @@ impl Sql {
     pub(super) fn write(
         &self,
         namespace: &str,
-        changes: &Changes<'_>,
+        (changes, places): (&Changes<'_>, &Places),
         gate: Option<String>,
     ) -> Vec<Statement> {
         let mut all = Vec::new();
@@ -378,7 +387,7 @@ impl Sql {
             all.extend(columns.write(&self.schema, table, namespace));
         };
         into("lease", written::leases(rows));
-        into("lease", written::replaced(replaced_rows));
+        into("lease", written::replaced(replaced_rows, places));
         let new = |b: &SheetBody| matches!(b.text, Text::New(_));
         let (texts, headers) = written::parts(bodies, new);
         into("body", written::bodies(&texts, true));
@@ -417,13 +426,12 @@ impl Sql {
     }
 }
 
-/// The columns of a lease, in this order.
+/// The columns of a lease, in this order, and where it lies.
 const LEASE: &str = "l.state, CASE WHEN octet_length(l.owner) <= 4096 THEN l.owner END AS owner, l.granted, \
-    CASE WHEN octet_length(l.inc) <= 4096 THEN l.inc END AS inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
+    CASE WHEN octet_length(l.inc) <= 4096 THEN l.inc END AS inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits, l.ctid AS place";
 
 /// The same once they were looked at.
-const PLAIN: &str =
-    "l.state, l.owner, l.granted, l.inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits";
+const PLAIN: &str = "l.state, l.owner, l.granted, l.inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits, l.place";
 
 // === what was read ===
 
@@ -439,8 +447,8 @@ fn head(row: &Row) -> Result<Head, Unreadable> {
             layout,
             // One that makes no sense is out of range, and told as such.
             forgotten: Token(u64::try_from(get::<i64>(row, 5)?).unwrap_or(LIMIT)),
-            gate: get(row, 6)?,
-            made: get(row, 25)?,
+            gate: get(row, 7)?,
+            made: get(row, 6)?,
         }),
         None => None,
     };

@@ -17,7 +17,7 @@ use super::{
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
     shared::Shared,
-    written::Statement,
+    written::{Places, Statement},
 };
 use crate::{
     clock::Moment,
@@ -302,7 +302,10 @@ impl Session {
                 self.end_soon();
                 return Ok(decided.reply);
             }
-            false => shared.sql.write(namespace, &changes, decided.gate),
+            false => {
+                let changes = (&changes, &decided.places);
+                shared.sql.write(namespace, changes, decided.gate)
+            }
         };
         let commit = self.client.batch_execute("COMMIT");
         // What this commit has put on the disk counts from now on.
@@ -341,8 +344,17 @@ impl Session {
         let namespace = &shared.settings.namespace;
         let statements = shared.sql.read(namespace, &wanted);
         let limit = shared.settings.node_timeout;
+        if let ([_], Some(kept)) = (&*statements, &self.kept)
+            && wanted.only_locks()
+            && kept.limit == limit
+        {
+            // One statement sees one moment, and has the limits of this connection: it needs no transaction around it.
+            let answers = self.send(&statements).await?;
+            let decided = self.decide(asked, wanted, answers).await?;
+            return Ok(decided.reply);
+        }
         if wanted.only_locks() {
-            // One statement sees one moment. In a transaction it has limits, also where the client has given up.
+            // In a transaction it has limits, also where the client has given up.
             let opening = self.opening("READ COMMITTED, READ ONLY", limit);
             let begin = self.client.batch_execute(&opening);
             let end = self.client.batch_execute("COMMIT");
@@ -372,10 +384,11 @@ impl Session {
     ) -> Result<Decided, NodeError> {
         let Asked { shared, call, seen } = asked;
         let unreadable = |Unreadable(why)| NodeError::Protocol(why);
-        let mut sheet = Sheet::default();
+        let (mut sheet, mut places) = (Sheet::default(), Places::new());
         let mut first: Option<Head> = None;
         for _ in 0..MOST_READS {
-            let head = Sql::fill(&mut sheet, &wanted, &answers).map_err(unreadable)?;
+            let into = (&mut sheet, &mut places);
+            let head = Sql::fill(into, &wanted, &answers).map_err(unreadable)?;
             if let Some(kept) = &self.kept {
                 kept.compare(head.process)?;
             }
@@ -438,6 +451,7 @@ impl Session {
                         reply,
                         gate: (gate != stood).then(|| gate.written()),
                         sheet,
+                        places,
                     });
                 }
                 Err(missing) => wanted = Wanted::missing(missing),
@@ -532,6 +546,7 @@ struct Asked<'c> {
 struct Decided {
     reply: Reply,
     sheet: Sheet,
+    places: Places,
     gate: Option<String>,
 }
 

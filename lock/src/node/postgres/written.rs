@@ -1,6 +1,9 @@
 //! What is written to the tables: rows, column by column.
 
-use tokio_postgres::types::{ToSql, Type};
+use std::{collections::HashMap, error::Error};
+
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use tokio_util::bytes::BytesMut;
 
 use crate::node::{
     columns::{columns_of, int, queue_text, ttl_ms},
@@ -18,10 +21,42 @@ pub(super) struct Statement {
 
 pub(super) type Param = Box<dyn ToSql + Send + Sync>;
 
+/// Where a row lies in its table, as the server names it. It stands there until it is written or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place([u8; 6]);
+
+/// Where leases lie that were read in this step.
+pub(super) type Places = HashMap<String, Place>;
+
+impl Place {
+    /// No row lies there.
+    const NOWHERE: Self = Self([u8::MAX; 6]);
+}
+
+impl<'r> FromSql<'r> for Place {
+    fn from_sql(_: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw.try_into()?))
+    }
+
+    accepts!(TID);
+}
+
+impl ToSql for Place {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(TID);
+    to_sql_checked!();
+}
+
 /// Rows to be written, column by column, and names that go.
 pub(super) struct RowsToWrite {
     gone: Vec<Vec<u8>>,
     names: Vec<Vec<u8>>,
+    /// Where they lie, if that was read: then no index is asked.
+    places: Option<Vec<Place>>,
     values: Vec<Values>,
     /// Rows that do not stand are made as well.
     makes: bool,
@@ -68,14 +103,28 @@ impl RowsToWrite {
                     .join(", "),
                 with("excluded"),
             ),
-            // One look into the index for each name, whatever the server knows of the table: see `Sql::new`. A place may be that of a
-            // row of another partition; compared so, nothing but the place leads to rows.
-            false => format!(
-                "UPDATE {schema}.{table} AS t SET {} FROM (SELECT l.place, u.* FROM {rows}, LATERAL \
-                     (SELECT ctid AS place FROM {schema}.{table} WHERE namespace = $1 AND {name} = u.{name} OFFSET 0) l OFFSET 0) v \
-                 WHERE t.ctid = v.place AND t.namespace IS NOT DISTINCT FROM $1 AND t.{name} IS NOT DISTINCT FROM v.{name}",
-                with("v"),
-            ),
+            // A place may be that of a row of another partition; compared so, nothing but the place leads to rows, whatever the server
+            // knows of the table: see `Sql::new`.
+            false => {
+                let from = match &self.places {
+                    Some(_) => {
+                        let last = columns.len() + 3;
+                        format!(
+                            "SELECT u.* FROM unnest($2::bytea[], {unnested}, ${last}::tid[]) AS u ({name}, {list}, place)"
+                        )
+                    }
+                    // One look into the index for each name.
+                    None => format!(
+                        "SELECT l.place, u.* FROM {rows}, LATERAL \
+                             (SELECT ctid AS place FROM {schema}.{table} WHERE namespace = $1 AND {name} = u.{name} OFFSET 0) l"
+                    ),
+                };
+                format!(
+                    "UPDATE {schema}.{table} AS t SET {} FROM ({from} OFFSET 0) v \
+                     WHERE t.ctid = v.place AND t.namespace IS NOT DISTINCT FROM $1 AND t.{name} IS NOT DISTINCT FROM v.{name}",
+                    with("v"),
+                )
+            }
         };
         let touches = u64::try_from(self.names.len()).ok();
         let mut params = vec![ns(), (Box::new(self.names) as Param, Type::BYTEA_ARRAY)];
@@ -84,6 +133,9 @@ impl RowsToWrite {
                 .into_iter()
                 .map(|(_, _, of, values)| (values, of)),
         );
+        if let Some(places) = self.places.filter(|_| !self.makes) {
+            params.push((Box::new(places), Type::TID_ARRAY));
+        }
         all.push(Statement {
             sql,
             params,
@@ -172,6 +224,7 @@ pub(super) fn leases(rows: &[(&str, Option<&NodeRow>)]) -> RowsToWrite {
     RowsToWrite {
         gone,
         names,
+        places: None,
         values: values.collect(),
         makes: true,
         kept: 0,
@@ -183,10 +236,11 @@ const EXTENDED: [&str; 2] = ["until", "seq"];
 
 /// Statements that most calls write with, without rows.
 pub(super) fn often() -> [RowsToWrite; 3] {
-    let empty = |makes, wanted: &dyn Fn(&str) -> bool| RowsToWrite {
+    let empty = |makes: bool, wanted: &dyn Fn(&str) -> bool| RowsToWrite {
         gone: Vec::new(),
         // One that is empty: no row at all is no statement.
         names: vec![Vec::new()],
+        places: (!makes).then(Vec::new),
         values: COLUMNS
             .iter()
             .filter(|(name, _)| wanted(name))
@@ -202,9 +256,10 @@ pub(super) fn often() -> [RowsToWrite; 3] {
     ]
 }
 
-/// Leases that take the place of others: of one that is extended what differs then, and otherwise all of its columns. So there are
+/// Leases that take the place of others, where those were read: one that something else has changed meanwhile lies elsewhere, and is
+/// left as it is. Of one that is extended what differs then, and otherwise all of its columns. So there are
 /// two statements, and not one for each set of columns.
-pub(super) fn replaced(rows: &[Replaced<'_>]) -> RowsToWrite {
+pub(super) fn replaced(rows: &[Replaced<'_>], places: &Places) -> RowsToWrite {
     let pairs = rows.iter().filter_map(|row| {
         let is = columns_of(row.is)?;
         // A claim is read by some of its columns, and says nothing of the others; a row that makes no sense, nothing of any.
@@ -227,6 +282,7 @@ pub(super) fn replaced(rows: &[Replaced<'_>]) -> RowsToWrite {
     let wanted = |column: &&(&str, Column)| !same && (all || extended(column));
     let values = COLUMNS.iter().filter(wanted);
     let values = values.map(|(name, column)| column.values(name, pairs.iter().map(|(.., is)| is)));
+    let place = |key| places.get(key).copied().unwrap_or(Place::NOWHERE);
     RowsToWrite {
         gone: Vec::new(),
         values: values.collect(),
@@ -234,6 +290,7 @@ pub(super) fn replaced(rows: &[Replaced<'_>]) -> RowsToWrite {
             .iter()
             .map(|(key, ..)| key.as_bytes().to_vec())
             .collect(),
+        places: Some(pairs.iter().map(|(key, ..)| place(*key)).collect()),
         makes: false,
         kept: 0,
     }
@@ -272,6 +329,7 @@ pub(super) fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> R
     RowsToWrite {
         gone,
         names,
+        places: None,
         values,
         makes: with_texts,
         kept: 0,
@@ -286,6 +344,7 @@ pub(super) fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> RowsToWrite {
     RowsToWrite {
         gone,
         names,
+        places: None,
         values: vec![
             numbers("until", all.iter().map(end).collect()),
             bytes("waiters", all.iter().map(text).collect()),
@@ -311,6 +370,7 @@ pub(super) fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) ->
     RowsToWrite {
         gone,
         names,
+        places: None,
         values,
         makes: true,
         kept: usize::from(!with_texts),
@@ -337,7 +397,7 @@ mod tests {
 
     fn columns(was: &NodeRow, is: &NodeRow) -> Vec<&'static str> {
         let key = "k";
-        let values = replaced(&[Replaced { key, was, is }]).values;
+        let values = replaced(&[Replaced { key, was, is }], &Places::new()).values;
         values.into_iter().map(|(name, ..)| name).collect()
     }
 
@@ -371,7 +431,7 @@ mod tests {
         });
         let rows = [("k", &extended), ("l", &taken)];
         let rows = rows.map(|(key, is)| Replaced { key, was: &was, is });
-        let written = replaced(&rows);
+        let written = replaced(&rows, &Places::new());
         let names: Vec<&str> = written.values.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, COLUMNS.map(|(name, _)| name));
         assert_eq!(written.names, [b"k".to_vec(), b"l".to_vec()]);
@@ -400,7 +460,7 @@ mod tests {
     fn rows_that_are_as_they_stood_are_no_statement() {
         let held = NodeRow::Record(held());
         let (key, was, is) = ("k", &held, &held);
-        let written = replaced(&[Replaced { key, was, is }]);
+        let written = replaced(&[Replaced { key, was, is }], &Places::new());
         assert!(written.write("s", "lease", "n").is_empty());
     }
 }
