@@ -33,9 +33,8 @@ mod server;
 use server::{PostgresServer, USER};
 
 const TTL: Duration = Duration::from_secs(60);
-/// Leases that are extended together, in calls of [`CALL`].
+/// Leases that are extended together, as many in a call as the node takes.
 const LEASES: usize = 1_000;
-const CALL: usize = 250;
 /// Programs that stand by for one lock, or locks that one program stands by for.
 const STANDBYS: usize = 100;
 /// For how long they are measured: several of their looks, and of their holder's renewals.
@@ -222,7 +221,7 @@ async fn many_at_once(server: &PostgresServer, rounds: usize, times: &mut Times)
     let mut processor = [Processor::default(), Processor::default()];
     for round in 0..rounds {
         let extending = async {
-            for part in leases.chunks(CALL) {
+            for part in leases.chunks(node.most_extensions()) {
                 extend(&node, part.to_vec(), "holder", round as u64 + 1).await;
             }
         };

@@ -2,7 +2,7 @@
 //!
 //! Busy jobs, a blocked runtime or a full connection pool cannot starve renewals: the keeper has an OS thread, a
 //! single-threaded runtime and connections of its own. To acquire and to let go is done where the caller is (`front`). Each round extends all due leases in one call per node (250
-//! leases at most), every third of a ttl.
+//! leases at most, 500 over PostgreSQL), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
 //! # Invariants          R8 here, R11 in `shared`, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`

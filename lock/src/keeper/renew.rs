@@ -12,7 +12,6 @@ use crate::{
     node::{Answer, Kind, NodeError, Op},
     quorum::{
         cluster::Cluster,
-        link::MOST_OPS,
         tally::{Ballot, RoundResult, round_result},
     },
 };
@@ -23,7 +22,7 @@ const PARTS: usize = 2;
 
 /// Extends these leases on all nodes, then says when the next round is due.
 pub(crate) async fn round(shared: Shared, leases: Vec<(u64, LeaseView)>) {
-    stream::iter(leases.chunks(MOST_OPS))
+    stream::iter(leases.chunks(shared.cluster.most_extensions()))
         .for_each_concurrent(PARTS, |part| extend_part(&shared, part))
         .await;
 }

@@ -142,6 +142,9 @@ pub use refusal::Refusal;
 #[doc(hidden)] // between the lock and its nodes
 pub use servers::Servers;
 
+/// Operations that every node takes in one call.
+pub(crate) const MOST_OPS: usize = 250;
+
 /// Documents of one directory that are known of one node at most: the first in the order of their names.
 #[doc(hidden)] // for the worker
 pub const MOST_NAMES: usize = 64_000;
@@ -215,6 +218,12 @@ pub trait Node: Send + Sync + 'static {
     #[doc(hidden)] // between the lock and its nodes
     fn carry(self: Arc<Self>, call: Arc<Call>) -> BoxFuture<'static, Result<Reply, NodeError>> {
         Box::pin(async move { self.call(Arc::unwrap_or_clone(call)).await })
+    }
+
+    /// How many extensions one call may carry, if it carries nothing else. More than others take where a call costs most by itself.
+    #[doc(hidden)] // between the lock and its nodes
+    fn most_extensions(&self) -> usize {
+        MOST_OPS
     }
 
     /// The same node over a connection of its own; `None` where one way serves all. So what callers ask and what the keeper

@@ -297,12 +297,18 @@ impl Cluster {
         self.links.get(node).map_or_else(nothing, said)
     }
 
-    /// Queues the same operations for every node, now and in order, in calls of at most 250.
+    /// Queues the same operations for every node, now and in order, in calls of at most 250, or more extensions where the node takes them.
     pub(crate) fn send_to_all(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
         let members = ops.iter().any(rules::votes).then(|| self.members());
         (0..self.links.len())
             .map(|node| self.send(node, ops, members.clone()))
             .collect()
+    }
+
+    /// How many extensions every node takes in one call now.
+    pub(crate) fn most_extensions(&self) -> usize {
+        let most = self.links.iter().map(Link::most_extensions).min();
+        most.unwrap_or(MOST_OPS)
     }
 
     /// Queues operations for one node; no answer counts as a vote.
@@ -313,7 +319,7 @@ impl Cluster {
     fn send(&self, node: usize, ops: &[Op], members: Option<Arc<Members>>) -> Sent {
         let parts: Vec<_> = match self.links.get(node) {
             Some(link) => ops
-                .chunks(MOST_OPS)
+                .chunks(link.most_of(ops))
                 .map(|part| link.ask(part.to_vec()))
                 .collect(),
             None => Vec::new(),

@@ -3,7 +3,7 @@
 //! The keeper has a link to each node, and callers have another: what they ask at one time leaves in one call, without a
 //! timer. A caller that asks alone carries its call alone; what is asked while calls are under way goes out with the next one.
 //!
-//! - Everything queued goes out as one atomic call of at most 250 operations (R1); up to [`IN_FLIGHT`] calls are under
+//! - Everything queued goes out as one atomic call of at most 250 operations, or as many extensions as the node takes (R1); up to [`IN_FLIGHT`] calls are under
 //!   way, in the order in which they were queued. Extensions go first: what is held comes before what is wanted.
 //! - On a link of callers a call is under way alone, unless the node is far or much is waiting: what joins a call costs
 //!   less than a call. What several senders are answered is awaited by all before the next leaves.
@@ -94,6 +94,8 @@ struct Inner {
     clock: Clock,
     chance: Chance,
     timeout: Duration,
+    /// How many one call carries at most.
+    extensions: usize,
     lane: Mutex<Lane>,
     bell: Notify,
     /// Of a link of callers.
@@ -172,6 +174,7 @@ impl Link {
         let name = node.name().to_owned();
         let known = Known::new(name, (wall, number), clock.clone(), events, votes);
         Self(Arc::new(Inner {
+            extensions: node.most_extensions().clamp(MOST_OPS, MOST_UNDER_WAY),
             node,
             known: Arc::new(known),
             clock,
@@ -194,6 +197,7 @@ impl Link {
                 clock: link.0.clock.clone(),
                 chance: link.0.chance.clone(),
                 timeout: link.0.timeout,
+                extensions: link.0.extensions,
                 lane: Mutex::default(),
                 bell: Notify::new(),
                 callers: Some(Callers {
@@ -215,6 +219,23 @@ impl Link {
 
     pub(crate) fn node(&self) -> &Arc<dyn Node> {
         &self.0.node
+    }
+
+    /// How many of these operations one call may carry: of extensions as many as the node takes, unless it is slow with much.
+    pub(crate) fn most_of(&self, ops: &[Op]) -> usize {
+        match ops.iter().all(|op| matches!(op, Op::Extend { .. })) {
+            true => self.most_extensions(),
+            false => MOST_OPS,
+        }
+    }
+
+    /// The same of extensions.
+    pub(crate) fn most_extensions(&self) -> usize {
+        let window = self.lane().window();
+        match window < self.0.extensions {
+            true => MOST_OPS,
+            false => self.0.extensions,
+        }
     }
 
     pub(crate) fn is_down(&self) -> bool {

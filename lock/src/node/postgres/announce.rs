@@ -26,8 +26,10 @@ use crate::{
 const QUEUE: usize = 1024;
 /// Not in a hurry, as polling finds what is not announced.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A connection that is silent for so long is asked whether it still lives.
-const SILENCE: Duration = Duration::from_secs(5);
+/// A connection that is silent for so long is asked whether it still lives, which wakes a process of the server for each program.
+const SILENCE: Duration = Duration::from_secs(15);
+/// For so long its answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is needed to listen, and to listen again.
 pub(super) struct Listener {
@@ -148,7 +150,7 @@ impl Listener {
                     () = broken.notified() => return Ok(Left::Broken),
                     () = clock.sleep(SILENCE) => {
                         let alive = greeted.client.batch_execute("");
-                        if !matches!(clock.timeout(SILENCE, alive).await, Ok(Ok(()))) {
+                        if !matches!(clock.timeout(PATIENCE, alive).await, Ok(Ok(()))) {
                             return Ok(Left::Broken);
                         }
                     }

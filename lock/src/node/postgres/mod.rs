@@ -96,13 +96,13 @@ pub use self::{
     shared::PostgresNodeSettings,
 };
 use super::{
-    Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Reply, Servers,
+    Announcements, Answer, Call, Expiry, MOST_OPS, Node, NodeError, NodeFacts, Op, Reply, Servers,
     remote::{Compared, Furthest, in_turn},
 };
 use crate::{clock::Clock, spawn::Spawn};
 
-/// The most operations that one call may carry.
-const MAX_OPS: usize = 250;
+/// Extensions that one call may carry: each call waits for the disk once, which takes longer than what it writes.
+const MOST_EXTENSIONS: usize = 500;
 /// Bytes of a name at most: an index of PostgreSQL takes somewhat more than twice as many.
 const LONGEST_NAME: usize = 1_000;
 
@@ -169,9 +169,11 @@ impl Node for PostgresNode {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
-        if call.ops.len() > MAX_OPS {
+        let extends = call.ops.iter().all(|op| matches!(op, Op::Extend { .. }));
+        let most = if extends { MOST_EXTENSIONS } else { MOST_OPS };
+        if call.ops.len() > most {
             return Err(NodeError::Protocol(format!(
-                "{} operations in one call, {MAX_OPS} at most",
+                "{} operations in one call, {most} at most",
                 call.ops.len()
             )));
         }
@@ -190,6 +192,10 @@ impl Node for PostgresNode {
             reply.answers.insert(at, Answer::Failed(why));
         }
         Ok(reply)
+    }
+
+    fn most_extensions(&self) -> usize {
+        MOST_EXTENSIONS
     }
 
     fn another(&self) -> Option<Arc<dyn Node>> {

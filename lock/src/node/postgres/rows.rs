@@ -166,6 +166,8 @@ impl Sql {
             (self.locks.clone(), locks),
             (self.head.clone(), vec![Type::TEXT]),
             (self.lock_rows.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
+            // Every program asks again and again which of them sweeps.
+            (self.docs.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
         ];
         for rows in written::often() {
             for statement in rows.write(&self.schema, "lease", "") {

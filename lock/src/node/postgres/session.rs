@@ -363,7 +363,10 @@ impl Session {
             let decided = self.decide(asked, wanted, read?).await?;
             return Ok(decided.reply);
         }
-        let opening = self.opening("REPEATABLE READ, READ ONLY", limit * 2);
+        // Walks may take longer.
+        let walks = !wanted.names.is_empty() || !wanted.doc_names.is_empty();
+        let limit = if walks { limit * 2 } else { limit };
+        let opening = self.opening("REPEATABLE READ, READ ONLY", limit);
         let begin = self.client.batch_execute(&opening);
         let (begun, read) = join(begin, self.send(&statements)).await;
         let decided = match (begun, read) {

@@ -11,7 +11,7 @@ use std::{
 use futures_util::{Future, future::BoxFuture};
 
 use super::{
-    IN_FLIGHT, Lane, Link, MOST_OPS,
+    IN_FLIGHT, Lane, Link,
     alone::{Adopted, Carried},
     complete, ended,
     queue::{Queued, next_window, refused_in_all, share_out},
@@ -155,10 +155,13 @@ impl Link {
         while !lane.meets && self.may_send(&lane) {
             // One call may always be under way, whatever its size.
             let room = match lane.ops {
-                0 => MOST_OPS.max(lane.window()),
+                0 => self.0.extensions.max(lane.window()),
                 some => usize::saturating_sub(lane.window(), some),
             };
-            let Some(batch) = lane.queue.next_batch(room, self.together(), now) else {
+            let Some(batch) =
+                lane.queue
+                    .next_batch((room, self.0.extensions), self.together(), now)
+            else {
                 break;
             };
             let ops = batch.iter().map(|queued| queued.ops.len()).sum();

@@ -14,8 +14,8 @@ use crate::{
     node::{NodeError, Op, Reply, all_failed},
 };
 
-/// Operations in one call.
-pub(crate) const MOST_OPS: usize = 250;
+pub(crate) use crate::node::MOST_OPS;
+
 /// Operations in one call of several senders that are near their node: it works on one call while the answers to another are
 /// given to their senders, and neither waits for the other.
 pub(super) const TOGETHER: usize = 64;
@@ -121,17 +121,17 @@ impl Queue {
         Ok(())
     }
 
-    /// What goes out in one call of at most `room` operations; of several senders, `together` at most.
+    /// What goes out in one call of at most `room` operations, or extensions; of several senders, `together` at most.
     pub(super) fn next_batch(
         &mut self,
-        room: usize,
+        (room, extensions): (usize, usize),
         together: usize,
         now: Moment,
     ) -> Option<Vec<Queued>> {
         let mut batch: Vec<Queued> = Vec::new();
-        let most = room.min(MOST_OPS);
         let (mut ops, mut released) = (0, BTreeSet::new());
         for (held, lane) in [(true, &mut self.extensions), (false, &mut self.others)] {
+            let most = room.min(if held { extensions } else { MOST_OPS });
             while let Some(next) = lane.front() {
                 if now >= next.give_up {
                     if let Some(late) = lane.pop_front() {

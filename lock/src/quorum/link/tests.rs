@@ -282,7 +282,7 @@ fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
         );
     }
     let mut sizes = |room| {
-        let batch = queue.next_batch(room, MOST_OPS, Moment::ZERO);
+        let batch = queue.next_batch((room, MOST_OPS), MOST_OPS, Moment::ZERO);
         batch.map(|batch| Vec::from_iter(batch.iter().map(|queued| queued.ops.len())))
     };
     assert_eq!(
