@@ -317,9 +317,12 @@ impl Keeper {
             if !asked.is_empty() {
                 spawn.spawn(verify::answer(shared.clone(), std::mem::take(&mut asked)));
             }
-            let plan = shared
-                .table()
-                .plan(now, self.fitness.unfit().as_ref(), &self.timing);
+            let (unfit, most) = (self.fitness.unfit(), shared.cluster.most_extensions());
+            let plan = {
+                let mut table = shared.table();
+                table.carries(most);
+                table.plan(now, unfit.as_ref(), &self.timing)
+            };
             for lease in &plan.abort {
                 (self.on_unstoppable)(lease);
             }

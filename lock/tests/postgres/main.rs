@@ -139,6 +139,7 @@ fn main() {
         a_name_that_is_too_long_costs_itself_alone,
         tables_that_were_made_again_do_not_vote,
         an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done,
+        an_extension_leaves_a_row_alone_that_was_changed_meanwhile,
         pages_and_extensions_read_no_more_than_themselves,
     ];
     cases.extend(cases![server: swapped::{

@@ -528,6 +528,19 @@ pub(crate) fn a_damaged_row_costs_its_lock_alone(server: &PostgresServer) {
 pub(crate) fn an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done(
     _: &PostgresServer,
 ) {
+    let rows = a_person_beside_an_extension("DELETE FROM watchkeeper.lease");
+    assert_eq!(rows, []);
+}
+
+/// A row is written where it was read: one that a person has changed meanwhile lies elsewhere.
+pub(crate) fn an_extension_leaves_a_row_alone_that_was_changed_meanwhile(_: &PostgresServer) {
+    let rows = a_person_beside_an_extension("UPDATE watchkeeper.lease SET waits = 7");
+    assert_eq!(rows, [(0, 7)]);
+}
+
+/// Executes a statement between the look of an extension and its writing, of which nobody knows then what became of it. Rounds and waits
+/// that stand afterwards.
+fn a_person_beside_an_extension(statement: &str) -> Vec<(i64, i64)> {
     use crate::it::conformance::extend;
     use watchkeeper_lock::node::Kind;
 
@@ -551,12 +564,15 @@ pub(crate) fn an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done(
             !person.query(idle, &[]).await.unwrap().is_empty()
         })
         .await;
-        let remove =
-            format!("DELETE FROM watchkeeper.lease WHERE namespace = '{namespace}' AND key = 'k'");
-        person.batch_execute(&remove).await.unwrap();
+        let which = format!("WHERE namespace = '{namespace}' AND key = 'k'");
+        let changed = person.execute(&format!("{statement} {which}"), &[]).await;
+        assert_eq!(changed.unwrap(), 1);
         proxy.go_on();
         extending.await.unwrap();
-    });
+        let rows = format!("SELECT seq, waits FROM watchkeeper.lease {which}");
+        let rows = person.query(&rows, &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    })
 }
 
 /// By the entries of indexes that the server reads: those of other locks are none of its business, however many there are.

@@ -9,7 +9,7 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     clock::{Clock, Moment},
-    node::{Node, Op, memory::MemoryNode},
+    node::{Announcements, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
     quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -89,6 +89,63 @@ async fn ten_thousand_leases_cost_forty_calls_per_node_and_round() {
     locks.settle().await;
     for node in &nodes {
         assert_eq!(node.inspect(|state| state.held().count()), 0);
+    }
+}
+
+/// A node that takes many extensions in one call.
+struct Roomy(MemoryNode);
+
+#[async_trait::async_trait]
+impl Node for Roomy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        self.0.call(call).await
+    }
+
+    fn most_extensions(&self) -> usize {
+        500
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_nodes_take_more_extensions_in_a_call_a_round_has_fewer_of_them() {
+    let time = SimTime::new();
+    let clock = time.clock();
+    for (of_first, expected) in [(500, [500, 500].as_slice()), (250, &[250; 4])] {
+        let nodes: Vec<_> = (0..NODES)
+            .map(|n| MemoryNode::new(format!("n{n}"), clock.clone()))
+            .collect();
+        let line = |node: &MemoryNode| match (of_first, node.name()) {
+            (250, "n0") => Arc::new(node.clone()) as Arc<dyn Node>,
+            _ => Arc::new(Roomy(node.clone())),
+        };
+        let locks = Locks::over(nodes.iter().map(line).collect())
+            .clock(clock.clone())
+            .chance(Chance::seeded(7))
+            .keeper_here(Spawn::system())
+            .start()
+            .unwrap();
+        let claims = (0..1_000).map(|n| Claim {
+            ttl: Some(TTL),
+            ..Claim::named(format!("lock/{n}"))
+        });
+        let leases = locks.claim(claims.collect()).await.unwrap();
+        let rounds: Vec<_> = nodes.iter().map(|node| watch(node, &clock)).collect();
+        clock.sleep(TTL / 2).await;
+        for seen in rounds {
+            let seen = std::mem::take(&mut *seen.lock().unwrap());
+            let sizes: Vec<usize> = seen.into_iter().map(|(_, extended)| extended).collect();
+            assert_eq!(sizes, expected);
+        }
+        drop(leases);
+        locks.settle().await;
     }
 }
 

@@ -336,6 +336,59 @@ fn a_node_that_is_slow_with_much_is_asked_for_less_at_a_time() {
     assert_eq!(next(MOST_UNDER_WAY, 0), MOST_UNDER_WAY);
 }
 
+/// As many extensions in a call as are under way anywhere.
+struct Roomy(MemoryNode);
+
+#[async_trait::async_trait]
+impl Node for Roomy {
+    fn name(&self) -> &str {
+        "roomy"
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        self.0.call(call).await
+    }
+
+    fn most_extensions(&self) -> usize {
+        10 * MOST_UNDER_WAY
+    }
+
+    async fn announcements(&self) -> Option<crate::node::Announcements> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_node_that_is_quick_with_much_is_asked_for_more_than_others() {
+    let time = SimTime::new();
+    let extend = |n| Op::Extend {
+        key: format!("lock/{n}"),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        seq: 1,
+        ttl: Duration::from_secs(10),
+        token: Token(1),
+        take: Take::Server,
+    };
+    let many: Vec<Op> = (0..MOST_UNDER_WAY).map(extend).collect();
+    let mixed: Vec<Op> = many.iter().cloned().chain(full_call()).collect();
+    let usual = link(
+        Arc::new(MemoryNode::new("usual", time.clock())),
+        time.clock(),
+    );
+    assert_eq!(usual.most_of(&many), MOST_OPS);
+    let roomy = link(
+        Arc::new(Roomy(MemoryNode::new("roomy", time.clock()))),
+        time.clock(),
+    );
+    assert_eq!(roomy.most_of(&many), MOST_UNDER_WAY);
+    assert_eq!(roomy.most_of(&mixed), MOST_OPS, "nothing else goes along");
+    // What was made ready before it was found slow leaves all the same.
+    roomy.lane().window = Some(MOST_UNDER_WAY - 1);
+    assert_eq!(roomy.most_of(&many), MOST_OPS);
+    assert_eq!(roomy.send(many).await.unwrap().len(), MOST_UNDER_WAY);
+}
+
 #[tokio::test(start_paused = true)]
 async fn our_own_queue_is_not_held_against_the_node() {
     let link = slow(&SimTime::new());
