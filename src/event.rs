@@ -210,6 +210,19 @@ pub enum Event {
         /// How many definitions there are; 1 when they agree.
         count: usize,
     },
+    /// A notice of a job has reached its receiver (`sent`), was given up (`failed`), or found no room (`dropped`).
+    Notice {
+        /// The receiver's name in the configuration.
+        notice: String,
+        /// The job.
+        job: String,
+        /// A bounded word: `failed`, `missed`, `recovered`, `ended`.
+        about: &'static str,
+        /// A bounded word.
+        outcome: &'static str,
+        /// Why; empty when it was sent.
+        why: String,
+    },
     /// The configuration was read again.
     Reloaded {
         /// Whether it is in effect; nothing has changed otherwise.

@@ -42,6 +42,7 @@ mod run;
 mod tests;
 mod ticks;
 mod triggers;
+mod trouble;
 
 pub(crate) use limits::*;
 pub(crate) use refused::LedgerError;
@@ -49,6 +50,7 @@ pub(crate) use refused::Refused;
 pub(crate) use run::RunKey;
 pub(crate) use run::{OpenRun, RunState};
 pub(crate) use triggers::is_trigger_id;
+pub(crate) use trouble::{Became, Cause, Seen, Trouble};
 
 /// A job's ledger. `Ledger::default()` is that of a job never seen before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +101,13 @@ pub struct Ledger {
         skip_serializing_if = "<[Timestamp]>::is_empty"
     )]
     memory_losses: Box<[Timestamp]>,
+    /// What people are to be told of the job, or were told last: see [`Ledger::trouble`].
+    #[serde(
+        default,
+        deserialize_with = "trouble::lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    trouble: Option<Box<Trouble>>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -235,6 +244,7 @@ impl Default for Ledger {
             by: Decided::default(),
             mixed_upto: None,
             memory_losses: Box::default(),
+            trouble: None,
             rest: Map::new(),
         }
     }

@@ -95,6 +95,8 @@ pub mod fleet;
 pub mod job;
 mod ledger;
 mod network;
+#[doc(hidden)] // for the stock jobs, which bring the receivers
+pub mod notice;
 mod run;
 pub mod schedule;
 pub(crate) mod scheduler;

@@ -132,6 +132,11 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
         Err(OrderError::NotPossible(why))
     }
 
+    /// Who hears of it when this job breaks, by the configuration of this replica.
+    fn told_of(&self, _job: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What a page shows of a job besides its status; `None` when no replica knows the job.
     ///
     /// # Errors

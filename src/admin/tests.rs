@@ -197,6 +197,12 @@ impl AdminSource for Fake {
             _ => Err(OrderError::NotPossible("it has started".to_owned())),
         }
     }
+    fn told_of(&self, job: &str) -> Vec<String> {
+        match job {
+            "report" => vec!["ops".to_owned(), "<pager>".to_owned()],
+            _ => Vec::new(),
+        }
+    }
     async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {
         if self.no_locks {
             return Err("no majority".into());

@@ -64,6 +64,7 @@ fn shorten(event: &mut Event) {
         | Event::BatchClaimed { batch: text, .. }
         | Event::BatchEnded { batch: text, .. }
         | Event::EngineDied { why: text, .. }
+        | Event::Notice { why: text, .. }
         | Event::Fitness {
             unfit: Some(text), ..
         }
@@ -159,6 +160,7 @@ fn kind(event: &Event) -> &'static str {
         Event::HeldItems { .. } => "held_items",
         Event::Fitness { .. } => "fitness",
         Event::Definitions { .. } => "definitions",
+        Event::Notice { .. } => "notice",
         Event::Reloaded { .. } => "reloaded",
         Event::Draining => "draining",
     }
@@ -177,6 +179,7 @@ fn job(event: &Event) -> Option<&str> {
         | Event::EngineDied { job, .. }
         | Event::Backlog { job, .. }
         | Event::HeldItems { job, .. }
+        | Event::Notice { job, .. }
         | Event::Fitness { job, .. }
         | Event::Definitions { job, .. } => Some(job),
         Event::Acquire { .. }
@@ -260,6 +263,13 @@ fn data(event: &Event) -> Value {
         } => json!({"retry": retry, "dead": dead, "in_doubt": in_doubt, "parked": parked}),
         Event::Fitness { unfit, .. } => json!({"unfit": unfit}),
         Event::Definitions { count, .. } => json!({"count": count}),
+        Event::Notice {
+            notice,
+            about,
+            outcome,
+            why,
+            ..
+        } => json!({"notice": notice, "about": about, "outcome": outcome, "why": why}),
         Event::Reloaded { ok, at } => json!({"ok": ok, "at": at}),
     }
 }

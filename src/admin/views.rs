@@ -129,6 +129,7 @@ pub(super) async fn of_job(
     let data = job::JobData {
         name: &name,
         facts,
+        notices: shared.admin.source.told_of(&name),
         run: run.as_ref().or(told),
     };
     Ok(sight.answer(StatusCode::OK, &address, |view| job::page(view, &data)))

@@ -1,6 +1,6 @@
 //! `check`: every problem of the configuration at once, or what would run.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use serde_json::json;
 
@@ -14,9 +14,12 @@ use super::{
 use crate::{
     Worker,
     clock::Clock,
-    config::{Backend, Loaded, Problems, Severity, shown_store_file},
+    config::{Backend, Config, Loaded, Problems, Severity, shown_store_file},
     error::Error,
 };
+
+/// Jobs that are named in one line.
+const MOST_JOBS: usize = 10;
 
 pub(super) fn check(worker: &Worker, offline: bool, json: bool) -> ExitCode {
     let read = match offline {
@@ -89,7 +92,28 @@ fn summary(loaded: &Loaded) -> String {
         };
         table.row([name.clone(), kind, schedule, coordination]);
     }
-    text + &table.to_string()
+    text + &table.to_string() + &notices(config)
+}
+
+/// Who is told of which jobs, a line for each; nothing where there is nobody.
+fn notices(config: &Config) -> String {
+    let mut text = String::new();
+    let mut by_names: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, spec) in config.jobs.iter().filter(|(_, spec)| spec.enabled) {
+        let told = config.told_of(spec);
+        if !told.is_empty() {
+            by_names.entry(told.join(", ")).or_default().push(name);
+        }
+    }
+    for (names, jobs) in by_names {
+        let shown = jobs.iter().take(MOST_JOBS).copied().collect::<Vec<_>>();
+        let more = match jobs.len().saturating_sub(MOST_JOBS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        text += &format!("notices of {}{more}: {names}\n", shown.join(", "));
+    }
+    text
 }
 
 pub(super) fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {

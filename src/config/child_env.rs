@@ -42,6 +42,7 @@ fn holds_secret(rest: &str, value: Option<&str>) -> bool {
         || by_name
         || secret_of(&path).is_some()
         || schema::is_params(&path)
+        || path.first().is_some_and(|section| section == "notices")
         || path.last().is_some_and(|last| tells(last))
 }
 
@@ -82,6 +83,7 @@ mod tests {
             ("WATCHKEEPER_ADMIN__TOKEN_FILE", "x"),
             ("WATCHKEEPER_ADMIN_TOKEN", "x"),
             ("WATCHKEEPER_JOBS__MAIL__PARAMS__SINK", "smtp://a"),
+            ("WATCHKEEPER_NOTICES__OPS__URL", "https://a/key"),
             ("WATCHKEEPER_LOCKS__PASSWORD", "misspelt"),
             ("WATCHKEEPER_LOCKS__REDIS__NODES", "redis://a,redis://:pw@b"),
             ("WATCHKEEPER_WORKER__NAME", "redis://:pw@b"),

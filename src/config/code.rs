@@ -30,6 +30,7 @@ impl CodeSettings {
             locks: self.locks.clone().unwrap_or_default(),
             admin: self.admin.clone().unwrap_or_default(),
             telemetry: self.telemetry.clone().unwrap_or_default(),
+            notices: BTreeMap::new(),
             jobs: BTreeMap::new(),
         }
     }

@@ -12,6 +12,7 @@ use super::{
     Backend, Config, Spec, code, document, jobs,
     layer::Layer,
     loaded::Loaded,
+    notices,
     options::{Chosen, LoadOptions, choose_file},
     problem::{Problems, Provenance, Source},
     settle, text,
@@ -59,6 +60,9 @@ pub fn load_without_jobs(options: &LoadOptions) -> Result<Loaded, Problems> {
     assemble(&options, Jobs::Left)
 }
 
+/// What programs have no use for that want the locks alone.
+const OF_JOBS: [&str; 3] = ["jobs", "notices", "worker.notify"];
+
 fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
     let with_jobs = wanted != Jobs::Left;
     let mut problems = Problems::default();
@@ -68,17 +72,20 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
     provenance.overlay(options.code.places());
     provenance.overlay(code::places_of_jobs(&options.specs));
     let from_file = read_file(options, file.as_ref(), &mut problems);
-    let jobs = job_names(options, &from_file);
+    let named = [
+        ("jobs", job_names(options, &from_file)),
+        ("notices", names(&from_file, "notices")),
+    ];
     let layers = [
         from_file,
-        text::environment(&options.env, &options.root, &jobs, &mut problems),
+        text::environment(&options.env, &options.root, &named, &mut problems),
         text::flags(&options.flags, &mut problems),
     ];
     for name in &options.env_no_text {
         text::no_text(name, &mut problems);
     }
     if !with_jobs {
-        problems.forget("jobs");
+        OF_JOBS.iter().for_each(|section| problems.forget(section));
     }
     let (untouched, overridden) = split(&options.specs, &layers);
     let base = Config {
@@ -88,7 +95,7 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
     let mut figment = Figment::from(Serialized::defaults(&base));
     for mut layer in layers {
         if !with_jobs {
-            layer.forget("jobs");
+            OF_JOBS.iter().for_each(|section| layer.forget(section));
         }
         figment = figment.merge(&layer);
         provenance.overlay(layer.places);
@@ -110,6 +117,9 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
                     jobs::check(&config, &options, &mut found);
                 } else {
                     jobs::check(&config, options, &mut found);
+                    if with_jobs {
+                        notices::check(&config, options, &mut found);
+                    }
                 }
                 refuse_unchosen(&config, &provenance, &mut found);
                 problems.adopt(found, &provenance);
@@ -215,6 +225,7 @@ pub(crate) fn check_jobs(
 ) -> Result<(), Problems> {
     let mut found = Findings::default();
     jobs::check(config, options, &mut found);
+    notices::check_names(config, &mut found);
     let mut problems = Problems::default();
     problems.adopt(found, provenance);
     problems.sort();
@@ -242,9 +253,15 @@ fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Prob
 }
 
 fn job_names(options: &LoadOptions, file: &Layer) -> Vec<String> {
-    let in_file = file.values.get("jobs").and_then(Value::as_object);
-    let in_file = in_file.into_iter().flat_map(|jobs| jobs.keys());
-    options.specs.keys().chain(in_file).cloned().collect()
+    let in_file = names(file, "jobs");
+    options.specs.keys().cloned().chain(in_file).collect()
+}
+
+/// Names of the tables in a section.
+fn names(file: &Layer, section: &str) -> Vec<String> {
+    let tables = file.values.get(section).and_then(Value::as_object);
+    let tables = tables.into_iter().flat_map(|tables| tables.keys());
+    tables.cloned().collect()
 }
 
 /// The jobs of code that no layer names, and the others: on its way through all layers a job takes ten times its room.

@@ -29,6 +29,7 @@ mod jobs;
 mod layer;
 mod load;
 mod loaded;
+mod notices;
 mod options;
 mod problem;
 mod render;
@@ -44,6 +45,7 @@ mod tests;
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
+use crate::notice::NoticeSettings;
 use serde::{Deserialize, Serialize};
 
 pub use crate::{
@@ -72,7 +74,7 @@ pub use self::{
     child_env::secret_variables,
     code::CodeSettings,
     load::load_without_jobs,
-    options::{KindlessCall, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
+    options::{KindlessCall, NoticeCheck, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
     problem::Provenance,
     text::Flag,
 };
@@ -89,6 +91,9 @@ pub struct Config {
     pub admin: AdminSettings,
     /// `[telemetry]`
     pub telemetry: TelemetrySettings,
+    /// `[notices.NAME]`
+    #[doc(hidden)] // for the stock jobs, which bring the receivers
+    pub notices: BTreeMap<String, NoticeSettings>,
     /// `[jobs.NAME]`
     pub jobs: BTreeMap<String, Spec>,
 }
@@ -101,12 +106,23 @@ impl fmt::Debug for Config {
             .field("locks", &self.locks)
             .field("admin", &self.admin)
             .field("telemetry", &self.telemetry)
+            .field("notices", &self.notices.keys())
             .field("jobs", &self.jobs.keys())
             .finish()
     }
 }
 
 impl Config {
+    /// Who is told of a job, by the names of their tables.
+    #[cfg(any(feature = "cli", feature = "admin"))]
+    pub(crate) fn told_of<'a>(&'a self, spec: &'a Spec) -> &'a [String] {
+        match spec.coordination {
+            // What becomes of batches is told to nobody.
+            crate::job::Coordination::Batch => &[],
+            _ => spec.notify.as_deref().unwrap_or(&self.worker.notify),
+        }
+    }
+
     /// Adds what is wrong with the settings, jobs aside. Paths are relative to `root`.
     pub(crate) fn check(&self, root: &Path, found: &mut Findings) {
         let mut section = |name: &str, check: &dyn Fn(&mut Findings)| {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 use serde_json::Value;
 
 use super::{CodeSettings, Findings, Flag, Source, Spec, text};
-use crate::clock::Clock;
+use crate::{clock::Clock, notice::NoticeSettings};
 
 /// All that a configuration is made from. Nothing else is looked at.
 #[derive(Clone)]
@@ -41,6 +41,9 @@ pub struct LoadOptions {
     /// Knows the work of jobs: what does not fit it is told. The worker fills it in.
     #[doc(hidden)] // the worker fills it in
     pub work_of: Option<WorkOf>,
+    /// Checks the settings of a receiver of notices. The worker fills it in; without it the program has none.
+    #[doc(hidden)] // the worker fills it in
+    pub check_notice: Option<NoticeCheck>,
     /// Tells the time: jobs that have no tick ahead are told. Without it none is known.
     pub clock: Option<Clock>,
 }
@@ -67,6 +70,7 @@ impl Default for LoadOptions {
             specs: BTreeMap::new(),
             check_params: None,
             work_of: None,
+            check_notice: None,
             clock: None,
         }
     }
@@ -84,6 +88,9 @@ pub struct KindlessCall {
 /// Asks the kind of a job what is wrong with its parameters. Keys are relative to `params`; an empty one is about all of
 /// them.
 pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Findings + Send + Sync>;
+
+/// Says what is wrong with the settings of a receiver of notices. Keys are those of its table.
+pub type NoticeCheck = Arc<dyn Fn(&NoticeSettings) -> Findings + Send + Sync>;
 
 /// Says what is known of a job's work, by the name of the job and its spec; nothing when it is not known.
 pub type WorkOf = Arc<dyn Fn(&str, &Spec) -> Option<WorkFacts> + Send + Sync>;

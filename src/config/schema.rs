@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use super::{
-    Config, Spec,
+    Config, NoticeSettings, Spec,
     words::{explain, nearest, without_value},
 };
 
@@ -33,6 +33,9 @@ pub(super) const SECRETS: [&str; 8] = [
     "telemetry.otlp_headers",
 ];
 
+/// Sections that are tables of tables, each under a name of its own.
+pub(super) const NAMED: [&str; 2] = ["jobs", "notices"];
+
 /// Keys that earlier versions knew, and why they have gone. Files that have them are read as if they had not.
 const RETIRED: [(&[&str], &str); 1] = [(
     &["locks", "redis", "pool_size"],
@@ -54,8 +57,8 @@ pub(super) fn shape(path: &[String]) -> Shape {
                 siblings: Vec::new(),
             };
         };
-        let any_job = depth == 1 && path[0] == "jobs";
-        match table.get(if any_job { "*" } else { key }) {
+        let any_name = depth == 1 && NAMED.contains(&path[0].as_str());
+        match table.get(if any_name { "*" } else { key }) {
             Some(next) => at = next,
             None => {
                 return Shape::Unknown {
@@ -105,14 +108,14 @@ pub(super) fn suggest(path: &[String], siblings: &[String]) -> String {
     // The right name in the wrong section.
     let elsewhere = keys().into_iter().find(|known| {
         known.last() == Some(key)
-            && (known[0] != "jobs" || above.first().is_some_and(|s| s == "jobs"))
+            && (!NAMED.contains(&known[0].as_str()) || above.first() == known.first())
     });
     elsewhere.map_or_else(String::new, |known| {
         format!("did you mean {}?", known.join(".").replace(".*.", ".NAME."))
     })
 }
 
-/// Every key there is, jobs under the name `*`.
+/// Every key there is, jobs and notices under the name `*`.
 pub(super) fn keys() -> Vec<Vec<String>> {
     fn walk(at: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
         match at {
@@ -136,12 +139,14 @@ pub(super) fn is_params(path: &[String]) -> bool {
     path.len() >= 3 && path[0] == "jobs" && path[2] == "params"
 }
 
-/// All settings with their defaults, and one job to stand for all.
+/// All settings with their defaults, and one job and one notice to stand for all.
 fn template() -> &'static Value {
     static TEMPLATE: OnceLock<Value> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let mut config = Config::default();
         config.jobs.insert("*".to_owned(), Spec::default());
+        let notice = NoticeSettings::default();
+        config.notices.insert("*".to_owned(), notice);
         serde_json::to_value(&config).unwrap_or_default()
     })
 }
@@ -149,7 +154,7 @@ fn template() -> &'static Value {
 /// Whether a value at `path` could be a secret, or a table that ought to hold one.
 fn may_hold_secret(path: &[String]) -> bool {
     let key = path.join(".");
-    is_params(path) || SECRETS.iter().any(|secret| secret.starts_with(&key))
+    is_params(path) || path[0] == "notices" || SECRETS.iter().any(|secret| secret.starts_with(&key))
 }
 
 /// Whether a text in `value` looks like an address with a password: at the wrong key it is one all the same.

@@ -3,6 +3,7 @@
 mod code;
 mod effects;
 mod layers;
+mod notices;
 mod rules;
 mod shipped;
 

@@ -58,12 +58,12 @@ impl fmt::Debug for Flag {
     }
 }
 
-/// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key. `jobs` are the jobs that
-/// are known so far.
+/// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key. `named` are the sections whose tables
+/// have names, with the names that are known so far.
 pub(super) fn environment(
     variables: &[(String, String)],
     root: &Path,
-    jobs: &[String],
+    named: &[(&str, Vec<String>)],
     problems: &mut Problems,
 ) -> Layer {
     let mut layer = Layer::named("environment");
@@ -81,7 +81,7 @@ pub(super) fn environment(
             continue;
         }
         let mut path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
-        known_job(&mut path, jobs);
+        known_name(&mut path, named);
         let source = Source::Env(name.clone());
         // Names that differ in their case alone.
         if let Some(other) = said.insert(path.clone(), name) {
@@ -200,13 +200,13 @@ fn items(text: &str) -> Vec<String> {
 
 /// Shells export no name with a hyphen, so `NIGHTLY_REPORT` means the job `nightly-report` when that is the one there
 /// is.
-fn known_job(path: &mut [String], jobs: &[String]) {
+fn known_name(path: &mut [String], named: &[(&str, Vec<String>)]) {
     if let [section, name, ..] = path
-        && section == "jobs"
-        && !jobs.contains(name)
-        && let Some(job) = jobs.iter().find(|job| job.replace('-', "_") == *name)
+        && let Some((_, known)) = named.iter().find(|(of, _)| of == section)
+        && !known.contains(name)
+        && let Some(meant) = known.iter().find(|one| one.replace('-', "_") == *name)
     {
-        name.clone_from(job);
+        name.clone_from(meant);
     }
 }
 
@@ -278,7 +278,9 @@ fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
         problems.error(word, Source::Env(name.to_owned()), message, remedy);
         return;
     }
-    let ours = keys.iter().filter(|key| key[0] != "jobs");
+    let ours = keys
+        .iter()
+        .filter(|key| !schema::NAMED.contains(&key[0].as_str()));
     let last = |key: &&Vec<String>| key.last().is_some_and(|last| *last == word);
     if let Some(key) = ours.clone().find(last) {
         return no_such(name, format!("did you mean {}?", variable(key)), problems);

@@ -33,6 +33,8 @@ pub struct WorkerSettings {
     /// Threads for jobs; as many as there are cores unless set. No effect on a runtime that the program has made:
     /// [`Worker::run`](crate::Worker::run) says so.
     pub threads: Option<usize>,
+    /// Who is told of jobs that break and do not say it themselves: names of `[notices.NAME]`.
+    pub notify: Vec<String>,
 }
 
 /// How work is spread over the fleet.
@@ -58,6 +60,7 @@ impl Default for WorkerSettings {
             candidate: true,
             drain_timeout: Duration::from_secs(30),
             threads: None,
+            notify: Vec::new(),
         }
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct Fingerprint {
 
 /// The keys that name the ticks. Jitter delays their starts, and they keep their names.
 const TICKS: [&str; 6] = ["schedule", "dialect", "zone", "starting", "until", "except"];
-/// Where a job runs, before which others, and what is done about a disagreement are each replica's own affair.
-const NO_PART: [&str; 3] = ["enabled", "definition", "priority"];
+/// Where a job runs, before which others, who hears of it, and what is done about a disagreement are each replica's own affair.
+const NO_PART: [&str; 4] = ["enabled", "definition", "priority", "notify"];
 
 /// Digits of a hash: enough to tell the definitions of one job apart, and short enough for a ledger.
 const DIGITS: usize = 16;

@@ -88,6 +88,9 @@ pub struct Spec {
     pub fenced: bool,
     /// Whose definition of the job counts while replicas disagree on it.
     pub definition: Disagreement,
+    /// Who is told when the job breaks and when it is well again: names of `[notices.NAME]`. Those of `worker.notify` unless set; nobody
+    /// with an empty list.
+    pub notify: Option<Vec<String>>,
     /// Whether the job runs at all.
     pub enabled: bool,
     /// The job's own parameters.
@@ -128,6 +131,7 @@ impl Default for Spec {
             unstoppable: Unstoppable::Abort,
             fenced: false,
             definition: Disagreement::Newest,
+            notify: None,
             enabled: true,
             params: Value::Object(Map::new()),
         }

@@ -54,6 +54,11 @@ impl<K: Clone + PartialEq> InFlight<K> {
         self.0.iter().map(|entry| &entry.run)
     }
 
+    /// When the first of them started.
+    pub(crate) fn since(&self) -> Option<Moment> {
+        self.0.iter().map(|entry| entry.started).min()
+    }
+
     /// Whether this one is in flight.
     pub(crate) fn has(&self, key: &K) -> bool {
         self.0.iter().any(|entry| entry.key == *key)

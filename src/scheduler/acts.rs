@@ -80,6 +80,7 @@ impl TermLoop<'_> {
         }
         let next = self.engine.next_tick(&plan.ledger, self.wall());
         self.keep_given(&mut plan);
+        let tells = self.note_plan(&mut plan, ledger);
         let ticks = plan.starts().filter_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.
             Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
@@ -113,6 +114,7 @@ impl TermLoop<'_> {
             Err(_) => return Err(Over),
         }
         drop(permit);
+        self.tell_people(tells);
         let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
@@ -238,6 +240,11 @@ impl TermLoop<'_> {
             tracing::warn!(job = self.engine.name, %refused, "the outcome does not fit the ledger");
             return Err(Over);
         }
+        let mut tells = self.note_decisions(&mut next, ledger, &plan.decisions);
+        if again.is_none() {
+            let of = (&run, &key);
+            tells = tells.and(self.note_end(&mut next, of, &ended, replaced));
+        }
         let ctx = &self.engine.ctx;
         ctx.events.tell(Event::RunEnded {
             job: self.engine.name.clone(),
@@ -250,6 +257,7 @@ impl TermLoop<'_> {
         });
         let written = self.write_of(&[key.id.as_str()], &next, None).await;
         written.map_err(|_| Over)?;
+        self.tell_people(tells);
         if again.is_none() {
             self.trigger_ended(&key.id, ended.word(), ended.detail());
             self.tell_run(&key.id, run.tick(), key.attempt, ended.word());

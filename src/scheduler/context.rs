@@ -17,6 +17,7 @@ use crate::{
     job::{Health, Hooks},
     ledger::ids::sortable_id,
     lock::Locks,
+    notice::Notices,
     run::Gate,
     spawn::Spawn,
     trace::Tracer,
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     pub(crate) local_status: LocalStatus,
     pub(crate) history: History,
+    /// Who hears of jobs that break.
+    pub(crate) notices: Notices,
     pub(crate) intents: Intents,
     pub(crate) recall: Recall,
     /// Called around every run.

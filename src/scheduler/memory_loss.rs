@@ -54,7 +54,9 @@ impl TermLoop<'_> {
             return self.forget_triggers(ledger, before, &memory_losses).await;
         };
         next.note_memory_losses(&memory_losses.stamps);
+        let tells = self.note_decisions(&mut next, &was, &decisions);
         self.write(&next, None).await.map_err(|_| Over)?;
+        self.tell_people(tells);
         tracing::warn!(
             job = self.engine.name, %upto,
             decided_upto = was.decided_upto().map(tracing::field::display),

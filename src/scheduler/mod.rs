@@ -18,7 +18,7 @@
 //! # Map
 //! An `engine` is one job of this replica. It is run `led`, `by_tick` or `everywhere`; each holds a `term`, in which the
 //! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), intents
-//! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
+//! (`resign`), what people are told (`notices`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
 //! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
 //! `intents`, `history`, `recall`; what they ask of the nodes again and again leaves at each `beat`. Of ten thousand jobs nearly all
 //! are at rest at any time: `rest` wakes those whose time has come, and `health` asks the led ones whether this replica is fit, each
@@ -49,6 +49,7 @@ mod limits;
 mod local_status;
 mod memory_loss;
 mod next_definition;
+mod notices;
 mod peers;
 mod ranks;
 mod ready;

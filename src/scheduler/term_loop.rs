@@ -102,6 +102,10 @@ impl TermLoop<'_> {
             if Box::pin(self.note_withdrawn(&mut ledger)).await.is_err() {
                 break;
             }
+            let seen_to = self.see_to_notices(&mut ledger, &in_flight);
+            if Box::pin(seen_to).await.is_err() {
+                break;
+            }
             let Ok(plan) = self.decide(&ledger, &in_flight, leaving.is_none()) else {
                 break;
             };
@@ -136,15 +140,17 @@ impl TermLoop<'_> {
                 ready = self.make_ready(&ledger, &in_flight, &mut checkpoints, &mut wake);
             }
             drop(begins.take());
-            let at = term_end.min(notice.wake(self.clock().now()));
+            let mut at = term_end.min(notice.wake(self.clock().now()));
+            at = at.min(self.sound_at(&ledger, &in_flight).unwrap_or(at));
+            let told = self.told_people(&ledger);
             let woken = if in_flight.is_empty() && ready.is_none() {
                 checkpoints.close();
                 let calm = !held_back && is_ahead == ahead::Next::Level && self.is_calm(&ledger);
-                self.rest(wake, at, calm, news).await;
+                self.rest(wake, at, (calm, told), news).await;
                 Woken::Look
             } else {
                 let watch = (&mut in_flight, &mut checkpoints);
-                Box::pin(self.watch(watch, wake, at, news)).await
+                Box::pin(self.watch(watch, wake, at, (news, told))).await
             };
             match woken {
                 Woken::Look => {}
@@ -198,7 +204,13 @@ impl TermLoop<'_> {
     }
 
     /// Waits with nothing of the job under way, until there may be something to decide.
-    async fn rest(&self, wake: Option<Timestamp>, at: Moment, calm: bool, news: News) {
+    async fn rest(
+        &self,
+        wake: Option<Timestamp>,
+        at: Moment,
+        (calm, told): (bool, BoxFuture<'static, ()>),
+        news: News,
+    ) {
         let look = match calm {
             true => LOOK_AT_REST,
             false => LOOK_AGAIN,
@@ -220,6 +232,7 @@ impl TermLoop<'_> {
             () = self.unfit() => {}
             () = told_to_close => {}
             () = self.engine.next_definition.there() => {}
+            () = told => {}
             () = self.engine.ctx.resting.until(until, news, || self.news()) => {}
         }
     }
@@ -230,7 +243,7 @@ impl TermLoop<'_> {
         (in_flight, checkpoints): (&mut InFlight<RunKey>, &mut CheckpointQueue),
         wake: Option<Timestamp>,
         at: Moment,
-        news: News,
+        (news, told): (News, BoxFuture<'static, ()>),
     ) -> Woken {
         let runs: Vec<_> = in_flight.runs().cloned().collect();
         let leaving = self.leaving().is_some();
@@ -243,6 +256,7 @@ impl TermLoop<'_> {
             () = self.stuck(&runs) => Woken::Stuck,
             () = self.to_leave(), if !leaving => Woken::Look,
             () = intents.changed(&mut asked) => Woken::Look,
+            () = told => Woken::Look,
             () = self.clock().sleep_until(at) => Woken::Look,
             () = self.sleep_until(wake) => Woken::Look,
         }

@@ -17,6 +17,7 @@ mod locks;
 mod memory_loss;
 mod messages;
 mod mixed;
+mod notices;
 mod outlasts;
 mod overlaps;
 mod panics;

@@ -29,6 +29,8 @@ pub struct EventLog {
     unextended: Seldom,
     /// Resources that could not be acquired.
     unacquired: Seldom,
+    /// Receivers of notices that did not get one.
+    untold: Seldom,
 }
 
 impl Default for EventLog {
@@ -46,6 +48,7 @@ impl EventLog {
             in_trouble: BTreeMap::new(),
             unextended: Seldom::default(),
             unacquired: Seldom::default(),
+            untold: Seldom::default(),
         }
     }
 
@@ -184,6 +187,31 @@ impl EventLog {
                 definitions = count,
                 "the replicas disagree on the definition of the job: `watchkeeper status` shows who has which"
             ),
+            Event::Notice {
+                notice,
+                job,
+                about,
+                outcome: "sent",
+                ..
+            } => match *about {
+                // One for each run.
+                "ended" => debug!(notice, job, about, "notice sent"),
+                _ => info!(notice, job, about, "notice sent"),
+            },
+            Event::Notice {
+                notice,
+                job,
+                about,
+                outcome,
+                why,
+            } => {
+                if let Some(held_back) = self.untold.say(notice, self.clock.now()) {
+                    warn!(
+                        notice,
+                        job, about, outcome, why, held_back, "notice not sent"
+                    );
+                }
+            }
             Event::Draining => info!("draining: nothing new starts"),
             _ => {}
         }

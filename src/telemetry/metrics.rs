@@ -284,6 +284,9 @@ impl Metrics {
                 }
             }
             Event::Definitions { job, count } => f.job_definitions.set([series(job)], *count),
+            Event::Notice {
+                notice, outcome, ..
+            } => f.notices.add([notice.as_str(), outcome], 1),
             Event::Reloaded { ok, at } => {
                 f.config_reload_successful.set((*ok).into());
                 if *ok {
@@ -309,6 +312,13 @@ impl Metrics {
                 metrics.0.families.events_missed.inc_by(count);
             }
         }))
+    }
+
+    /// Shows a receiver of notices from now on, with zeros.
+    pub(crate) fn declare_notice(&self, notice: &str) {
+        for outcome in ["sent", "failed", "dropped"] {
+            self.0.families.notices.show([notice, outcome]);
+        }
     }
 
     /// Shows what becomes of spans from now on.

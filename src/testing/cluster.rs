@@ -8,6 +8,7 @@ use crate::{
     job::Hooks,
     lock::{FleetConfig, Locks, LocksBuilder, Timing},
     node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
+    notice::Posts,
     sim_clock::SimTime,
     spawn::Spawn,
     trace::Tracer,
@@ -29,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) through: fn(MemoryNode) -> Arc<dyn Node>,
     /// Told of their runs.
     pub(crate) tracer: Tracer,
+    /// Whom they tell of jobs that break.
+    pub(crate) posts: Posts,
     timing: Timing,
     /// What the nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     guard: Option<FleetConfig>,
@@ -57,6 +60,7 @@ impl Cluster {
             hooks: Hooks::default(),
             through: straight,
             tracer: Tracer::default(),
+            posts: Posts::default(),
             timing,
             guard: None,
             expiry,

@@ -9,6 +9,7 @@ use crate::{
     job::Hooks,
     latest,
     node::memory::{Cut, Link, MemoryNode},
+    notice::Posts,
     scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -70,6 +71,7 @@ impl Setup {
             candidate: true,
             hooks: Hooks::default(),
             tracer: Tracer::default(),
+            posts: Posts::default(),
             intents: Intents::default(),
             drain_timeout: Duration::from_secs(5),
             lifetime: Pace::default().lifetime,
@@ -102,6 +104,7 @@ impl Process {
             .start()?;
         let setup = Setup {
             hooks: cluster.hooks.clone(),
+            posts: cluster.posts.clone(),
             tracer: cluster.tracer.clone(),
             lifetime: plan.pace.unwrap_or_default().lifetime,
             ..plan.setup

@@ -29,7 +29,7 @@ use crate::{
         client::locks::breakable,
         items::{ItemOrder, ItemPage, ItemsAsked, ItemsChanged, KeptItems},
     },
-    job::shard::is_of,
+    job::{Coordination, shard::is_of},
     lock::{BreakReport, Broken},
     scheduler::Context,
     secret::Secret,
@@ -205,6 +205,14 @@ impl AdminSource for Source {
         let pruned = async move { client.prune_orders().await };
         drop(self.ctx.spawn.spawn(pruned));
         given.map_err(refused)?
+    }
+
+    fn told_of(&self, job: &str) -> Vec<String> {
+        let spec = self.jobs.get(job);
+        let spec = spec.filter(|spec| spec.coordination != Coordination::Batch);
+        spec.map_or_else(Vec::new, |spec| {
+            self.ctx.notices.names(spec.notify.as_deref())
+        })
     }
 
     async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {

@@ -11,6 +11,7 @@ use crate::{
     event::Events,
     job::Hooks,
     lock::Locks,
+    notice::{Notices, Posts},
     run::Gate,
     scheduler::{
         Author, Context, HealthRounds, History, Intents, LocalStatus, MOST_BEGINNINGS, Peers,
@@ -34,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) hooks: Hooks,
     /// Told of runs and their attempts.
     pub(crate) tracer: Tracer,
+    /// Whom it tells of jobs that break.
+    pub(crate) posts: Posts,
     /// Where it learns what people ask for.
     pub(crate) intents: Intents,
     /// How long runs may go on when it drains.
@@ -61,6 +64,7 @@ impl Setup {
         let shared = Shared {
             history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
             chance: locks.chance().clone(),
+            notices: Notices::new(self.posts, &self.me.name, clock.clone(), events.clone()),
             events,
             local_status: LocalStatus::default(),
             intents: self.intents,

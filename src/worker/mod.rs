@@ -74,11 +74,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     batch::BatchJob,
-    config::{Config, Findings, LoadOptions, Loaded, Provenance, check_jobs, load, load_to_ask},
+    config::{
+        Config, Findings, LoadOptions, Loaded, NoticeCheck, Provenance, check_jobs, load,
+        load_to_ask,
+    },
     error::{Error, Result},
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
     latest,
+    notice::Carrier,
 };
 use health::HealthCheck;
 use ready::Body;
@@ -108,6 +112,8 @@ pub struct Worker {
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
     pub(crate) hooks: Vec<Arc<dyn RunHook>>,
+    /// Makes the receivers of notices.
+    pub(crate) carrier: Option<Arc<dyn Carrier>>,
     handle: Handle,
 }
 
@@ -147,6 +153,7 @@ impl Worker {
             events,
             checks: Vec::new(),
             hooks: Vec::new(),
+            carrier: None,
             handle: Handle::default(),
         }
     }
@@ -303,6 +310,14 @@ impl Worker {
         self
     }
 
+    /// Who makes the receivers of notices (`[notices.NAME]`). Without one the program has none, and its configuration may name none.
+    #[doc(hidden)] // for the stock jobs
+    #[must_use]
+    pub fn carrier(mut self, carrier: impl Carrier) -> Self {
+        self.carrier = Some(Arc::new(carrier));
+        self
+    }
+
     /// Everything that happens in this worker, as one stream.
     #[must_use]
     pub fn events(&self) -> &Events {
@@ -377,6 +392,10 @@ impl Worker {
         let registry = self.registry.clone();
         let work_of = move |name: &str, spec: &Spec| registry.work_of(name, spec);
         options.work_of = Some(Arc::new(work_of));
+        options.check_notice = self.carrier.clone().map(|carrier| {
+            let check: NoticeCheck = Arc::new(move |settings| carrier.check(settings));
+            check
+        });
         options
     }
 

@@ -1,7 +1,7 @@
 //! A worker in a process of its own: opens the store, assembles the replica, and puts signals, heartbeat, metrics, log, status page
 //! and service manager around it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, io, time::Duration};
 
 use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -26,6 +26,7 @@ use crate::{
     job::Hooks,
     latest,
     lock::LocksBuilder,
+    notice::Posts,
     panics::message,
     scheduler::Intents,
     signals::{Signal, Signals},
@@ -103,6 +104,7 @@ pub(super) async fn run(
             .as_ref()
             .map(|traces| traces.tracer().clone())
             .unwrap_or_default(),
+        posts: posts(&worker, &config, &clock, &metrics)?,
         intents: Intents::default(),
         drain_timeout: config.worker.drain_timeout,
         lifetime: Pace::default().lifetime,
@@ -183,6 +185,25 @@ pub(super) async fn run(
     };
     tracing::info!("worker ended");
     ended
+}
+
+/// Whom jobs tell that break. What fails here is a defect of the check before it, or a file that has gone since.
+fn posts(worker: &Worker, config: &Config, clock: &Clock, metrics: &Metrics) -> Result<Posts> {
+    let mut receivers = BTreeMap::new();
+    for (name, settings) in &config.notices {
+        let Some(carrier) = &worker.carrier else {
+            continue;
+        };
+        let failed = |why| Error::Process(io::Error::other(format!("notices.{name}: {why}")));
+        let receiver = carrier.open(settings, clock).map_err(failed)?;
+        metrics.declare_notice(name);
+        receivers.insert(name.clone(), receiver);
+    }
+    Ok(Posts {
+        namespace: config.worker.namespace.clone(),
+        usual: config.worker.notify.clone(),
+        receivers,
+    })
 }
 
 /// Where spans are sent, if they are. Without them the work is the same: what is wrong with their receiver stops no worker.

@@ -16,6 +16,8 @@ use crate::{event::Event, scheduler::Context, status::HeldItems};
 
 /// How long the history of the last runs may take to be written when the worker drains.
 const LAST_HISTORY: Duration = Duration::from_secs(1);
+/// How long the last notices may take then, of the time that is left for the drain.
+const LAST_NOTICES: Duration = Duration::from_secs(5);
 
 /// One replica, made by [`Setup::assemble`](super::assemble::Setup::assemble).
 pub(crate) struct Replica {
@@ -64,6 +66,7 @@ impl Replica {
         let recall = ctx.spawn.spawn(recall);
         let wakes = ctx.spawn.spawn(ctx.clone().wake_what_rests());
         let asks = ctx.spawn.spawn(ctx.clone().ask_for_health());
+        let senders = ctx.notices.follow(&ctx.spawn);
         let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
         let _ = knows_jobs.send(());
         let supervisor = ctx.spawn.spawn(supervisor.work(changes));
@@ -84,6 +87,7 @@ impl Replica {
                 drain.cancel();
             }
         }
+        let end = ctx.clock.now() + ctx.drain_timeout;
         ctx.events.tell(Event::Draining);
         ctx.local_status.told();
         let _ = supervisor.await;
@@ -101,6 +105,9 @@ impl Replica {
         // After everything was handed over: no other replica waits for it.
         ctx.history.flush(LAST_HISTORY).await;
         ctx.locks.settle().await;
+        let left = end.since(ctx.clock.now());
+        ctx.notices.flush(left.min(LAST_NOTICES)).await;
+        drop(senders);
     }
 }
 

@@ -25,6 +25,8 @@ const LAYERS: check::Layers = &[
     ("due", &["ledger", "schedule"]),
     // What a user writes.
     ("job", &["due", "schedule", "trace"]),
+    // What the ledger says is to be told of a job, on its way to people: the scheduler tells it, the worker brings the receivers.
+    ("notice", &["event", "job", "ledger"]),
     // The fleet's documents, and the one client of all who ask it.
     // An explanation names the rule by which a tick was skipped: hence `due`.
     ("fleet", &["due", "job", "ledger", "schedule"]),
@@ -33,7 +35,7 @@ const LAYERS: check::Layers = &[
     (
         "scheduler",
         &[
-            "due", "event", "fleet", "job", "ledger", "run", "schedule", "trace",
+            "due", "event", "fleet", "job", "ledger", "notice", "run", "schedule", "trace",
         ],
     ),
     (
@@ -53,6 +55,7 @@ const LAYERS: check::Layers = &[
             "job",
             "ledger",
             "network",
+            "notice",
             "schedule",
             "telemetry",
         ],
@@ -70,6 +73,7 @@ const LAYERS: check::Layers = &[
             "fleet",
             "job",
             "ledger",
+            "notice",
             "run",
             "schedule",
             "scheduler",
@@ -86,6 +90,7 @@ const LAYERS: check::Layers = &[
             "event",
             "fleet",
             "job",
+            "notice",
             "run",
             "scheduler",
             "trace",

@@ -32,6 +32,7 @@ pub(super) const TYPES: &[&str] = &[
     "leading",
     "node",
     "node_damaged",
+    "notice",
     "reloaded",
     "run_ended",
     "run_started",
@@ -169,6 +170,24 @@ const EACH: &[Variant] = &[
         &[
             NODE,
             field("what", "The first that was found.", Schema::Text),
+        ],
+    ),
+    variant(
+        "notice",
+        "A notice of a job has reached its receiver, or has not.",
+        &[
+            field(
+                "notice",
+                "The name of the receiver, as in the configuration.",
+                Schema::Text,
+            ),
+            field(
+                "about",
+                "`failed`, `missed`, `recovered`, or `ended` for receivers that hear of every run.",
+                Schema::Text,
+            ),
+            field("outcome", "`sent`, `failed` or `dropped`.", Schema::Text),
+            field("why", "Why it was not sent; else empty.", Schema::Text),
         ],
     ),
     variant(

@@ -919,6 +919,13 @@ fn one_of_each() -> Vec<Event> {
             node: "redis-1".to_owned(),
             what: "marker".to_owned(),
         },
+        Event::Notice {
+            notice: "ops".to_owned(),
+            job: job(),
+            about: "failed",
+            outcome: "dropped",
+            why: "too many wait for this receiver".to_owned(),
+        },
         Event::Reloaded { ok: true, at },
         Event::RunEnded {
             job: job(),

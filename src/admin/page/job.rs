@@ -33,6 +33,8 @@ pub(in crate::admin) struct JobData<'a> {
     pub(in crate::admin) name: &'a str,
     /// What the store tells; why it does not.
     pub(in crate::admin) facts: Result<&'a JobFacts, &'a str>,
+    /// Who hears of it when it breaks.
+    pub(in crate::admin) notices: Vec<String>,
     /// The run that is shown in full.
     pub(in crate::admin) run: Option<&'a RunRecord>,
 }
@@ -46,6 +48,13 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
     {
         let orders = orders(view, job);
         blocks.push(Block::Piece(Piece::around("orders", &orders)));
+    }
+    if !data.notices.is_empty() {
+        let mut h = Html::default();
+        h.markup("<p>Notices of it go to ")
+            .text(data.notices.join(", "))
+            .markup(".</p>\n");
+        blocks.push(Block::Plain(h));
     }
     blocks.extend(data.run.map(|run| Block::Plain(in_full(view, run))));
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));

@@ -313,6 +313,7 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
     let page = server.get("/jobs/report").await.body;
     for part in [
         "Runs at 08:00, Monday to Friday (Europe/Rome).",
+        "Notices of it go to ops, &lt;pager&gt;.",
         "The clocks of Europe/Rome go back soon.",
         "02:30 comes twice",
         "<span class=\"warn\">misfire</span>",

@@ -55,6 +55,7 @@ pub(super) struct Families {
     pub(super) notifications: Series<2, Counter>,
     pub(super) notification_backlog: Series<1, Gauge>,
     pub(super) notification_items: Series<2, Gauge>,
+    pub(super) notices: Series<2, Counter>,
     pub(super) events_missed: counter::Counter,
     pub(super) spans_sent: counter::Counter,
     pub(super) spans_dropped: Series<1, Counter>,
@@ -229,6 +230,11 @@ impl Families {
                 "watchkeeper_notification_items",
                 ["job", "state"],
                 "Items that are dead, parked, in doubt or to be sent again, as last seen",
+            ),
+            notices: r.count(
+                "watchkeeper_notices",
+                ["notice", "outcome"],
+                "Notices of jobs that broke or are well again: sent, given up (failed), or dropped because too many waited",
             ),
             events_missed: r.plain(
                 "watchkeeper_events_missed",

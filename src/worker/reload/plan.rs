@@ -92,6 +92,17 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("locks.etcd.password", of_etcd(old) != of_etcd(new)),
         ("telemetry.otlp_headers", headers(old) != headers(new)),
     ];
+    for (name, was) in &old.notices {
+        if let Some(is) = new.notices.get(name) {
+            let of = [
+                ("url", secret(&was.url) != secret(&is.url)),
+                ("secret", secret(&was.secret) != secret(&is.secret)),
+                ("password", secret(&was.password) != secret(&is.password)),
+            ];
+            let differ = of.iter().filter(|(_, differ)| *differ);
+            found.extend(differ.map(|(key, _)| format!("notices.{name}.{key}")));
+        }
+    }
     let secrets = secrets.iter().filter(|(_, differ)| *differ);
     found.extend(secrets.map(|(key, _)| (*key).to_owned()));
     found.sort();
