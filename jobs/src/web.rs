@@ -190,7 +190,7 @@ fn http_date(text: &str) -> Option<Timestamp> {
 }
 
 /// Proxies are for the world outside.
-fn is_local(url: &Url) -> bool {
+pub(crate) fn is_local(url: &Url) -> bool {
     match url.host_str() {
         Some("localhost") => true,
         Some(host) => host

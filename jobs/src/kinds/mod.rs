@@ -7,6 +7,7 @@ pub mod exec;
 pub mod heartbeat;
 pub mod http;
 mod kind;
+mod notices;
 pub mod notifications;
 mod stream;
 mod template;
@@ -24,7 +25,8 @@ pub(crate) const KINDS: [Kind; 5] = [
     stream::KIND,
 ];
 
-/// Has `worker` know the stock jobs, so that a configuration may have jobs of these kinds.
+/// Has `worker` know the stock jobs, so that a configuration may have jobs of these kinds, and send notices of any job
+/// (`[notices.NAME]`).
 ///
 /// ```no_run
 /// # fn main() -> watchkeeper::Result<()> {
@@ -34,6 +36,7 @@ pub(crate) const KINDS: [Kind; 5] = [
 /// ```
 #[must_use]
 pub fn add_to(worker: Worker) -> Worker {
+    let worker = worker.carrier(notices::Carriers);
     KINDS.into_iter().fold(worker, |worker, kind| {
         let worker = (kind.make)(worker)
             .check_params(kind.name, kind.check)

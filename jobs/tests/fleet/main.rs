@@ -53,6 +53,7 @@ mod memory;
 mod modes;
 mod moves;
 mod nodes;
+mod notices;
 mod pair;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
@@ -225,6 +226,7 @@ fn main() -> std::process::ExitCode {
             a_refused_definition_waits_until_all_replicas_have_it,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        notices::{ a_job_that_breaks_is_told_once_although_its_leader_is_killed },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,

@@ -163,7 +163,9 @@ fn types(keys: &[Key]) -> BTreeMap<String, String> {
         // A name of Rust says nothing to the author of a file.
         assert!(!kind.ends_with(|c: char| c.is_ascii_digit()), "{message}");
         found.insert(
-            text_of(&problem, "key").replace("jobs.a.", "jobs.NAME."),
+            text_of(&problem, "key")
+                .replace("jobs.a.", "jobs.NAME.")
+                .replace("notices.a.", "notices.NAME."),
             kind,
         );
     }
@@ -188,6 +190,9 @@ const RULES: &[&str] = &[
     "locks.backend = \"redis\"\nlocks.redis.nodes = [\"redis://a\"]\nlocks.expiry = \"server\"",
     "worker.namespace = \"a/b\"",
     "worker.threads = 0",
+    "worker.notify = [\"ops\"]",
+    "notices.ops.kind = \"webhook\"",
+    "notices.ops = { kind = \"ping\", url = \"http://example.org/key\" }",
     "admin.token = \"short\"",
     "admin.listen = \"0.0.0.0:8787\"",
     "admin.hosts = [\"https://example.org\"]",

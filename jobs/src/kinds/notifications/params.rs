@@ -24,8 +24,8 @@ pub(crate) use lanes::{Behind, Lanes};
 pub use lanes::{Dedupe, Digest, Order};
 pub(crate) use limits::{By, Limit, read as read_limits};
 #[cfg(feature = "smtp")]
-pub(super) use mail::Tls;
-pub(super) use mail::{MailParams, MailServer};
+pub(crate) use mail::Tls;
+pub(crate) use mail::{MailParams, MailServer};
 #[cfg(feature = "postgres")]
 use watchkeeper::node::postgres::address::PgAddress;
 

@@ -13,6 +13,9 @@ pub(super) use hosts::{Admission, Hosts, Permit};
 #[cfg(test)]
 pub(super) use pace::Heard;
 pub(crate) use plan::Plan;
+#[cfg(feature = "smtp")]
+pub(crate) use smtp::Post;
+pub(crate) use webhook::Keys;
 
 use std::io;
 

@@ -28,9 +28,11 @@
 mod connection;
 mod letter;
 mod plan;
+mod post;
 mod reply;
 
 pub(super) use plan::Plan;
+pub(crate) use post::Post;
 
 use std::{
     sync::{Mutex, PoisonError},

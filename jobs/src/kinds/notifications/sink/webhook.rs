@@ -29,6 +29,7 @@ mod secrets;
 mod signature;
 
 pub(super) use plan::Plan;
+pub(crate) use signature::Keys;
 pub(super) use signature::message_id;
 
 use std::{

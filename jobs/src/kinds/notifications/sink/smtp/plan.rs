@@ -116,7 +116,7 @@ fn from(text: &str) -> Result<Mailbox, String> {
     })
 }
 
-fn settings(server: MailServer, mail: &MailParams, found: &mut Findings) -> Settings {
+pub(super) fn settings(server: MailServer, mail: &MailParams, found: &mut Findings) -> Settings {
     let username = server.username.clone().or(mail.username.clone());
     let password = server
         .password
