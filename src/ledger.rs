@@ -41,6 +41,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod ticks;
+mod told;
 mod triggers;
 mod trouble;
 

@@ -3,18 +3,11 @@
 //! It stands in the ledger, so that it is written together with the end that it comes from, is the same for the whole fleet,
 //! and survives each leader.
 //!
-//! # Invariants
-//! - T1 Of many failures in a row one is told, and of many successes in a row after them one.  (a_state_is_told_once)
-//! - T2 What is told later bears a later time, whatever the clock does: the time names the change.
-//!   (a_later_change_has_a_later_time)
-//! - T3 What a program of another version has written there keeps no ledger from being read.
-//!   (what_cannot_be_read_is_no_trouble)
+//! This module is the value and the decision; `told` beside it is what a ledger does with them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-
-use super::Ledger;
 
 /// The last change that there is something to tell of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,65 +75,19 @@ pub(crate) enum Seen {
     Missed,
 }
 
-impl Ledger {
-    /// The last change that there is something to tell of.
-    pub(crate) fn trouble(&self) -> Option<&Trouble> {
-        self.trouble.as_deref()
-    }
-
-    /// Whether the job's last end that counts was a bad one.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.trouble().is_some_and(Trouble::is_broken)
-    }
-
-    /// Takes note of an end at `at`; answers the change that it is, if it is one. `told`: nobody waits for it to be told.
-    pub(crate) fn note(
-        &mut self,
-        seen: Seen,
-        by: Cause,
-        at: Timestamp,
-        told: bool,
-    ) -> Option<Trouble> {
-        let mut next = change(self.trouble(), seen, by, at)?;
-        next.told = told;
-        self.trouble = Some(Box::new(next.clone()));
-        self.forget_what_is_over();
-        Some(next)
-    }
-
-    /// The change at this time is told to all.
-    pub(crate) fn is_told(&mut self, at: Timestamp) {
-        if let Some(trouble) = self.trouble.as_mut().filter(|trouble| trouble.at == at) {
-            trouble.told = true;
-            trouble.done.clear();
-        }
-        self.forget_what_is_over();
-    }
-
-    /// The change at this time is told to these.
-    pub(crate) fn is_told_to(&mut self, at: Timestamp, done: Vec<String>) {
-        if let Some(trouble) = self.trouble.as_mut().filter(|trouble| trouble.at == at) {
-            trouble.done = done;
-        }
-    }
-
-    /// A job that is well, and of which that is known, is as one that never failed.
-    fn forget_what_is_over(&mut self) {
-        let over = |trouble: &Trouble| trouble.told && !trouble.is_broken();
-        if self.trouble().is_some_and(over) {
-            self.trouble = None;
-        }
-    }
-}
-
 impl Trouble {
-    fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         self.what != Became::Recovered
     }
 }
 
 /// What there is to tell, if the state of the job changes. A failure is worse than a tick that was missed, and is told after it, too.
-fn change(before: Option<&Trouble>, seen: Seen, by: Cause, now: Timestamp) -> Option<Trouble> {
+pub(super) fn change(
+    before: Option<&Trouble>,
+    seen: Seen,
+    by: Cause,
+    now: Timestamp,
+) -> Option<Trouble> {
     let was = before.filter(|before| before.is_broken());
     let what = match (was.map(|was| was.what), seen) {
         (None, Seen::Well) | (Some(Became::Failed), Seen::Failed) | (Some(_), Seen::Missed) => {
@@ -168,94 +115,4 @@ pub(super) fn lenient<'de, D: Deserializer<'de>>(
 ) -> Result<Option<Box<Trouble>>, D::Error> {
     let value = Value::deserialize(from)?;
     Ok(serde_json::from_value(value).ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    fn by(second: i64) -> Cause {
-        Cause {
-            tick: at(second),
-            last: None,
-            count: 0,
-            run: "r".to_owned(),
-            attempt: 1,
-            outcome: "failed".to_owned(),
-            detail: String::new(),
-        }
-    }
-
-    /// What is told of these ends, each a second after the other and told at once.
-    fn told(ends: &[Seen]) -> Vec<Became> {
-        let (mut ledger, mut told) = (Ledger::default(), Vec::new());
-        for (second, seen) in (100..).zip(ends) {
-            if let Some(trouble) = ledger.note(*seen, by(second), at(second), false) {
-                assert_eq!(ledger.trouble(), Some(&trouble));
-                told.push(trouble.what);
-                ledger.is_told(trouble.at);
-            }
-        }
-        told
-    }
-
-    #[test]
-    fn a_state_is_told_once() {
-        use Became::Recovered;
-        use Seen::{Failed, Missed, Well};
-        assert_eq!(told(&[Well, Well]), []);
-        assert_eq!(told(&[Failed, Failed, Failed]), [Became::Failed]);
-        assert_eq!(
-            told(&[Failed, Failed, Well, Well, Failed]),
-            [Became::Failed, Recovered, Became::Failed]
-        );
-        assert_eq!(told(&[Missed, Missed, Well]), [Became::Missed, Recovered]);
-        // The worse news is told after the other, and never the other way round.
-        assert_eq!(
-            told(&[Missed, Failed, Missed, Well]),
-            [Became::Missed, Became::Failed, Recovered]
-        );
-    }
-
-    #[test]
-    fn a_job_that_is_well_again_leaves_nothing_behind_once_that_is_told() {
-        let mut ledger = Ledger::default();
-        ledger.note(Seen::Failed, by(100), at(100), true).unwrap();
-        assert!(ledger.is_broken());
-        let trouble = ledger.note(Seen::Well, by(160), at(160), false).unwrap();
-        assert_eq!(trouble.since, at(100), "since when it was broken");
-        assert!(!ledger.is_broken());
-        // News of an earlier change say nothing of this one.
-        ledger.is_told(at(100));
-        assert!(ledger.trouble().is_some());
-        ledger.is_told(at(160));
-        assert_eq!(ledger, Ledger::default());
-    }
-
-    #[test]
-    fn a_later_change_has_a_later_time() {
-        let mut ledger = Ledger::default();
-        ledger.note(Seen::Failed, by(100), at(100), false);
-        // A clock that has gone back.
-        ledger.note(Seen::Well, by(50), at(50), false);
-        assert!(ledger.trouble().unwrap().at > at(100));
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_no_trouble() {
-        let mut ledger = Ledger::default();
-        ledger.first_sight(at(90)).unwrap();
-        ledger.note(Seen::Missed, by(100), at(100), false);
-        let body = ledger.to_body();
-        assert_eq!(Ledger::from_body(&body).unwrap(), ledger);
-        let newer = body.replace("\"missed\"", "\"wobbly\"");
-        assert_ne!(newer, body);
-        let read = Ledger::from_body(&newer).unwrap();
-        assert_eq!(read.decided_upto(), ledger.decided_upto());
-        assert_eq!(read.trouble(), None);
-    }
 }

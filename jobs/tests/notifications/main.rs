@@ -19,6 +19,8 @@ mod import;
 mod mail_server;
 #[cfg(feature = "smtp")]
 mod mails;
+#[cfg(feature = "smtp")]
+mod notices;
 mod order;
 #[cfg(feature = "smtp")]
 #[path = "../../../lock/tests/etcd/papers.rs"]

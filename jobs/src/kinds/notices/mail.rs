@@ -12,7 +12,7 @@ use watchkeeper::{
     notice::{Notice, NoticeSettings, NoticeTls, Receiver, Unsent},
 };
 
-use super::{TIMEOUT, as_text, url_key};
+use super::send::{TIMEOUT, as_text, url_key};
 use crate::kinds::{
     kind::take,
     notifications::{

@@ -10,7 +10,7 @@ use watchkeeper::{
     notice::{Notice, Receiver, Unsent, What},
 };
 
-use super::{ask, client, web_address};
+use super::send::{ask, client, web_address};
 
 /// Stands for the name of the job.
 const JOB: &str = "${job}";

@@ -8,7 +8,7 @@ use watchkeeper::{
     notice::{Notice, NoticeSettings, Receiver, Unsent},
 };
 
-use super::{as_json, ask, client, one_of, url_key, web_address};
+use super::send::{as_json, ask, client, one_of, url_key, web_address};
 use crate::kinds::{kind::take, notifications::sink::Keys};
 
 /// A webhook to be.
