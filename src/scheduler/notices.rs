@@ -180,9 +180,13 @@ impl TermLoop<'_> {
     /// Waits until there is something to cross out.
     pub(super) fn told_people(&self, ledger: &Ledger) -> BoxFuture<'static, ()> {
         let (ctx, job) = (&self.engine.ctx, &self.engine.name);
-        let told = untold(ledger).map(|trouble| ctx.notices.told(job, trouble.at));
-        match told {
+        // Else nothing is crossed out here, as above.
+        let tells = ctx.notices.has_any(self.named());
+        let told = untold(ledger).filter(|_| tells);
+        match told.map(|trouble| ctx.notices.told(job, trouble.at)) {
             Some(Told::Underway { news, .. }) => wait_for(news).boxed(),
+            // Since the last look.
+            Some(Told::Settled) => std::future::ready(()).boxed(),
             // Takes no room: a thousand jobs are nearly always here.
             _ => std::future::pending().boxed(),
         }
