@@ -140,6 +140,7 @@ fn main() {
         tables_that_were_made_again_do_not_vote,
         an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done,
         an_extension_leaves_a_row_alone_that_was_changed_meanwhile,
+        a_call_carries_more_extensions_than_anything_else,
         pages_and_extensions_read_no_more_than_themselves,
     ];
     cases.extend(cases![server: swapped::{

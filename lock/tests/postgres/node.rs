@@ -575,6 +575,44 @@ fn a_person_beside_an_extension(statement: &str) -> Vec<(i64, i64)> {
     })
 }
 
+/// One call carries 500 extensions, and nothing else goes along; of all else 250.
+pub(crate) fn a_call_carries_more_extensions_than_anything_else(server: &PostgresServer) {
+    use crate::it::conformance::extend;
+    use watchkeeper_lock::node::Kind;
+
+    run(async {
+        let namespace = fresh();
+        let node = node(&settings(&url(server), &namespace));
+        let most = node.most_extensions();
+        assert_eq!(most, 500);
+        let keys: Vec<String> = (0..=most).map(|n| format!("k{n:03}")).collect();
+        let mut extensions = Vec::new();
+        for keys in keys.chunks(250) {
+            let taken = keys.iter().map(|key| take(key, "a")).collect();
+            for (key, answer) in keys.iter().zip(ask_all(&node, taken).await.answers) {
+                let Answer::Granted { grant, .. } = answer else {
+                    panic!("{answer:?}")
+                };
+                extensions.push(extend(Kind::Lock, key, "a", 1, grant.0));
+            }
+        }
+        let refused = |answer| matches!(answer, Err(NodeError::Protocol(_)));
+        assert!(refused(send(&node, extensions.clone()).await));
+        let mixed = Op::Read { key: "k".into() };
+        let mixed = extensions.iter().take(250).cloned().chain([mixed]);
+        assert!(refused(send(&node, mixed.collect()).await));
+        extensions.pop();
+        let extended = ask_all(&node, extensions).await.answers;
+        let kept = |answer: &Answer| matches!(answer, Answer::Kept { .. });
+        assert!(extended.len() == most && extended.iter().all(kept));
+        let person = client(&url(server)).await;
+        let rounds = "SELECT count(*) FILTER (WHERE seq = 1), count(*) FILTER (WHERE seq = 0) FROM watchkeeper.lease \
+                      WHERE namespace = $1";
+        let row = person.query_one(rounds, &[&namespace]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (500, 1));
+    });
+}
+
 /// By the entries of indexes that the server reads: those of other locks are none of its business, however many there are.
 pub(crate) fn pages_and_extensions_read_no_more_than_themselves(_: &PostgresServer) {
     use crate::it::conformance::extend;
