@@ -171,10 +171,10 @@ impl Notice {
             tick: by.tick,
             last: by.last,
             count: by.count,
-            run: by.run.clone(),
+            run: plain(&by.run),
             attempt: by.attempt,
             outcome: word(&by.outcome),
-            detail: crate::job::cut(by.detail.clone(), MOST_DETAIL),
+            detail: crate::job::cut(plain(&by.detail), MOST_DETAIL),
             replica: replica.to_owned(),
         }
     }
@@ -193,6 +193,16 @@ impl Notice {
             What::Ended => format!("{job} ({namespace}) has ended well"),
         }
     }
+}
+
+/// Without what moves a cursor, ends a line of a mail, or turns the text around it.
+fn plain(text: &str) -> String {
+    let shown = |c| match c {
+        '\n' | '\t' => c,
+        c if crate::escape::is_obeyed(c) => ' ',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// What a store says is a word, if it is one.

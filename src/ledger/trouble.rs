@@ -26,6 +26,9 @@ pub(crate) struct Trouble {
     /// Nobody is to be told any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) told: bool,
+    /// No one has heard of it: there was no receiver, or each was given up. The next end of its kind is told in its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unheard: bool,
 }
 
 /// What a job can become.
@@ -89,13 +92,13 @@ pub(super) fn change(
     now: Timestamp,
 ) -> Option<Trouble> {
     let was = before.filter(|before| before.is_broken());
+    let heard = was.is_none_or(|was| !was.unheard);
     let what = match (was.map(|was| was.what), seen) {
-        (None, Seen::Well) | (Some(Became::Failed), Seen::Failed) | (Some(_), Seen::Missed) => {
-            return None;
-        }
+        (None, Seen::Well) | (Some(Became::Failed), Seen::Missed) => return None,
+        (Some(Became::Failed), Seen::Failed) | (Some(_), Seen::Missed) if heard => return None,
         (Some(_), Seen::Well) => Became::Recovered,
         (_, Seen::Failed) => Became::Failed,
-        (None, Seen::Missed) => Became::Missed,
+        (_, Seen::Missed) => Became::Missed,
     };
     let after = |before: &Trouble| before.at.checked_add(SignedDuration::from_millis(1)).ok();
     let at = before.and_then(after).map_or(now, |after| after.max(now));
@@ -106,6 +109,7 @@ pub(super) fn change(
         by,
         done: Vec::new(),
         told: false,
+        unheard: false,
     })
 }
 

@@ -97,6 +97,8 @@ struct Telling {
     left: BTreeSet<usize>,
     /// The names of the others.
     done: Vec<String>,
+    /// One of them has it, as far as is known.
+    heard: bool,
     /// Told of each that is done.
     news: Arc<Notify>,
 }
@@ -114,7 +116,10 @@ pub(crate) enum Told {
         news: Arc<Notify>,
     },
     /// Each receiver has it, or was given up.
-    Settled,
+    Settled {
+        /// One of them has it, as far as is known.
+        heard: bool,
+    },
 }
 
 // === impl Notices ===
@@ -185,6 +190,8 @@ impl Notices {
             let telling = Telling {
                 at: trouble.at,
                 left: lanes.iter().copied().collect(),
+                // Of those that an earlier leader has told nothing worse is known.
+                heard: !trouble.done.is_empty(),
                 done: trouble.done.clone(),
                 news: Arc::new(Notify::new()),
             };
@@ -194,7 +201,7 @@ impl Notices {
         for lane in lanes {
             if !self.add(lane, notice.clone()) {
                 self.outcome(lane, &notice, "dropped", "too many wait for this receiver");
-                self.settle(lane, &notice);
+                self.settle(lane, &notice, false);
             }
         }
     }
@@ -219,7 +226,9 @@ impl Notices {
     pub(crate) fn told(&self, job: &str, at: Timestamp) -> Told {
         match self.state().told.get(job) {
             Some(telling) if telling.at != at => Told::Not,
-            Some(telling) if telling.left.is_empty() => Told::Settled,
+            Some(telling) if telling.left.is_empty() => Told::Settled {
+                heard: telling.heard,
+            },
             Some(Telling { done, news, .. }) => Told::Underway {
                 done: done.clone(),
                 news: news.clone(),
@@ -239,7 +248,7 @@ impl Notices {
             let left = *self.0.left.borrow();
             tracing::warn!(
                 left,
-                "notices could not be sent before the worker ends; the next leaders of their jobs send them, pings aside"
+                "notices could not be sent before the worker ends; the next leaders of their jobs send them, pings and jobs without a leader aside"
             );
         }
     }
@@ -259,11 +268,11 @@ impl Notices {
             tokio::select! {
                 biased;
                 Some((notice, sent)) = under_way.next() => {
-                    match sent {
+                    match &sent {
                         Ok(()) => self.outcome(lane, &notice, "sent", ""),
-                        Err(why) => self.outcome(lane, &notice, "failed", &why),
+                        Err(why) => self.outcome(lane, &notice, "failed", why),
                     }
-                    self.is_over(lane, &notice);
+                    self.is_over(lane, &notice, sent.is_ok());
                 }
                 () = self.0.lanes[lane].more.notified() => {}
             }
@@ -327,30 +336,40 @@ impl Notices {
             return false;
         }
         queue.waiting.push_back(notice);
-        drop(state);
+        // Before it can be taken, sent and counted off.
         self.0.left.send_modify(|left| *left += 1);
+        drop(state);
         self.0.lanes[lane].more.notify_one();
         true
     }
 
-    fn is_over(&self, lane: usize, notice: &Notice) {
+    fn is_over(&self, lane: usize, notice: &Notice, sent: bool) {
         if let Some(queue) = self.state().queues.get_mut(lane) {
             queue.busy.remove(&notice.job);
         }
         if !self.0.lanes[lane].every_end {
-            self.settle(lane, notice);
+            self.settle(lane, notice, sent);
         }
         self.0.left.send_modify(|left| *left -= 1);
     }
 
+    /// Nothing more is to be known of this change.
+    pub(crate) fn forget(&self, job: &str, at: Timestamp) {
+        let mut state = self.state();
+        if state.told.get(job).is_some_and(|t| t.at == at) {
+            state.told.remove(job);
+        }
+    }
+
     /// One receiver has it, or was given up.
-    fn settle(&self, lane: usize, notice: &Notice) {
+    fn settle(&self, lane: usize, notice: &Notice, sent: bool) {
         let mut state = self.state();
         if let Some(telling) = state.told.get_mut(&notice.job)
             && telling.at == notice.at
             && telling.left.remove(&lane)
         {
             telling.done.push(self.0.lanes[lane].name.clone());
+            telling.heard |= sent;
             telling.news.notify_one();
         }
     }

@@ -32,6 +32,8 @@ use crate::{
     status::runs::INTERRUPTED,
 };
 
+/// Why a run is told to stop that says nothing of itself for too long.
+pub(super) const NO_PROGRESS: &str = "the run makes no progress";
 /// A service that has failed counts as well again when a run of it goes on for so long.
 const SOUND: Duration = Duration::from_secs(600);
 /// Bytes of a reason that are kept in a ledger.
@@ -73,6 +75,10 @@ impl TermLoop<'_> {
                 ..cause(run.tick(), key.attempt, ended.word())
             };
             self.note(ledger, seen, by, &mut tells);
+        } else if matches!(ended, Ended::Skipped(_)) {
+            // It had nothing to do, which is as good a sign of life.
+            let by = cause(run.tick(), key.attempt, ended.word());
+            tells.ends.push((true, by));
         }
         tells
     }
@@ -85,10 +91,13 @@ impl TermLoop<'_> {
         decisions: &[Decision],
     ) -> ToTell {
         let mut tells = ToTell::default();
-        for decision in decisions {
-            if let Some((seen, by)) = of_decision(decision, before) {
-                self.note(ledger, seen, by, &mut tells);
-            }
+        let seen = decisions.iter().filter_map(|d| of_decision(d, before));
+        let (missed, ended): (Vec<_>, Vec<_>) = seen.partition(|(seen, _)| *seen == Seen::Missed);
+        if let Some(by) = all_missed(missed.into_iter().map(|(_, by)| by)) {
+            self.note(ledger, Seen::Missed, by, &mut tells);
+        }
+        for (seen, by) in ended {
+            self.note(ledger, seen, by, &mut tells);
         }
         tells
     }
@@ -103,7 +112,9 @@ impl TermLoop<'_> {
 
     fn note(&self, ledger: &mut Ledger, seen: Seen, mut by: Cause, tells: &mut ToTell) {
         by.detail = job::cut(by.detail, MAX_DETAIL);
-        let changed = ledger.note(seen, by.clone(), self.wall(), self.tells_once());
+        let unheard = !self.engine.ctx.notices.has_any(self.named());
+        let how = (self.tells_once(), unheard);
+        let changed = ledger.note(seen, by.clone(), self.wall(), how);
         tells.changes.extend(changed);
         match seen {
             Seen::Well => tells.ends.push((true, by)),
@@ -165,15 +176,19 @@ impl TermLoop<'_> {
         }
         let mut next = ledger.clone();
         match ctx.notices.told(job, trouble.at) {
-            _ if self.tells_once() => next.is_told(trouble.at),
-            Told::Settled => next.is_told(trouble.at),
+            Told::Settled { heard } => next.is_told(trouble.at, heard),
+            _ if self.tells_once() => next.is_told(trouble.at, true),
             Told::Underway { done, .. } if done != trouble.done => {
                 next.is_told_to(trouble.at, done)
             }
             Told::Underway { .. } | Told::Not => return Ok(()),
         }
+        let at = trouble.at;
         self.write(&next, None).await.map_err(|_| Over)?;
         *ledger = next;
+        if untold(ledger).is_none() {
+            ctx.notices.forget(job, at);
+        }
         Ok(())
     }
 
@@ -186,7 +201,7 @@ impl TermLoop<'_> {
         match told.map(|trouble| ctx.notices.told(job, trouble.at)) {
             Some(Told::Underway { news, .. }) => wait_for(news).boxed(),
             // Since the last look.
-            Some(Told::Settled) => std::future::ready(()).boxed(),
+            Some(Told::Settled { .. }) => std::future::ready(()).boxed(),
             // Takes no room: a thousand jobs are nearly always here.
             _ => std::future::pending().boxed(),
         }
@@ -234,13 +249,23 @@ fn seen(ended: &Ended, replaced: bool, continuous: bool) -> Option<Seen> {
         Ended::Done => Some(Seen::Well),
         Ended::Skipped(_) => None,
         _ if replaced => None,
-        Ended::Cancelled(_) if continuous => None,
+        Ended::Cancelled(why) if continuous && why != NO_PROGRESS => None,
         Ended::Cancelled(_)
         | Ended::RetryAfter(_)
         | Ended::Failed { .. }
         | Ended::TimedOut
         | Ended::Panicked(_) => Some(Seen::Failed),
     }
+}
+
+/// Several ticks that were passed over at once are one piece of news.
+fn all_missed(causes: impl IntoIterator<Item = Cause>) -> Option<Cause> {
+    causes.into_iter().reduce(|all, one| Cause {
+        tick: all.tick.min(one.tick),
+        last: all.last.max(one.last),
+        count: all.count.saturating_add(one.count),
+        ..one
+    })
 }
 
 /// What a decision says of the job. Ticks that fell into a pause, beside a run that went on, or before a change of the schedule are
@@ -307,6 +332,8 @@ mod tests {
         assert_eq!(seen(&Ended::TimedOut, false, false), Some(Seen::Failed));
         assert_eq!(seen(&cancelled, false, false), Some(Seen::Failed));
         assert_eq!(seen(&cancelled, false, true), None);
+        let stuck = Ended::Cancelled(NO_PROGRESS.to_owned());
+        assert_eq!(seen(&stuck, false, true), Some(Seen::Failed));
     }
 
     #[test]
@@ -333,6 +360,25 @@ mod tests {
             assert_eq!((seen, by.count, by.last), (Seen::Missed, 3, Some(at(180))));
             assert_eq!(by.outcome, why.as_str());
         }
+    }
+
+    #[test]
+    fn ticks_that_are_missed_together_are_one_piece_of_news() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let missed = |from, to, count| Cause {
+            last: Some(at(to)),
+            count,
+            ..cause(at(from), 0, "window")
+        };
+        let all = all_missed([missed(120, 180, 2), missed(60, 60, 1), missed(240, 240, 1)]);
+        assert_eq!(
+            all,
+            Some(Cause {
+                count: 4,
+                ..missed(60, 240, 4)
+            })
+        );
+        assert_eq!(all_missed([]), None);
     }
 
     #[test]

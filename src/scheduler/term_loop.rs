@@ -13,6 +13,7 @@ use super::{
     ahead, by_tick,
     checkpoints::{CheckpointQueue, Saving},
     limits::LOOK_AT_LEASE,
+    notices::NO_PROGRESS,
     resign::Notice,
     rest::{LOOK_AGAIN, News, Until},
     term::{Over, TermEnd, TermLoop},
@@ -102,10 +103,6 @@ impl TermLoop<'_> {
             if Box::pin(self.note_withdrawn(&mut ledger)).await.is_err() {
                 break;
             }
-            let seen_to = self.see_to_notices(&mut ledger, &in_flight);
-            if Box::pin(seen_to).await.is_err() {
-                break;
-            }
             let Ok(plan) = self.decide(&ledger, &in_flight, leaving.is_none()) else {
                 break;
             };
@@ -116,6 +113,13 @@ impl TermLoop<'_> {
                     break;
                 }
                 continue;
+            }
+            if plan.decisions.is_empty() {
+                // Nothing is due: nothing waits for what is written of them.
+                let seen_to = self.see_to_notices(&mut ledger, &in_flight);
+                if Box::pin(seen_to).await.is_err() {
+                    break;
+                }
             }
             let mut wake = plan.wake;
             let mut held_back = false;
@@ -164,7 +168,7 @@ impl TermLoop<'_> {
                     self.settle(&mut ready, &mut ledger, &mut in_flight);
                     Box::pin(self.save(&mut ledger, &in_flight, saving)).await;
                 }
-                Woken::Stuck => self.give_up("the run makes no progress"),
+                Woken::Stuck => self.give_up(NO_PROGRESS),
             }
         }
         self.settle(&mut ready, &mut ledger, &mut in_flight);

@@ -106,7 +106,10 @@ impl Replica {
         ctx.history.flush(LAST_HISTORY).await;
         ctx.locks.settle().await;
         let left = end.since(ctx.clock.now());
-        ctx.notices.flush(left.min(LAST_NOTICES)).await;
+        // What the drain itself has ended is told now, also where it has taken all of its time.
+        ctx.notices
+            .flush(left.clamp(LAST_HISTORY, LAST_NOTICES))
+            .await;
         drop(senders);
     }
 }

@@ -304,19 +304,21 @@ fn gone(folder: &str, files: &BTreeSet<String>) -> Vec<String> {
             continue;
         }
         let text = fs::read_to_string(root().join(folder).join(file)).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = text
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default();
         let lines = code
             .lines()
             .filter(|line| !line.trim().starts_with("#[doc = "));
         for line in lines {
-            let taken = line.split("include_str!(\"").nth(1);
-            let taken = taken.or_else(|| line.split("include_bytes!(\"").nth(1));
-            let Some(taken) = taken.and_then(|rest| rest.split('"').next()) else {
-                continue;
-            };
-            let (beside, _) = file.rsplit_once('/').unwrap();
-            if taken.starts_with("..") || !files.contains(&format!("{beside}/{taken}")) {
-                found.push(format!("{file} reads {taken}"));
+            let takes = ["include_str!(\"", "include_bytes!(\""].into_iter();
+            for rest in takes.flat_map(|take| line.split(take).skip(1)) {
+                let taken = rest.split('"').next().unwrap_or_default();
+                let (beside, _) = file.rsplit_once('/').unwrap();
+                if taken.starts_with("..") || !files.contains(&format!("{beside}/{taken}")) {
+                    found.push(format!("{file} reads {taken}"));
+                }
             }
         }
     }

@@ -8,10 +8,14 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 /// Longer than a notification of these tests.
 const MOST: usize = 64 * 1024;
+
+/// For so long a client may say nothing; the others wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Its thread ends with the process.
 pub(crate) struct Receiver {
@@ -47,6 +51,7 @@ impl Receiver {
 }
 
 fn answer(mut client: TcpStream, takes: bool) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
     let (mut request, mut block) = (Vec::new(), [0; 4096]);
     while !is_whole(&request) && request.len() < MOST {
         match client.read(&mut block)? {

@@ -112,15 +112,21 @@ fn answer(folder: &Path) -> String {
     let child = command.arg("run").stderr(Stdio::piped()).spawn().unwrap();
     let mut worker = Running(child);
     let pipe = worker.0.stderr.take().unwrap();
-    let mut lines = BufReader::new(pipe).lines().map_while(Result::ok);
-    let address = lines
-        .by_ref()
-        .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
-        .find(|line| line["message"] == "status page listens")
-        .unwrap();
+    let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+    let (tell, told) = std::sync::mpsc::channel();
+    // What it says afterwards has to go somewhere, too.
+    std::thread::spawn(move || lines.for_each(|line| _ = tell.send(line)));
+    let mut address = None;
+    let listens = until(|| {
+        let lines = told.try_iter();
+        let lines = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        let mut pages = lines.filter(|line| line["message"] == "status page listens");
+        address = pages.next();
+        address.is_some()
+    });
+    assert!(listens, "the worker has no page");
+    let address = address.unwrap_or_default();
     let address = address["address"].as_str().unwrap();
-    // What it says afterwards has to go somewhere.
-    std::thread::spawn(move || lines.for_each(drop));
     let jobs: Vec<&str> = JOBS
         .lines()
         .filter_map(|line| line.strip_prefix("[jobs.")?.strip_suffix(']'))

@@ -2,6 +2,7 @@
  * not go on from a wait while there is a file HOLD_FILE.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,6 +23,8 @@ static void stand_still(void) {
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds) {
     /* With eight bytes of signals, none of which is named. */
     int found = (int)syscall(SYS_epoll_pwait, epoll, events, most, milliseconds, NULL, 8);
+    int error = errno;
     stand_still();
+    errno = error;
     return found;
 }

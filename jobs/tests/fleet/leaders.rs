@@ -7,7 +7,7 @@ use crate::{
     fleet::{Fleet, Led, TTL, beat, pulse},
     log::{GONE, Line},
     store::Store,
-    wait::{SOON, pause, soon, starved, undisturbed},
+    wait::{SOON, less, pause, soon, starved, undisturbed},
 };
 
 /// Nothing to do, so that nothing but the election is measured.
@@ -74,7 +74,7 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
             "a drained worker ends well"
         );
         let beat = fleet.beats().last("ended", led.token);
-        gaps.push(next.after(&beat).saturating_sub(starved(ended.at, next.at)));
+        gaps.push(less(next.after(&beat), starved(ended.at, next.at)));
         led = next;
         fleet.join();
     }

@@ -4,7 +4,7 @@ use crate::{
     beats::Beat,
     fleet::{Fleet, beat},
     store::Store,
-    wait::{AT_ONCE, SOON, starved, undisturbed},
+    wait::{AT_ONCE, SOON, less, starved, undisturbed},
 };
 
 /// In failover mode the spare replica does nothing, whatever the coordination of a job, until the active one goes.
@@ -63,7 +63,7 @@ pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
         let told = fleet.terminate(led.worker);
         let next = fleet.next_leader(mark, "service");
         let gap = next.after(&beats.last("cancelled", led.token));
-        gaps.push(gap.saturating_sub(starved(told, next.at)));
+        gaps.push(less(gap, starved(told, next.at)));
         assert!(
             fleet.wait_until_gone(led.worker),
             "a drained worker ends well"

@@ -11,7 +11,7 @@ use watchkeeper::clock::{Clock, Moment};
 use crate::{
     fleet::{Fleet, TTL, median},
     store::Store,
-    wait::{SOON, pause, starved, takeover_limit},
+    wait::{SOON, less, pause, starved, takeover_limit},
 };
 
 /// Work that is always under way, so that the first run of a successor waits for no tick.
@@ -72,7 +72,7 @@ fn takeovers(store: Store, mode: &str, ttl: Duration, rounds: u32) {
         let most = takeover_limit(ttl) + starved;
         assert!(gap <= most, "first run after {gap:?}, starved {starved:?}");
         gaps.push(gap);
-        undisturbed.push(gap.saturating_sub(starved));
+        undisturbed.push(less(gap, starved));
 
         // It cannot know when the other died, but when it was last heard of, and when it should have been again.
         let leaderless = Duration::from_millis(leads.number("leaderless_ms"));

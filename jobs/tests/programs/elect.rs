@@ -8,7 +8,7 @@ use watchkeeper::clock::Clock;
 use crate::{
     scene::Scene,
     store::Store,
-    wait::{AT_ONCE, pause, starved, takeover_limit, undisturbed},
+    wait::{AT_ONCE, less, pause, starved, takeover_limit, undisturbed},
 };
 
 pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
@@ -66,7 +66,7 @@ fn takeovers(store: Store, ttl: Duration, rounds: u32) {
         let most = takeover_limit(ttl) + starved;
         assert!(gap <= most, "its command runs after {gap:?}");
         gaps.push(gap);
-        usual.push(gap.saturating_sub(starved));
+        usual.push(less(gap, starved));
         let seconds = words
             .split_once("after ")
             .and_then(|(_, rest)| rest.split_once("s "));

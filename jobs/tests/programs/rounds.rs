@@ -9,7 +9,7 @@ use crate::{
     process::Running,
     scene::Scene,
     store::Store,
-    wait::{AT_ONCE, starved, takeover_limit, until},
+    wait::{AT_ONCE, less, starved, takeover_limit, until},
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub(crate) fn twenty_rounds_of_faults_leave_one_service(store: Store) {
             assert_eq!((end.begins, end.token), (false, token));
             let gap = Duration::from_nanos(next.at.saturating_sub(end.at));
             hand_overs.push(gap);
-            usual.push(gap.saturating_sub(starved));
+            usual.push(less(gap, starved));
         } else {
             let most = takeover_limit(TTL) + starved;
             assert!(gap <= most, "{fault:?}: {gap:?}");

@@ -32,7 +32,7 @@ pub(crate) fn a_command_is_told_to_stop_and_the_lock_released(store: Store) {
 pub(crate) fn whoever_asks_twice_means_it(store: Store) {
     let scene = Scene::new(store);
     let script = "trap 'echo no' TERM; echo held; while true; do sleep 0.02; done";
-    let holder = scene.spawn("lock k", script);
+    let holder = scene.spawn("lock k --grace 60s", script);
     holder.wait_for_line("held");
     holder.signal(Signal::TERM);
     holder.wait_for_line("no");

@@ -157,11 +157,11 @@ pub(crate) fn a_closed_terminal_ends_the_command_and_frees_the_lock(store: Store
     let script = r#"trap 'sleep 0.2; echo told >> $F/log; exit' TERM HUP; echo ready
         (trap '' HUP; trap - TERM; while :; do echo alive >> $F/alive; sleep 0.02; done) >/dev/null 2>&1 &
         while :; do sleep 0.02; done"#;
-    let mut terminal = Terminal::with(&scene, "2s", script);
+    let mut terminal = Terminal::with(&scene, "10s", script);
     terminal.shows("ready");
     terminal.close();
     let done = scene
-        .run("lock k --ttl 2s --wait 5s", "wc -l < $F/alive")
+        .run("lock k --ttl 10s --wait 20s", "wc -l < $F/alive")
         .with(0);
     assert_eq!(scene.lines("log"), ["told"]);
     let before: usize = done.out.trim().parse().expect("a number");

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -26,35 +26,57 @@ static WAITED: Mutex<Vec<(Moment, Duration)>> = Mutex::new(Vec::new());
 
 /// From now on [`starved`] knows. Where Linux does not say it nothing is known, and limits are what they are.
 pub(crate) fn watch_processors() {
-    _ = thread::Builder::new().spawn(|| {
-        while let Some(waited) = waited_for_processors() {
-            let now = Clock::system().now();
-            lock_waited().push((now, waited));
-            pause(Duration::from_millis(20));
-        }
-    });
+    if look_at_processors().is_some() {
+        _ = thread::Builder::new().spawn(|| {
+            loop {
+                look_at_processors();
+                pause(Duration::from_millis(20));
+            }
+        });
+    }
 }
 
 /// How much of this time some process on this machine waited for a processor: that is the machine's, and not what a test measures.
-/// A limit with this added is as strict as ever where nothing waits.
+/// A fifth of the time counts at most, so that what is a quarter late fails on the busiest machine, too.
 pub(crate) fn starved(from: Moment, to: Moment) -> Duration {
+    look_at_processors();
     let all = lock_waited();
     let at = |time: Moment| {
         let next = all.partition_point(|(at, _)| *at <= time);
-        all.get(next.min(all.len().saturating_sub(1)))
+        let before = next.checked_sub(1).and_then(|last| all.get(last));
+        match (before, all.get(next)) {
+            (Some((start, waited)), Some((end, later))) => {
+                let share = time.since(*start).as_secs_f64() / end.since(*start).as_secs_f64();
+                Some(*waited + later.saturating_sub(*waited).mul_f64(share))
+            }
+            (Some((_, waited)), None) | (None, Some((_, waited))) => Some(*waited),
+            (None, None) => None,
+        }
     };
-    let (Some((_, before)), Some((_, after))) = (at(from), at(to)) else {
-        return Duration::ZERO;
-    };
-    after.saturating_sub(*before)
+    let waited = at(to).zip(at(from));
+    let waited = waited.map(|(after, before)| after.saturating_sub(before));
+    waited.unwrap_or_default().min(to.since(from) / 5)
 }
 
 /// What was left of this time when processes did not wait for a processor.
 pub(crate) fn undisturbed(from: Moment, to: Moment) -> Duration {
-    to.since(from).saturating_sub(starved(from, to))
+    less(to.since(from), starved(from, to))
 }
 
-fn lock_waited() -> std::sync::MutexGuard<'static, Vec<(Moment, Duration)>> {
+/// A part of a time of which it is known how much of it processes waited for a processor.
+pub(crate) fn less(part: Duration, starved: Duration) -> Duration {
+    part.saturating_sub(starved.min(part / 5))
+}
+
+fn look_at_processors() -> Option<()> {
+    // Under the lock, so that they are in order.
+    let mut all = lock_waited();
+    let waited = waited_for_processors()?;
+    all.push((Clock::system().now(), waited));
+    Some(())
+}
+
+fn lock_waited() -> MutexGuard<'static, Vec<(Moment, Duration)>> {
     WAITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

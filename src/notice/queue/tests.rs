@@ -140,7 +140,10 @@ async fn a_dead_receiver_delays_no_other_one() {
     // Of the one that has it, then of the one that is given up.
     news.notified().await;
     news.notified().await;
-    assert!(matches!(scene.notices.told("a", change.at), Told::Settled));
+    assert!(matches!(
+        scene.notices.told("a", change.at),
+        Told::Settled { heard: true }
+    ));
 }
 
 /// What an earlier leader has told some of them.
@@ -161,7 +164,10 @@ async fn who_knows_a_change_is_not_told_again() {
         ..trouble(Became::Recovered, 2)
     };
     scene.notices.tell("a", None, &all);
-    assert!(matches!(scene.notices.told("a", all.at), Told::Settled));
+    assert!(matches!(
+        scene.notices.told("a", all.at),
+        Told::Settled { .. }
+    ));
 }
 
 #[tokio::test(start_paused = true)]

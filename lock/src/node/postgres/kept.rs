@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join_all, join4};
 use tokio_postgres::{
     Client, Error, Row, Statement as Prepared,
     error::SqlState,
@@ -37,6 +37,9 @@ pub(super) struct Often {
     pub(super) types: Vec<Type>,
 }
 
+/// Of the transactions of a connection that say nothing of it.
+const ISOLATION: &str = "SELECT current_setting('default_transaction_isolation')";
+
 /// What one connection keeps.
 pub(super) struct Kept {
     prepared: HashMap<String, Prepared>,
@@ -46,6 +49,9 @@ pub(super) struct Kept {
     pub(super) life: String,
     /// How long a statement of it waits for a row.
     pub(super) limit: Duration,
+    /// Whether a statement without a transaction around it sees what is committed, and no conflict: unless the role or the database
+    /// wants something else, which is left as it is.
+    pub(super) plain: bool,
     /// Shared by all connections of a node: nothing can be kept on the way to this server.
     pooled: Arc<AtomicBool>,
 }
@@ -63,12 +69,16 @@ impl Kept {
         let settings = settings(limit, process);
         let setting = client.batch_execute(&settings);
         let asking = client.query_typed(&life.sql, &[]);
+        let isolation = client.query_typed(ISOLATION, &[]);
         let preparing = often
             .iter()
             .map(|often| client.prepare_typed(&often.prepared, &often.types));
-        let (set, life, made) = join3(setting, asking, join_all(preparing)).await;
+        let (set, life, isolation, made) =
+            join4(setting, asking, isolation, join_all(preparing)).await;
         set?;
         let life = life?.first().map(|row| row.try_get(0)).transpose()?;
+        let isolation = isolation?;
+        let isolation: Option<&str> = isolation.first().map(|row| row.try_get(0)).transpose()?;
         let mut prepared = HashMap::new();
         for (often, made) in often.iter().zip(made) {
             prepared.insert(often.asked.clone(), made?);
@@ -78,6 +88,7 @@ impl Kept {
             process,
             life: life.unwrap_or_default(),
             limit,
+            plain: isolation.is_some_and(|isolation| isolation.starts_with("read ")),
             pooled,
         })
     }
@@ -164,7 +175,7 @@ fn settings(limit: Duration, process: i32) -> String {
     format!(
         "SELECT {}, set_config('synchronous_commit', \
              CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
-             set_config('default_transaction_isolation', 'read committed', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false), \
+             set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false), \
              set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false), \
              set_config('jit', 'off', false), set_config('watchkeeper.kept', 'yes', false) WHERE pg_backend_pid() = {process}",
         limits(limit, false)

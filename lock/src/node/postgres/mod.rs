@@ -43,7 +43,7 @@
 //!   (a_copy_from_before_is_noticed, connections_beside_each_other_see_no_copy_from_before)
 //! - D8 What has been lost with a promotion is granted again when the longest lease is over, under a larger token.
 //!   (a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over)
-//! - D9 A lease is written where it was read: what a person has changed meanwhile stays as it is, and the call is not told as done.
+//! - D9 A lease that stands is written anew where it was read: what a person has changed meanwhile stays as it is, and the call is not told as done.
 //!   (an_extension_leaves_a_row_alone_that_was_changed_meanwhile)
 //!
 //! # Not promised

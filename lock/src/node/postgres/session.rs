@@ -347,6 +347,7 @@ impl Session {
         if let ([_], Some(kept)) = (&*statements, &self.kept)
             && wanted.only_locks()
             && kept.limit == limit
+            && kept.plain
         {
             // One statement sees one moment, and has the limits of this connection: it needs no transaction around it.
             let answers = self.send(&statements).await?;

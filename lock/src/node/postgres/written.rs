@@ -104,7 +104,8 @@ impl RowsToWrite {
                 with("excluded"),
             ),
             // A place may be that of a row of another partition; compared so, nothing but the place leads to rows, whatever the server
-            // knows of the table: see `Sql::new`.
+            // knows of the table: see `Sql::new`. The second comparison of places is for a row that another one changes while this
+            // waits for it: servers of before the autumn of 2025 do not make the first one again.
             false => {
                 let from = match &self.places {
                     Some(_) => {
@@ -121,7 +122,7 @@ impl RowsToWrite {
                 };
                 format!(
                     "UPDATE {schema}.{table} AS t SET {} FROM ({from} OFFSET 0) v \
-                     WHERE t.ctid = v.place AND t.namespace IS NOT DISTINCT FROM $1 AND t.{name} IS NOT DISTINCT FROM v.{name}",
+                     WHERE t.ctid = v.place AND t.ctid IS NOT DISTINCT FROM v.place AND t.namespace IS NOT DISTINCT FROM $1 AND t.{name} IS NOT DISTINCT FROM v.{name}",
                     with("v"),
                 )
             }

@@ -100,7 +100,8 @@ impl Queue {
         (now, give_up): (Moment, Moment),
         reply: impl Into<Return>,
     ) -> Result<(), Return> {
-        let extends = ops.iter().any(|op| matches!(op, Op::Extend { .. }));
+        // With anything else they would not fit into a call that a node takes of extensions alone.
+        let extends = !ops.is_empty() && ops.iter().all(|op| matches!(op, Op::Extend { .. }));
         // What is held is extended whatever else is wanted.
         if self.ops + ops.len() > MOST_QUEUED && !extends {
             return Err(reply.into());
