@@ -277,6 +277,7 @@ mod tests {
             },
             done: Vec::new(),
             told: false,
+            unheard: false,
         }
     }
 
@@ -292,6 +293,14 @@ mod tests {
             ..trouble(Became::Failed)
         };
         assert_ne!(id, Notice::of_change(("ns", "a"), "report", &later).id);
+    }
+
+    #[test]
+    fn a_reason_moves_no_cursor_and_ends_no_mail() {
+        let mut trouble = trouble(Became::Failed);
+        trouble.by.detail = "10 %\r\n.\r\nQUIT\x1b[2J\u{202e}x\0".to_owned();
+        let notice = Notice::of_change(("fleet", "r"), "mail", &trouble);
+        assert_eq!(notice.detail, "10 % \n. \nQUIT [2J x ");
     }
 
     #[test]

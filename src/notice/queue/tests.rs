@@ -84,6 +84,7 @@ fn trouble(what: Became, second: i64) -> Trouble {
         },
         done: Vec::new(),
         told: false,
+        unheard: false,
     }
 }
 
@@ -203,7 +204,7 @@ async fn a_full_queue_drops_and_counts() {
     let last = format!("job-{}", most - 1);
     assert!(matches!(
         scene.notices.told(&last, change.at),
-        Told::Settled
+        Told::Settled { heard: false }
     ));
     assert!(matches!(
         scene.notices.told("job-0", change.at),
