@@ -26,7 +26,7 @@ const LAYERS: check::Layers = &[
     // What a user writes.
     ("job", &["due", "schedule", "trace"]),
     // What the ledger says is to be told of a job, on its way to people: the scheduler tells it, the worker brings the receivers.
-    ("notice", &["event", "job", "ledger"]),
+    ("notice", &["escape", "event", "job", "ledger"]),
     // The fleet's documents, and the one client of all who ask it.
     // An explanation names the rule by which a tick was skipped: hence `due`.
     ("fleet", &["due", "job", "ledger", "schedule"]),
