@@ -18,7 +18,7 @@ const ANN: &str = "ann (by their own word)";
 struct Holder(Child);
 
 /// The job whose items they are about.
-const LETTERS: &str = "letters";
+const CARDS: &str = "cards";
 
 /// An order that was given: what, of what, and why.
 type Given = (&'static str, String, &'static str);
@@ -181,34 +181,34 @@ fn end_a_lease(scene: &Scene, browser: &Browser) -> Given {
     ("break", key.to_owned(), why)
 }
 
-/// All letters were refused for good.
+/// All cards were refused for good.
 fn put_aside(scene: &Scene, browser: &Browser) -> Given {
     let why = "its address is wrong";
-    scene.soon("letters that were refused", || {
+    scene.soon("cards that were refused", || {
         states(scene) == ["dead", "dead", "dead"]
     });
     give_of_items(scene, browser, "/orders/park?", "id=1", why);
-    scene.soon("letter that is put aside", || {
+    scene.soon("card that is put aside", || {
         states(scene) == ["parked", "dead", "dead"]
     });
-    ("park", LETTERS.to_owned(), why)
+    ("park", CARDS.to_owned(), why)
 }
 
 fn send_again(scene: &Scene, browser: &Browser) -> Given {
     let why = "the receiver takes them now";
     scene.receiver.take();
     give_of_items(scene, browser, "/orders/retry?", "id=2", why);
-    scene.soon("letter that has gone", || {
+    scene.soon("card that has gone", || {
         states(scene) == ["parked", "dead"]
     });
-    ("retry", LETTERS.to_owned(), why)
+    ("retry", CARDS.to_owned(), why)
 }
 
 fn send_all_again(scene: &Scene, browser: &Browser) -> Given {
     let why = "and so do the others";
     give_of_items(scene, browser, "/orders/retry?", "all=dead", why);
-    scene.soon("letters that have gone", || states(scene) == ["parked"]);
-    ("retry", LETTERS.to_owned(), why)
+    scene.soon("cards that have gone", || states(scene) == ["parked"]);
+    ("retry", CARDS.to_owned(), why)
 }
 
 /// Follows the link to an order about items, once it is there, and gives the order.
@@ -216,7 +216,7 @@ fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why:
     let link = format!("a[href^=\"{path}\"][href*=\"{which}\"]");
     // What the replicas count is a moment old.
     soon("link to the order", || {
-        browser.open(&scene.url(0, "/batches?job=letters"));
+        browser.open(&scene.url(0, "/batches?job=cards"));
         browser.has(&link)
     });
     browser.click(&link);
@@ -224,9 +224,9 @@ fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why:
     assert_given(browser, &said, "1 ");
 }
 
-/// The states of the letters that do not go by themselves, by their ids.
+/// The states of the cards that do not go by themselves, by their ids.
 fn states(scene: &Scene) -> Vec<String> {
-    let kept = scene.get(0, "/api/v1/jobs/letters/items");
+    let kept = scene.get(0, "/api/v1/jobs/cards/items");
     let state = |item: &serde_json::Value| item["state"].as_str().unwrap_or_default().to_owned();
     items(&kept).map(state).collect()
 }

@@ -30,7 +30,7 @@ const NONE: &[(&str, &str)] = &[];
 const ROWS: usize = 400;
 
 /// Rows that are refused for good.
-const LETTERS: usize = 3;
+const CARDS: usize = 3;
 
 /// Between two questions to the API, which reads the store for each answer.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -89,13 +89,13 @@ sink = "file://$FOLDER/sent"
 batch_size = 2
 rate = 2.0
 
-[jobs.letters]
+[jobs.cards]
 kind = "notifications"
 schedule = "continuous"
 coordination = "batch"
 
-[jobs.letters.params]
-source = "sqlite://$FOLDER/letters.db"
+[jobs.cards.params]
+source = "sqlite://$FOLDER/cards.db"
 table = "notifications"
 sink = "$RECEIVER"
 "#;
@@ -105,7 +105,7 @@ pub(crate) struct Scene {
     log: Log,
     folder: TempDir,
     workers: Vec<Child>,
-    /// Of what `letters` sends.
+    /// Of what `cards` sends.
     pub(crate) receiver: Receiver,
 }
 
@@ -121,7 +121,7 @@ impl Scene {
     pub(crate) fn with(variables: &[&[(&str, &str)]]) -> Self {
         let folder = TempDir::with_prefix("wk-browser-").expect("a temporary folder");
         create_demo_table(&folder.path().join("app.db"), ROWS).expect("a table");
-        create_demo_table(&folder.path().join("letters.db"), LETTERS).expect("a table");
+        create_demo_table(&folder.path().join("cards.db"), CARDS).expect("a table");
         let receiver = Receiver::start();
         let settings = SETTINGS
             .replace("$RECEIVER", &receiver.url())
