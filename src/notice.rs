@@ -93,6 +93,8 @@ pub struct Unsent {
     pub again: bool,
     /// The receiver asks to wait so long.
     pub after: Option<Duration>,
+    /// Some of those whom the receiver tells have it all the same.
+    pub heard: bool,
 }
 
 /// Takes notices one at a time.
@@ -242,6 +244,7 @@ impl Unsent {
             why: why.into(),
             again: true,
             after: None,
+            heard: false,
         }
     }
 
@@ -252,6 +255,7 @@ impl Unsent {
             why: why.into(),
             again: false,
             after: None,
+            heard: false,
         }
     }
 }

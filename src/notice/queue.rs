@@ -270,9 +270,10 @@ impl Notices {
                 Some((notice, sent)) = under_way.next() => {
                     match &sent {
                         Ok(()) => self.outcome(lane, &notice, "sent", ""),
-                        Err(why) => self.outcome(lane, &notice, "failed", why),
+                        Err(unsent) => self.outcome(lane, &notice, "failed", &unsent.why),
                     }
-                    self.is_over(lane, &notice, sent.is_ok());
+                    let heard = sent.map_or_else(|unsent| unsent.heard, |()| true);
+                    self.is_over(lane, &notice, heard);
                 }
                 () = self.0.lanes[lane].more.notified() => {}
             }
@@ -280,7 +281,7 @@ impl Notices {
     }
 
     /// Sends one notice, with pauses after tries that fail; why it was given up.
-    async fn send(&self, lane: usize, notice: &Notice) -> Result<(), String> {
+    async fn send(&self, lane: usize, notice: &Notice) -> Result<(), Unsent> {
         let Lane { name, receiver, .. } = &self.0.lanes[lane];
         let clock = &self.0.clock;
         let mut pauses = PAUSES.into_iter();
@@ -293,17 +294,16 @@ impl Notices {
                 Ok(Err(panic)) => Unsent::later(format!("the receiver's code panicked: {panic}")),
                 Err(_) => Unsent::later("no answer in time"),
             };
-            let Unsent { why, again, after } = unsent;
-            let Some(pause) = pauses.next().filter(|_| again) else {
-                return Err(why);
+            let Some(pause) = pauses.next().filter(|_| unsent.again) else {
+                return Err(unsent);
             };
             tracing::debug!(
                 notice = name,
                 job = notice.job,
-                why,
+                why = unsent.why,
                 "a notice was not sent"
             );
-            let asked = after.unwrap_or_default().min(LONGEST_PAUSE);
+            let asked = unsent.after.unwrap_or_default().min(LONGEST_PAUSE);
             clock.sleep(pause.max(asked)).await;
         }
     }
@@ -343,12 +343,12 @@ impl Notices {
         true
     }
 
-    fn is_over(&self, lane: usize, notice: &Notice, sent: bool) {
+    fn is_over(&self, lane: usize, notice: &Notice, heard: bool) {
         if let Some(queue) = self.state().queues.get_mut(lane) {
             queue.busy.remove(&notice.job);
         }
         if !self.0.lanes[lane].every_end {
-            self.settle(lane, notice, sent);
+            self.settle(lane, notice, heard);
         }
         self.0.left.send_modify(|left| *left -= 1);
     }
@@ -362,14 +362,14 @@ impl Notices {
     }
 
     /// One receiver has it, or was given up.
-    fn settle(&self, lane: usize, notice: &Notice, sent: bool) {
+    fn settle(&self, lane: usize, notice: &Notice, heard: bool) {
         let mut state = self.state();
         if let Some(telling) = state.told.get_mut(&notice.job)
             && telling.at == notice.at
             && telling.left.remove(&lane)
         {
             telling.done.push(self.0.lanes[lane].name.clone());
-            telling.heard |= sent;
+            telling.heard |= heard;
             telling.news.notify_one();
         }
     }

@@ -198,9 +198,7 @@ fn send_again(scene: &Scene, browser: &Browser) -> Given {
     let why = "the receiver takes them now";
     scene.receiver.take();
     give_of_items(scene, browser, "/orders/retry?", "id=2", why);
-    scene.soon("card that has gone", || {
-        states(scene) == ["parked", "dead"]
-    });
+    scene.soon("card that has gone", || states(scene) == ["parked", "dead"]);
     ("retry", CARDS.to_owned(), why)
 }
 

@@ -2,22 +2,29 @@
 
 use super::{folder_with, run};
 
-const BACKUP: &str = r#"
-[jobs.backup]
+const PULSE: &str = r#"
+[jobs.pulse]
 kind = "heartbeat"
 schedule = "at 2026-01-01T02:30"
 progress_deadline = "5m"
 "#;
 
+const BACKUP: &str = r#"
+[jobs.backup]
+kind = "exec"
+schedule = "@daily"
+params = { command = ["true"] }
+"#;
+
 #[test]
 fn check_warns_of_what_has_no_effect_on_stock_jobs() {
-    let folder = folder_with(BACKUP);
+    let folder = folder_with(PULSE);
     let ran = run(folder.path(), &["check"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     for words in [
-        "watchkeeper.toml:4:12: warning: jobs.backup.schedule: it has passed: no tick lies ahead, the last one was \
+        "watchkeeper.toml:4:12: warning: jobs.pulse.schedule: it has passed: no tick lies ahead, the last one was \
          Thu 2026-01-01 02:30:00 +00:00",
-        "watchkeeper.toml:5:21: warning: jobs.backup.progress_deadline: jobs of the kind \"heartbeat\" tell no progress",
+        "watchkeeper.toml:5:21: warning: jobs.pulse.progress_deadline: jobs of the kind \"heartbeat\" tell no progress",
     ] {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);
     }

@@ -144,7 +144,10 @@ impl Receiver for Mails {
             }
         }
         match failed {
-            Some(unsent) => Err(unsent),
+            Some(unsent) => Err(Unsent {
+                heard: (0..self.to.len()).any(|recipient| self.has(notice, recipient)),
+                ..unsent
+            }),
             None => Ok(()),
         }
     }
