@@ -1,6 +1,6 @@
 //! Notices: people are told when a job has failed for good, has missed ticks, or is well again.
 //!
-//! The ledger of a job says what is to be told of it ([`Trouble`]). Here it becomes a [`Notice`] and goes to the
+//! The ledger of a job says what is to be told of it (`Trouble`). Here it becomes a [`Notice`] and goes to the
 //! [`Receiver`]s that the job names: webhooks, mails, ping addresses, which the stock jobs bring along ([`Carrier`]).
 //!
 //! Nothing here is waited for by a run, by a lease or by a hand-over. Each receiver has a short queue and a task of its own, so that one
