@@ -25,9 +25,9 @@ pub(crate) fn what_is_chosen_on_a_page_survives_a_reload() {
     browser.fill("input[name=q]", "e");
     browser.choose("sort", "name");
     browser.fill("input[name=tz]", "Europe/Rome");
-    browser.click("form.choices button");
+    browser.go("form.choices button");
     assert_eq!(keys(&browser, "jobs"), ["greets", "pulse"], "of three");
-    browser.click("a[rel=next]");
+    browser.go("a[rel=next]");
     let address = browser.url();
     for _ in 0..2 {
         assert_eq!(keys(&browser, "jobs"), ["report"], "{}", browser.seen());
@@ -50,7 +50,7 @@ pub(crate) fn what_is_chosen_on_a_page_survives_a_reload() {
     assert_eq!(keys(&browser, "jobs"), ["report"]);
 
     browser.choose("state", "paused");
-    browser.click("form.choices button");
+    browser.go("form.choices button");
     assert_eq!(keys(&browser, "jobs"), ["pulse", "report"]);
     browser.reload();
     browser.wait("stream", FOLLOWED);

@@ -73,7 +73,7 @@ fn run_now(scene: &Scene, browser: &Browser) -> Given {
     scene.leader("report");
     browser.open(&scene.url(0, "/jobs/report"));
     // What is wrong is said on the form, with what was written.
-    browser.click("a[href^=\"/orders/trigger?\"]");
+    browser.go("a[href^=\"/orders/trigger?\"]");
     let said = send(browser, &[("textarea[name=params]", "[")], why);
     assert!(said.contains("no JSON object"), "{said}");
     assert_eq!(
@@ -93,7 +93,7 @@ fn run_now(scene: &Scene, browser: &Browser) -> Given {
 fn pause(scene: &Scene, browser: &Browser) -> Given {
     let why = "the till is counted";
     browser.open(&scene.url(0, "/jobs/pulse"));
-    browser.click("a[href^=\"/orders/pause?\"]");
+    browser.go("a[href^=\"/orders/pause?\"]");
     let said = send(browser, &[], why);
     assert_given(browser, &said, "pulse");
     scene.soon("pause", || {
@@ -107,7 +107,7 @@ fn resume(scene: &Scene, browser: &Browser) -> Given {
     let why = "it is counted";
     browser.open(&scene.url(0, "/jobs/pulse"));
     assert!(!browser.has("a[href^=\"/orders/pause?\"]"), "it is paused");
-    browser.click("a[href^=\"/orders/resume?\"]");
+    browser.go("a[href^=\"/orders/resume?\"]");
     let said = browser.text("main");
     assert!(said.contains("the till is counted"), "why it was: {said}");
     let said = send(browser, &[], why);
@@ -122,7 +122,7 @@ fn hand_over(scene: &Scene, browser: &Browser) -> Given {
     let why = "its machine is slow";
     let to = 1 - scene.leader("pulse").min(1);
     browser.open(&scene.url(0, "/jobs/pulse"));
-    browser.click("a[href^=\"/orders/resign?\"]");
+    browser.go("a[href^=\"/orders/resign?\"]");
     browser.click(&format!(
         "select[name=to] option[value=\"{}\"]",
         scene.id(to)
@@ -151,7 +151,7 @@ fn withdraw(scene: &Scene, browser: &Browser) -> Given {
         browser.open(&scene.url(0, "/audit"));
         browser.has(&link)
     });
-    browser.click(&link);
+    browser.go(&link);
     let said = send(browser, &[], why);
     assert_given(browser, &said, &id);
     scene.soon("end of the trigger", || {
@@ -169,8 +169,8 @@ fn end_a_lease(scene: &Scene, browser: &Browser) -> Given {
         locks["items"][0]["key"] == key
     });
     browser.open(&scene.url(0, "/locks?q=parcel"));
-    browser.click("table[data-part=\"locks\"] a");
-    browser.click("a[href^=\"/orders/break?\"]");
+    browser.go("table[data-part=\"locks\"] a");
+    browser.go("a[href^=\"/orders/break?\"]");
     // It cannot be taken back, so a person says it twice.
     assert!(browser.has("form.order input[name=sure]:required"));
     let said = send(browser, &[], why);
@@ -217,7 +217,7 @@ fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why:
         browser.open(&scene.url(0, "/batches?job=cards"));
         browser.has(&link)
     });
-    browser.click(&link);
+    browser.go(&link);
     let said = send(browser, &[], why);
     assert_given(browser, &said, "1 ");
 }
@@ -232,7 +232,7 @@ fn states(scene: &Scene) -> Vec<String> {
 fn drain(scene: &mut Scene, browser: &Browser) -> Given {
     let (id, why) = (scene.id(2), "its machine goes");
     browser.open(&scene.url(0, "/replicas"));
-    browser.click(&format!("a[href^=\"/orders/drain?\"][href*=\"{id}\"]"));
+    browser.go(&format!("a[href^=\"/orders/drain?\"][href*=\"{id}\"]"));
     assert!(browser.has("form.order input[name=sure]:required"));
     let said = send(browser, &[], why);
     assert_given(browser, &said, "");

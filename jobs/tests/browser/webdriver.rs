@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{
     http::ask,
     scene::{Scene, TOKEN},
-    wait::SOON,
+    wait::{SOON, soon},
 };
 
 /// The keys that are no characters, as WebDriver writes them.
@@ -225,6 +225,17 @@ impl Browser {
     #[track_caller]
     pub(crate) fn click(&self, css: &str) {
         self.with(("css selector", css), "click", &json!({}));
+    }
+
+    /// Clicks on what leads to another page, and waits for that.
+    #[track_caller]
+    pub(crate) fn go(&self, css: &str) {
+        // The other page does not have it.
+        self.run("window.isLeft = true;", &json!([]));
+        self.click(css);
+        soon("other page", || {
+            self.holds("!window.isLeft && document.readyState === 'complete'")
+        });
     }
 
     /// Chooses this word of a field.

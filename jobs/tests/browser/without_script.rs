@@ -36,11 +36,11 @@ pub(crate) fn every_view_answers_and_orders_are_given_without_a_script() {
         "it is loaded again by itself"
     );
     browser.fill("input[name=q]", "puls");
-    browser.click("form.choices button");
+    browser.go("form.choices button");
     assert_eq!(keys(&browser, "jobs"), ["pulse"]);
 
     browser.open(&scene.url(0, "/jobs/report"));
-    browser.click("a[href^=\"/orders/pause?\"]");
+    browser.go("a[href^=\"/orders/pause?\"]");
     let said = send(&browser, &[], "no script is needed");
     assert_given(&browser, &said, "report");
     scene.soon("pause", || {
