@@ -114,13 +114,6 @@ impl TermLoop<'_> {
                 }
                 continue;
             }
-            if plan.decisions.is_empty() {
-                // Nothing is due: nothing waits for what is written of them.
-                let seen_to = self.see_to_notices(&mut ledger, &in_flight);
-                if Box::pin(seen_to).await.is_err() {
-                    break;
-                }
-            }
             let mut wake = plan.wake;
             let mut held_back = false;
             let acted = match self.acts(plan, &mut ledger, &mut in_flight, &mut checkpoints) {
@@ -134,6 +127,11 @@ impl TermLoop<'_> {
                     wake = self.wall().checked_add(ahead).ok();
                 }
                 Err(Over) => break,
+            }
+            // What was due has begun: it does not wait for what is written of notices.
+            let seen_to = self.see_to_notices(&mut ledger, &in_flight);
+            if Box::pin(seen_to).await.is_err() {
+                break;
             }
             let idle = !held_back && in_flight.is_empty() && by_tick::is_done(&ledger, self.wall());
             if self.brief && idle {
