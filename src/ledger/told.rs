@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //! - T1 Of many failures in a row one is told, and of many successes in a row after them one.  (a_state_is_told_once)
-//! - T4 What no one has heard of is told with the next end of its kind.  (what_no_one_heard_is_told_the_next_time)
 //! - T2 What is told later bears a later time, whatever the clock does: the time names the change.
 //!   (a_later_change_has_a_later_time)
 //! - T3 What a program of another version has written there keeps no ledger from being read.
 //!   (what_cannot_be_read_is_no_trouble)
+//! - T4 What no one has heard of is told with the next end of its kind.  (what_no_one_heard_is_told_the_next_time)
 
 use jiff::Timestamp;
 

@@ -1,3 +1,5 @@
+//! Receivers that fail, are slow, or find no room, in virtual time.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! What is wrong with receivers, what their faults mean, and that no secret is told.
+
 use serde_json::{Value, json};
 use watchkeeper::config::Findings;
 
