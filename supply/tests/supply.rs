@@ -272,6 +272,13 @@ fn a_file_that_would_be_missing_is_named() {
     let mut files = packed("watchkeeper");
     assert!(files.remove("src/admin/icon.svg"));
     assert_eq!(gone(".", &files), ["src/admin/assets.rs reads icon.svg"]);
+    // Also below what only tests have.
+    let mut files = packed("watchkeeper-lock");
+    assert!(files.remove("src/node/redis/ops/acquire.lua"));
+    assert_eq!(
+        gone("lock", &files),
+        ["src/node/redis/script.rs reads ops/acquire.lua"]
+    );
 }
 
 /// What would be uploaded of a crate.
