@@ -76,7 +76,8 @@ pub struct Faults {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<Inner>,
-    news: watch::Sender<Tally>,
+    /// Counted where it is told: requests that come at the same time cannot tell an older count last.
+    tally: watch::Sender<Tally>,
     /// Grows with every release of hanging requests.
     releases: watch::Sender<u64>,
     clock: Clock,
@@ -84,7 +85,6 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    tally: Tally,
     keys: BTreeSet<String>,
     faults: Faults,
     /// When each request came.
@@ -110,7 +110,7 @@ impl Receiver {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
-            news: watch::Sender::new(Tally::default()),
+            tally: watch::Sender::new(Tally::default()),
             releases: watch::Sender::new(0),
             clock: Clock::system(),
         });
@@ -138,13 +138,13 @@ impl Receiver {
     /// What was received so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        self.shared.inner(|inner| inner.tally.clone())
+        self.shared.tally.borrow().clone()
     }
 
     /// Follows the tally.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Tally> {
-        self.shared.news.subscribe()
+        self.shared.tally.subscribe()
     }
 
     /// Behaves like this from now on.
@@ -208,10 +208,7 @@ async fn take(
         .unwrap_or(0);
     let mut releases = shared.releases.subscribe();
     let now = shared.clock.now();
-    let (verdict, tally) =
-        shared.inner(|inner| (inner.take(key, token, &body, now), inner.tally.clone()));
-    shared.news.send_replace(tally);
-    match verdict {
+    match shared.take(key, token, &body, now) {
         Verdict::Hang => {
             // The sender lives as long as `shared`, so this ends with a release only.
             let _ = releases.changed().await;
@@ -234,19 +231,35 @@ async fn take(
 }
 
 async fn show(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    axum::Json(shared.inner(|inner| inner.tally.clone()))
+    axum::Json(shared.tally.borrow().clone())
 }
 
 impl Shared {
+    fn take(&self, key: &str, token: u64, body: &Value, now: Moment) -> Verdict {
+        self.inner(|inner| {
+            let mut verdict = Verdict::Hang;
+            self.tally
+                .send_modify(|tally| verdict = inner.take(tally, key, token, body, now));
+            verdict
+        })
+    }
+
     fn inner<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Inner {
-    fn take(&mut self, key: &str, token: u64, body: &Value, now: Moment) -> Verdict {
+    fn take(
+        &mut self,
+        tally: &mut Tally,
+        key: &str,
+        token: u64,
+        body: &Value,
+        now: Moment,
+    ) -> Verdict {
         self.arrived.push(now);
-        let (tally, faults) = (&mut self.tally, &mut self.faults);
+        let faults = &mut self.faults;
         let id = match &body["id"] {
             Value::String(id) => id.clone(),
             id => id.to_string(),
@@ -290,12 +303,11 @@ mod tests {
 
     #[test]
     fn a_key_is_taken_once_and_an_item_under_two_keys_is_noticed() {
-        let mut inner = Inner::default();
+        let (mut inner, mut tally) = (Inner::default(), Tally::default());
         let body = json!({"id": 1, "table": "t"});
         for key in ["a", "a", "b"] {
-            inner.take(key, 3, &body, Moment::ZERO);
+            inner.take(&mut tally, key, 3, &body, Moment::ZERO);
         }
-        let tally = inner.tally;
         assert_eq!(
             (
                 tally.accepted,
