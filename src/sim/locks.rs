@@ -254,7 +254,7 @@ fn tokens_rise_although_nodes_differ() {
 fn deadline_counts_from_before_the_first_byte() {
     // Two holders, or the later one's token first: either way the first believed too long.
     caught_from(
-        [1040, 360],
+        [1048, 611],
         || Mutant {
             deadline_from_reply: true,
             ..Mutant::default()
