@@ -105,7 +105,7 @@ impl Reminders {
 
 #[async_trait::async_trait]
 impl BatchJob for Reminders {
-    /// The cells in which somebody is due.
+    /// The cells in which a customer is due.
     async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
         let now = (self.now)().as_millisecond();
         let cells = self.with(|db| {

@@ -1,4 +1,5 @@
-//! Which ticks are due, and what becomes of the others: decisions, without clock or store.
+//! Which ticks are due, and what becomes of the others: decisions, without clock or store. Why a tick was skipped, and the word
+//! for it: `WhySkipped`, in `plan.rs`.
 //!
 //! The holder of a job's lock asks `decide` whenever something may have changed, and carries the plan out:
 //!

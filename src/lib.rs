@@ -70,14 +70,24 @@
 //! What is hidden here is for the stock jobs and the command in the same repository, and may change with any release.
 //!
 //! # Features
-//! `cli`, `admin`, `log`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
-//! scheduler over a store in memory. `log` lets [`Worker::run`] write the log of `[telemetry]` where the program has installed no
-//! subscriber of `tracing`; without it lines go to the program's subscriber alone, and a program without one is told so on
-//! standard error, once. `sqlite` cannot stand beside another crate that links SQLite (sqlx-sqlite, diesel, another version of
-//! rusqlite): leave it out, and name Redis masters. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
-//! installed a provider of cryptography for rustls, ring becomes it. `postgres` and `etcd` keep the locks in a PostgreSQL database and
-//! in an etcd cluster, each with TLS. `otel` sends the traces of runs to a receiver of OTLP, with rustls and ring. `testing` is for dev-dependencies: it adds the module `testing`, and the virtual clock of
-//! tokio.
+//! The first five are on by default. Without any of them this is the lock, the elector and the scheduler over a store in memory.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `cli` | the commands for your own binary, and `log` |
+//! | `admin` | health, metrics and the status page over HTTP |
+//! | `log` | [`Worker::run`] writes the log of `[telemetry]` where the program has installed no subscriber of `tracing` |
+//! | `sqlite` | the embedded store: one SQLite file, shared by the processes of one machine |
+//! | `redis` | locks on independent Redis masters, or on a single one |
+//! | `redis-tls` | `rediss://` addresses, with rustls and ring |
+//! | `postgres` | locks in a PostgreSQL database, with TLS |
+//! | `etcd` | locks in an etcd cluster, with TLS |
+//! | `otel` | the traces of runs for a receiver of OTLP, with rustls and ring |
+//! | `testing` | for dev-dependencies: the module `testing`, and the virtual clock of tokio |
+//!
+//! Without `log` lines go to the program's subscriber alone, and a program without one is told so on standard error, once.
+//! `sqlite` cannot stand beside another crate that links SQLite (sqlx-sqlite, diesel, another version of rusqlite): leave it out,
+//! and name Redis masters. If the process has not installed a provider of cryptography for rustls, ring becomes it with `redis-tls`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

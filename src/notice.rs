@@ -117,7 +117,7 @@ pub trait Carrier: Send + Sync + 'static {
     /// What is wrong with them, beginning with [`NoticeSettings::check`]. Keys are those of the table.
     fn check(&self, settings: &NoticeSettings) -> Findings;
 
-    /// Makes the receiver. Connects to nobody.
+    /// Makes the receiver. Opens no connection.
     ///
     /// # Errors
     /// A sentence without secrets.

@@ -16,12 +16,13 @@
 //! ```
 //!
 //! In reading order:
-//! - [`add_to`]: has a worker know all kinds of stock jobs.
+//! - [`add_to`]: has a worker know all kinds of stock jobs, and the receivers of notices.
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
 //! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
 //! - [`mod@exec`]: runs a command.
 //! - The kind `stream`, known by its parameters alone: handles each message of a Redis stream once.
+//! - Receivers of notices (`[notices.NAME]`), known by their settings alone: a webhook, a mail, a service that waits for pings.
 //! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

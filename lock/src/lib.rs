@@ -25,7 +25,7 @@
 //! - [`once`]: each message handled once, by many consumers that all read it.
 //! - [`fence`]: what refuses a stale holder where the effect happens.
 //! - [`node`]: one lock server; in Redis, PostgreSQL, etcd, SQLite or memory.
-//! - [`keeper`]: the one thread that owns and renews every lease.
+//! - [`keeper`]: the one thread that owns and extends every lease.
 //! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
 //! - [`clock`], [`spawn`]: time and tasks, handed in and never fetched.
 //!

@@ -1,6 +1,6 @@
 //! The lock: Redlock over N independent nodes, with a record beside every lock and a fencing token for every lease.
 //!
-//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which owns and renews every
+//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which owns and extends every
 //! lease. The algorithm is Redlock (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>) with
 //! its gaps closed where a client can close them; N = 1 is the single-instance algorithm, and the embedded SQLite file
 //! is a node like any other, so there is one implementation and one set of tests for all of them.
@@ -36,7 +36,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let node = MemoryNode::new("one", Clock::system());
 //! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
-//! // Waits for its turn, ten seconds at most; renews itself until it is released or dropped.
+//! // Waits for its turn, ten seconds at most; extended in the background until released or dropped.
 //! let lease = locks.lock("report").wait(Duration::from_secs(10)).acquire().await?;
 //! println!("ours, fenced by {}", lease.token());
 //! lease.release().await;

@@ -1,7 +1,7 @@
 //! One request to the API, checked, and the answers that it can get: documents with a hash, and pages of lists.
 //!
 //! # Invariants
-//! - A14 Whoever walks through a list page by page meets everything once that was there all the while, whatever comes and goes
+//! - A14 A walk through a list page by page meets everything once that was there all the while, whatever comes and goes
 //!   meanwhile.   (a_walk_through_a_thousand_jobs_meets_each_once)
 //! - A15 A document that a client has already is not sent again.   (a_document_that_the_client_has_is_not_sent_again)
 

@@ -1,4 +1,4 @@
-//! How fast backlogs grow or shrink, by what was read of the fleet while anybody looked.
+//! How fast backlogs grow or shrink, by what was read of the fleet while a page was looked at.
 //!
 //! Nothing is asked for it: each reading of the fleet is noted, and what was noted lately makes a line. Pure.
 //!

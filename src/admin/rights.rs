@@ -9,8 +9,8 @@
 //! | an order by a form of ours | token, our origin and a seal | token, our origin and a seal |
 //! | whatever else changes something | token, as `Bearer` | token, as `Bearer` |
 //!
-//! What comes with headers of a proxy is from elsewhere, whoever has sent it: a browser on the machine of a proxy may be led by a page
-//! of a stranger. Of a proxy that is named the name, the scheme and the person are believed.
+//! What comes with headers of a proxy is from elsewhere, whichever program has sent it: a browser on the machine of a proxy may
+//! be led by a page of a stranger. Of a proxy that is named the name, the scheme and the person are believed.
 //!
 //! A browser says the token as the password of a sign-in, which it keeps for this very address, port included, and which
 //! is good for looking alone: whatever changes something wants a header that no browser sends by itself, or a form with a seal
@@ -376,7 +376,7 @@ fn same(said: &[u8], token: &[u8]) -> bool {
     std::hint::black_box(differs) == 0 && said.len() == token.len()
 }
 
-/// A name of somebody as it is shown: one line, and not a long one.
+/// The name of a person as it is shown: one line, and not a long one.
 fn plain(name: &str) -> String {
     let shown = name.chars().filter(|c| !c.is_control());
     shown

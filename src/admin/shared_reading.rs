@@ -112,7 +112,7 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
         }
     }
 
-    /// Whether anything is kept, or somebody asks.
+    /// Whether anything is kept, or a reader asks.
     pub(super) fn is_used(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

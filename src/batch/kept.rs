@@ -2,8 +2,8 @@
 //! may cost more than all the rest of a batch.
 //!
 //! Kept is only what this replica begins with before any other that it knows. They keep none of that, as they do the same, and
-//! meet it only where a look of theirs finds it among the first. Whatever is not kept is found by the next look, whoever would begin
-//! with it.
+//! meet it only where a look of theirs finds it among the first. Whatever is not kept is found by the next look, whichever
+//! replica would begin with it.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -16,8 +16,8 @@ pub enum Command {
     /// Run a replica until SIGTERM or Ctrl-C
     ///
     /// Reads and checks the configuration, then takes part in the fleet: stands for election for each job, fires ticks
-    /// and claims batches. SIGTERM drains: running work is finished while its locks are still renewed, then they are
-    /// handed over. A second SIGTERM ends the process at once. SIGUSR1 writes the status to the log.
+    /// and claims batches. SIGTERM drains: running work is finished while its locks are still extended in the
+    /// background, then they are handed over. A second SIGTERM ends the process at once. SIGUSR1 writes the status to the log.
     Run(Overrides),
     /// Check the configuration and show every problem at once; starts nothing
     Check {

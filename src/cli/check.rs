@@ -95,7 +95,7 @@ fn summary(loaded: &Loaded) -> String {
     text + &table.to_string() + &notices(config)
 }
 
-/// Who is told of which jobs, a line for each; nothing where there is nobody.
+/// Which receivers are told of which jobs, a line for each; nothing where there is none.
 fn notices(config: &Config) -> String {
     let mut text = String::new();
     let mut by_names: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -52,7 +52,9 @@ impl Loaded {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 format!("the embedded store {}", path.display())
             }
-            _ => "a store in memory, for this process alone".to_owned(),
+            Backend::Memory => "a store in memory, for this process alone".to_owned(),
+            // They have no default: each has to be named.
+            Backend::Redis | Backend::Postgres | Backend::Etcd => return None,
         };
         Some(format!("{why}; using {taken}"))
     }

@@ -61,7 +61,8 @@ pub(crate) fn revision(token: Token, read: Option<u64>) -> u64 {
     own.max(read.unwrap_or(0)).saturating_add(1)
 }
 
-/// The terms that a document tells, the oldest first; `None` of one that a newer version has written in another way, or nobody of ours.
+/// The terms that a document tells, the oldest first; `None` of one that a newer version has written in another way, or no
+/// program of ours.
 pub(crate) fn read(doc: &Doc) -> Option<Vec<TermRecord>> {
     if doc.body.len() > LONGEST {
         return None;

@@ -291,10 +291,15 @@ impl Run {
         self.0.setup.checkpoint_at
     }
 
-    /// Leaves a checkpoint for the next attempt, should this one die. Small: it is kept beside the lock.
+    /// Leaves a checkpoint for the next attempt, should this one die. It is kept beside the lock: 16 KiB (16,384 bytes) of
+    /// JSON at most.
+    ///
+    /// # Cancellation
+    /// A dropped call may have left its checkpoint, or may still leave it.
     ///
     /// # Errors
-    /// When a majority of nodes did not take it while the lease was held, or this kind of job keeps none.
+    /// [`JobError::fatal`] for a checkpoint that is larger, and where this kind of job keeps none, as in batches.
+    /// [`JobError::retry`] when a majority of nodes did not take it while the lease was held, or the run has ended.
     pub async fn save_checkpoint(&self, checkpoint: serde_json::Value) -> Result<(), JobError> {
         match &self.0.setup.checkpoints {
             Some(place) => place.save(checkpoint).await,

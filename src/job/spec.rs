@@ -29,23 +29,25 @@ pub struct Spec {
     pub schedule: Option<Expressions>,
     /// How a numeric weekday is read; with six or seven fields it must be said.
     pub dialect: Option<Dialect>,
-    /// The time zone of the schedule.
+    /// The time zone of the schedule: `UTC` unless set.
     pub zone: String,
-    /// No tick before this: in RFC 3339, or civil time of the zone.
+    /// No tick before this, in RFC 3339 or civil time of the zone; no such limit unless set.
     pub starting: Option<String>,
-    /// No tick after this; a date alone is the end of that day.
+    /// No tick after this; a date alone is the end of that day. No such limit unless set.
     pub until: Option<String>,
-    /// Days of the zone's calendar without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`.
+    /// Days of the zone's calendar without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`. None unless set.
     pub except: Vec<String>,
-    /// One job for each of so many parts of the work, with a lock and a leader of its own, instead of one for all of it.
+    /// One job for each of so many parts of the work, with a lock and a leader of its own; one job for all of it
+    /// unless set.
     pub shards: Option<usize>,
-    /// Each start is delayed by less than this, so that jobs due at the same instant do not all start at it.
+    /// Each start is delayed by less than this, so that jobs due at the same instant do not all start at it. No delay unless
+    /// set.
     #[serde(with = "crate::human::optional")]
     pub jitter: Option<Duration>,
     /// Which of the runs that are due together starts first, where the lock nodes cannot take all of them at once: the one with the
-    /// larger number.
+    /// larger number; 0 unless set.
     pub priority: i32,
-    /// Which replicas do the work.
+    /// Which replicas do the work: [`Coordination::Leader`] unless set.
     pub coordination: Coordination,
     /// How long the job's lease lasts without an extension; `locks.ttl` unless set.
     #[serde(with = "crate::human::optional")]
@@ -53,47 +55,50 @@ pub struct Spec {
     /// How long one run may take; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub timeout: Option<Duration>,
-    /// How long a run that was told to stop may take to end before it is dropped.
+    /// How long a run that was told to stop may take to end before it is dropped: ten seconds unless set.
     #[serde(with = "crate::human::duration")]
     pub grace: Duration,
-    /// What happens when a run fails.
+    /// What happens when a run fails. Unless set, three attempts in all, with a pause of one second after the first, which
+    /// doubles up to a minute.
     pub retry: Retry,
-    /// Which of the ticks found too late run.
+    /// Which of the ticks found too late run: [`Misfire::Once`] unless set.
     pub misfire: Misfire,
-    /// How many of them run with `misfire = "all"`: the latest ones.
+    /// How many of them run with `misfire = "all"`: the latest ones, 24 unless set.
     pub misfire_limit: usize,
     /// None older than this runs; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub misfire_window: Option<Duration>,
-    /// What happens to a run whose replica died.
+    /// What happens to a run whose replica died: [`Interrupted::Rerun`] unless set.
     pub interrupted: Interrupted,
-    /// What happens to a tick that falls due while all places are taken.
+    /// What happens to a tick that falls due while all places are taken: [`Overlap::Skip`] unless set.
     pub overlap: Overlap,
     /// How many runs of the job may go on at a time, under one leader; one unless set, and with [`Overlap::Allow`] as many
-    /// as a ledger holds open.
+    /// as a ledger holds open, 16.
     pub concurrency: Option<usize>,
     /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck, is stopped,
     /// and the job goes to another replica; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub progress_deadline: Option<Duration>,
-    /// How long one replica leads before the fleet may move the job to another one, for its share or its priority.
+    /// How long one replica leads before the fleet may move the job to another one, for its share or its priority: a minute
+    /// unless set.
     #[serde(with = "crate::human::duration")]
     pub min_term: Duration,
-    /// How long one replica leads before it hands over, if another candidate stands by.
+    /// How long one replica leads before it hands over, if another candidate stands by: 24 hours unless set.
     #[serde(with = "crate::human::duration")]
     pub max_term: Duration,
-    /// What happens when a run that was told to stop does not end within its grace.
+    /// What happens when a run that was told to stop does not end within its grace: [`Unstoppable::Abort`] unless set.
     pub unstoppable: Unstoppable,
-    /// Whether every effect of a run is refused to an old fencing token, so that two runs at a time do no harm.
+    /// Whether every effect of a run is refused to an old fencing token, so that two runs at a time do no harm; `false` unless
+    /// set.
     pub fenced: bool,
-    /// Whose definition of the job counts while replicas disagree on it.
+    /// Whose definition of the job counts while replicas disagree on it: [`Disagreement::Newest`] unless set.
     pub definition: Disagreement,
-    /// Who is told when the job breaks and when it is well again: names of `[notices.NAME]`. Those of `worker.notify` unless set; nobody
-    /// with an empty list.
+    /// Receivers that are told when the job breaks and when it is well again: names of `[notices.NAME]`. Those of `worker.notify`
+    /// unless set; none with an empty list.
     pub notify: Option<Vec<String>>,
-    /// Whether the job runs at all.
+    /// Whether the job runs at all; `true` unless set.
     pub enabled: bool,
-    /// The job's own parameters.
+    /// The job's own parameters; an empty table unless set.
     #[serde(deserialize_with = "table")]
     pub params: Value,
 }
@@ -155,7 +160,8 @@ impl Spec {
         Self::on(expression)
     }
 
-    /// A job that runs at every multiple of `interval` since the epoch.
+    /// A job that runs at every multiple of `interval` since the epoch. One outside of 100 ms to 366 days, zero among them, is
+    /// refused when the worker loads its configuration.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self::on(format!("@every {}", Span(interval)))

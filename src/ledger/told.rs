@@ -6,7 +6,7 @@
 //!   (a_later_change_has_a_later_time)
 //! - T3 What a program of another version has written there keeps no ledger from being read.
 //!   (what_cannot_be_read_is_no_trouble)
-//! - T4 What no one has heard of is told with the next end of its kind.  (what_no_one_heard_is_told_the_next_time)
+//! - T4 What no receiver has heard of is told with the next end of its kind.  (what_no_one_heard_is_told_the_next_time)
 
 use jiff::Timestamp;
 
@@ -26,8 +26,8 @@ impl Ledger {
         self.trouble().is_some_and(Trouble::is_broken)
     }
 
-    /// Takes note of an end at `at`; answers the change that it is, if it is one. `told`: nobody waits for it to be told, and `unheard`:
-    /// there is no one who could hear of it.
+    /// Takes note of an end at `at`; answers the change that it is, if it is one. `told`: no receiver waits for it to be told,
+    /// and `unheard`: there is no receiver that could hear of it.
     pub(crate) fn note(
         &mut self,
         seen: Seen,

@@ -23,10 +23,10 @@ pub(crate) struct Trouble {
     /// Receivers that have it already, or were given up, by their names, as long as others are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) done: Vec<String>,
-    /// Nobody is to be told any more.
+    /// No receiver is to be told any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) told: bool,
-    /// No one has heard of it: there was no receiver, or each was given up. The next end of its kind is told in its place.
+    /// No receiver has heard of it: there was none, or each was given up. The next end of its kind is told in its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unheard: bool,
 }

@@ -161,7 +161,7 @@ impl Notices {
             .collect()
     }
 
-    /// Whether anybody is told of the changes of a job that names these; `None` is one that says nothing.
+    /// Whether any receiver is told of the changes of a job that names these; `None` is one that says nothing.
     pub(crate) fn has_any(&self, named: Option<&[String]>) -> bool {
         self.lanes(named).any(|(_, lane)| !lane.every_end)
     }

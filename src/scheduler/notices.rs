@@ -6,7 +6,7 @@
 //! # Invariants
 //! - N5 A state is told once, also when its leader dies as soon as that is written.
 //!   (a_failure_is_told_once_whoever_leads_meanwhile, what_a_dead_leader_could_not_tell_its_successor_tells)
-//! - N6 Nothing of it is waited for: runs start and leases go as if no one was told.
+//! - N6 Nothing of it is waited for: runs start and leases go as if no receiver was told.
 //!   (a_receiver_that_never_answers_delays_no_run_and_no_hand_over)
 //! # Not promised
 //! Twice is possible: when a leader goes between the sending and the crossing out. The notice then has the same id.
@@ -123,7 +123,7 @@ impl TermLoop<'_> {
         }
     }
 
-    /// Whether nothing is crossed out later: no one is told, or no one is there who could.
+    /// Whether nothing is crossed out later: no receiver is told, or no leader is there that could.
     fn tells_once(&self) -> bool {
         let tells = self.engine.ctx.notices.has_any(self.named());
         self.lease.is_none() || self.brief || !tells

@@ -486,7 +486,7 @@ async fn a_batch_comes_back_for_items_that_are_to_be_tried_again() {
     assert_eq!(of_batch.items, BTreeMap::from(counts));
 }
 
-/// Batches that are to wait while somebody is busy, and how many are worked on at a time.
+/// Batches that are to wait while their receiver is busy, and how many are worked on at a time.
 struct Slow {
     left: Arc<Mutex<BTreeSet<String>>>,
     busy: Arc<AtomicBool>,
@@ -597,7 +597,7 @@ async fn many_claims_are_made_of_one_look() {
     assert!(a.1 + b.1 < BATCHES / 10, "few for nothing: {a:?}, {b:?}");
 }
 
-/// Its receiver asks everybody to wait, and then nothing is pending for a while.
+/// Its receiver asks every sender to wait, and then nothing is pending for a while.
 struct Busy {
     asked: Arc<AtomicUsize>,
 }

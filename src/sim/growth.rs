@@ -235,7 +235,7 @@ async fn ticks_without_a_leader_cost_what_there_are_of_them() {
 }
 
 /// All of them hear of it. What they read for it grows faster than their number does (from 8 to 16 by 1.6 in documents, 1.3 in
-/// bytes, 1.1 in calls): with each newcomer others tell of themselves anew, too, and everybody reads that.
+/// bytes, 1.1 in calls): with each newcomer others tell of themselves anew, too, and every replica reads that.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_replaced_costs_little_more_than_there_are_of_others() {
     let counts = [rolling(4).await, rolling(8).await];

@@ -1,4 +1,4 @@
-//! Ids, contexts and spans: the same for all who compute them, and nobody else.
+//! Ids, contexts and spans: the same for all programs that compute them, and no others.
 
 use std::{collections::HashSet, time::Duration};
 

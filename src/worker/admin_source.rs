@@ -61,8 +61,8 @@ struct Source {
     changing: Databases,
 }
 
-/// The turns at databases of jobs. Each is over when its thread is, and not when nobody waits for it any more: threads and connections
-/// are no more than turns, however long a server keeps them waiting.
+/// The turns at databases of jobs. Each is over when its thread is, and not when no caller waits for it any more: threads and
+/// connections are no more than turns, however long a server keeps them waiting.
 struct Databases {
     clock: Clock,
     turns: Arc<Semaphore>,
@@ -275,7 +275,8 @@ impl Databases {
         })
     }
 
-    /// What changes something: without a turn it is not begun, and what was begun goes on although nobody waits for it any more.
+    /// What changes something: without a turn it is not begun, and what was begun goes on although no caller waits for it any
+    /// more.
     async fn change<T: Send + 'static>(
         &self,
         job: &str,
@@ -316,7 +317,7 @@ async fn blocking<T: Send + 'static>(
 /// What became of items, as the commands print it with `--json`, and in a sentence.
 ///
 /// # Errors
-/// [`OrderError::NotKnown`], where nobody knows whether anything was changed.
+/// [`OrderError::NotKnown`], where it is unknown whether anything was changed.
 fn items_changed(job: &str, order: ItemOrder, changed: &ItemsChanged) -> Result<Done, OrderError> {
     if let Some(why) = &changed.stopped
         && changed.changed + changed.forgotten == 0

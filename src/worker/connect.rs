@@ -85,7 +85,7 @@ pub(crate) fn unreachable(config: &Config) -> Option<(String, &'static str)> {
 /// The name of the asker, where nothing else was said: the user of this process on this machine.
 fn whoami() -> String {
     let host = rustix::system::uname();
-    let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    let user = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
     format!("{user}@{}", host.nodename().to_string_lossy())
 }
 

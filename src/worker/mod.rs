@@ -9,9 +9,9 @@
 //! ```
 //!
 //! # The order of a shutdown
-//! unready, nothing new starts; runs go on *while their leases are renewed*, and are told to stop after
-//! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
-//! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
+//! unready, nothing new starts; runs go on *while their leases are extended in the background*, and are told
+//! to stop after `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is
+//! written, for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 //!
 //! A worker drains on SIGTERM and SIGINT ([`Worker::run`]), when its [`Handle`] is told to stop it, on `drain`, and when the
 //! future of its run is dropped: then it winds down by itself, for as long as its runtime lives.
@@ -158,7 +158,8 @@ impl Worker {
         }
     }
 
-    /// Adds a job. `[jobs.NAME]` in the configuration overrides the keys it names.
+    /// Adds a job. `[jobs.NAME]` in the configuration overrides the keys it names. It takes the place of a job of the same name
+    /// that was added before.
     #[must_use]
     pub fn job(mut self, name: &str, job: impl Job, spec: Spec) -> Self {
         self.registry.add_job(name, Body::Job(Arc::new(job)), spec);

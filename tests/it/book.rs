@@ -205,7 +205,7 @@ fn headings(text: &str) -> Vec<String> {
 }
 
 /// The lines of a page that stand in no block of code.
-fn prose(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");
@@ -215,7 +215,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A line without what stands in it as code.
-fn without_code(line: &str) -> String {
+pub(super) fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 

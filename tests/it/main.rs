@@ -10,5 +10,6 @@ mod examples;
 mod layers;
 mod page;
 mod reference;
+mod words;
 #[cfg(feature = "sqlite")]
 mod workers;

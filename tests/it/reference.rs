@@ -14,7 +14,7 @@ use crate::page::{docs, made, read, root, table};
 const COMMAND: &str = "cargo test --test it reference";
 
 /// Folders with sources, as far as they are there.
-const SOURCES: [&str; 5] = ["lock", "src", "jobs", "tests", "supply"];
+pub(super) const SOURCES: [&str; 5] = ["lock", "src", "jobs", "tests", "supply"];
 
 // === metrics ===
 
@@ -124,11 +124,13 @@ fn map_and_walk_name_what_is_there() {
     for page in ["developing/map.md", "developing/walk.md"] {
         for (folder, named) in named_in(&read(page)) {
             let path = named.trim_end_matches('/');
-            let there = match named.contains('/') {
-                true => [root().join(path), root().join(&folder).join(path)]
+            let below = root().join(&folder);
+            let there = match (named.contains('/'), named.ends_with(".rs")) {
+                (true, _) => root().join(path).exists() || below.join(path).exists(),
+                (false, true) => sources
                     .iter()
-                    .any(|path| path.exists()),
-                false => words.contains(path),
+                    .any(|(file, _)| file.ends_with(path) && file.starts_with(&folder)),
+                (false, false) => words.contains(path),
             };
             assert!(there, "{page}: there is no {named} (below {folder:?})");
         }
@@ -154,12 +156,62 @@ fn named_in(page: &str) -> Vec<(String, String)> {
             let word = word.trim_end_matches("()");
             let is_path =
                 word.contains('/') && !word.contains([' ', ':']) && !word.starts_with('/');
-            if is_path || word.chars().all(is_of_a_name) {
+            let is_file = word.ends_with(".rs") && !word.contains([' ', '*']);
+            if is_path || is_file || word.chars().all(is_of_a_name) {
                 found.push((folder.clone(), word.to_owned()));
             }
         }
     }
     found
+}
+
+/// Suites and tests in commands of the book are there.
+#[test]
+fn the_suites_that_the_book_runs_are_there() {
+    let (sources, tests) = (sources(), tests());
+    let mut pages = pages(&root().join("docs"));
+    pages.push(root().join("README.md"));
+    let mut seen = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for line in text.lines().filter(|line| line.contains("cargo test ")) {
+            let words: Vec<&str> = line
+                .split(|c: char| c.is_whitespace() || c == '`')
+                .skip_while(|word| *word != "test")
+                .take_while(|word| *word != "--" && !word.is_empty())
+                .collect();
+            let Some(suite) = words.iter().position(|word| *word == "--test") else {
+                continue;
+            };
+            let suite = words[suite + 1];
+            let of_suite = |path: &Path| {
+                let file = path.ends_with(format!("tests/{suite}.rs"));
+                file || path.to_string_lossy().contains(&format!("tests/{suite}/"))
+            };
+            let there = sources.iter().any(|(path, _)| of_suite(path));
+            assert!(there, "{}: there is no suite {suite}", page.display());
+            seen += 1;
+            // What follows is a part of the name of a test, or of a module with tests.
+            let Some(wanted) = words.iter().skip_while(|word| **word != suite).nth(1) else {
+                continue;
+            };
+            let module = |path: &Path| path.file_stem().is_some_and(|stem| stem == *wanted);
+            let named = |(name, paths): (&String, &Vec<PathBuf>)| {
+                name.contains(wanted) && paths.iter().any(|path| of_suite(path))
+            };
+            // Cases of a suite with servers are functions that its `main.rs` lists.
+            let case = |(path, code): &(PathBuf, String)| {
+                of_suite(path) && code.split("fn ").any(|f| f.starts_with(wanted))
+            };
+            let there = sources
+                .iter()
+                .any(|(path, _)| of_suite(path) && module(path))
+                || tests.iter().any(named)
+                || sources.iter().any(case);
+            assert!(there, "{}: {suite} has no {wanted}", page.display());
+        }
+    }
+    assert!(seen > 5, "{seen}");
 }
 
 // === rules and their tests ===
@@ -402,13 +454,13 @@ fn sources() -> Vec<(PathBuf, String)> {
     found.iter().map(read).collect()
 }
 
-fn pages(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(folder, "md", &mut found);
     found
 }
 
-fn walk(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+pub(super) fn walk(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };

@@ -1,5 +1,6 @@
 //! The kinds of stock jobs: one file or folder for each, which says what makes it, what checks it and what may be said of
-//! it. A new kind is a file of its own, and a line in [`KINDS`].
+//! it. `kind.rs` and `template.rs` are what they share; `notices/` are the receivers of notices, which are no jobs. A new kind is
+//! a file of its own, and a line in [`KINDS`].
 //!
 //! All that is wrong with the parameters of a job is found at once, each with its key. (`every_wrong_key_is_named_at_once`)
 

@@ -45,7 +45,7 @@ impl LockBuilder {
         Self { locks, claim, wait }
     }
 
-    /// Sets the time to live of the lease, which is renewed every third of it.
+    /// Sets the time to live of the lease, which is extended in the background every third of it.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.claim.ttl = Some(ttl);

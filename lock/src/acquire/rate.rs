@@ -6,7 +6,8 @@
 //! and it is never higher.
 //!
 //! # Invariants
-//! - L1 In any second at most so many acts begin as the rate says, rounded up, whatever fails and whoever holds a share.
+//! - L1 In any second at most so many acts begin as the rate says, rounded up, whatever fails and whichever program holds a
+//!   share.
 //!   (`the_rate_holds_whatever_fails`, `a_share_keeps_its_pace_also_when_it_is_late`)
 //! - L2 A share begins with a pause: what its last holder began counts.  (`a_share_begins_with_a_pause`)
 //! - L3 A program that comes gets a share within seconds, or within some forty turns of a slow one, however busy the others are

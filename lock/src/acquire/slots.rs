@@ -79,6 +79,9 @@ impl Slot {
     }
 
     /// Releases the slot on all nodes and wakes waiters; reports as [`Lease::release`] does.
+    ///
+    /// # Cancellation
+    /// A dropped call has ended the belief all the same, and the release goes on in the background.
     pub async fn release(self) -> ReleaseReport {
         self.lease.release().await
     }
@@ -113,7 +116,7 @@ impl SlotsBuilder {
         }
     }
 
-    /// Sets the time to live of the slot's lease, which is renewed every third of it.
+    /// Sets the time to live of the slot's lease, which is extended in the background every third of it.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -132,7 +135,7 @@ impl SlotsBuilder {
     ///
     /// # Errors
     /// [`LockError`] of the last attempt, when the wait was over: [`LockError::Held`] without an owner when all slots are
-    /// taken, with the time after which the first is free unless its holder renews it. [`LockError::SlotCount`] at once
+    /// taken, with the time after which the first is free unless its holder extends it. [`LockError::SlotCount`] at once
     /// for a number of slots that is not from 1 to [`MOST_SLOTS`].
     pub async fn acquire(self) -> Result<Slot, LockError> {
         if !(1..=MOST_SLOTS).contains(&self.of) {

@@ -166,7 +166,7 @@ impl LocksBuilder {
         let (notes, noted) = mpsc::unbounded_channel();
         let releases = ReleaseListeners::default();
         let fitness = Fitness::new(self.clock.clone());
-        let watchlist = Arc::<Watchlist>::default();
+        let watchlist = Arc::new(Watchlist::of(self.tag.clone()));
         let votes = Arc::new(Votes::of(self.nodes.len()));
         let agreed = self
             .expiry

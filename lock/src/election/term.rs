@@ -66,6 +66,9 @@ impl Term {
     }
 
     /// Hands over at once: stands down, releases on all nodes and wakes the candidates that wait.
+    ///
+    /// # Cancellation
+    /// A dropped call has ended the term all the same, and the release goes on in the background.
     pub async fn resign(self) -> ReleaseReport {
         self.lease.release().await
     }

@@ -131,6 +131,11 @@ impl LockState {
         Some((holder, ttl, alive))
     }
 
+    /// The owners in the records, one for each node that shows any.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &str> {
+        self.views().filter_map(|view| view.owner.as_deref())
+    }
+
     /// Whether a lock that is free shows that `owner` has released it, or nothing of that owner.
     pub(crate) fn shows_over(&self, owner: &str) -> bool {
         let mut its = self

@@ -169,7 +169,7 @@ fn died(table: &Mutex<LeaseTable>) {
         tracing::error!(
             key = lease.key(),
             leases,
-            "the lock keeper has panicked and its leases are no longer renewed: aborting the process, so that no two run"
+            "the lock keeper has panicked and its leases are no longer extended: aborting the process, so that no two run"
         );
         abort()
     }

@@ -1,4 +1,4 @@
-//! One renewal round: all due leases, all nodes.
+//! One renewal round: all due leases, all nodes. How often: `settings/timing.rs`.
 
 use std::time::Duration;
 

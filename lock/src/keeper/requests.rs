@@ -528,7 +528,7 @@ impl Shared {
     }
 }
 
-/// Asks on for as long as somebody waits for the answer: a list of much is not read to its end for a caller that has gone.
+/// Asks on for as long as the caller waits for the answer: a list of much is not read to its end for one that has gone.
 async fn answer<T>(mut reply: oneshot::Sender<T>, asked: impl Future<Output = T>) {
     tokio::select! {
         biased;

@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 use crate::{
     clock::{Clock, Moment},
     expiry::{LockState, together},
+    node::tag::tag_of,
 };
 
 /// What is due within this part of its ttl goes along: a little more than the list is [`behind`] candidates that look
@@ -59,6 +60,8 @@ pub struct Watching {
 
 #[derive(Default)]
 struct Listed {
+    /// What owner values of this process end with.
+    tag: Option<String>,
     by_key: BTreeMap<Arc<str>, Entry>,
     due: BTreeSet<(Moment, Arc<str>)>,
     /// The longest ttl there ever was.
@@ -98,6 +101,18 @@ struct Holder {
 // === impl Watchlist ===
 
 impl Watchlist {
+    /// Of a process whose owner values have this tag.
+    pub(crate) fn of(tag: Option<String>) -> Self {
+        let listed = Listed {
+            tag,
+            ..Listed::default()
+        };
+        Self {
+            listed: Mutex::new(listed),
+            bell: Notify::new(),
+        }
+    }
+
     /// Lists a lock. What is listed twice is on the list until both guards are gone.
     pub(crate) fn watch(self: &Arc<Self>, key: &str, ttl: Duration, now: Moment) -> Watching {
         let key: Arc<str> = key.into();
@@ -292,11 +307,14 @@ impl Listed {
         if entry.held_here.is_some() {
             return;
         }
+        // Not held here, it is an attempt that was lost, and that a late node has granted all the same: no holder.
+        let is_lost = |owner: &str| self.tag.is_some() && tag_of(owner) == self.tag.as_deref();
         match seen.alive(now) {
             Some((owner, ttl, alive)) => match &mut entry.last {
                 Some(last) if last.owner == owner => {
                     last.alive = alive.map_or(last.alive, |alive| alive.max(last.alive));
                 }
+                _ if is_lost(&owner) => {}
                 _ => {
                     // Dead for a ttl when it is first seen, at least.
                     let alive = alive.unwrap_or_else(|| now.back(ttl));
@@ -311,6 +329,7 @@ impl Listed {
             None => {
                 if let Some(last) = &mut entry.last
                     && seen.shows_over(&last.owner)
+                    && (is_lost(&last.owner) || !seen.owners().any(is_lost))
                 {
                     last.over.get_or_insert(now);
                 }
@@ -554,6 +573,27 @@ mod tests {
         assert_eq!(vacant(&listed, "a"), Some(at(10_500)));
         listed.taken("a", "me");
         assert_eq!(vacant(&listed, "a"), None);
+    }
+
+    /// A node that was asked too late may grant what has been given up.
+    #[test]
+    fn an_attempt_of_this_process_that_was_lost_is_no_holder() {
+        let owner = |n: u64, tag: &str| format!("{n:032x}.{tag}");
+        let mut listed = listing(&["a"]);
+        listed.tag = Some("me".to_owned());
+        listed.saw(&held("a", &owner(1, "other"), 0), at(5_000));
+        let since = vacant(&listed, "a");
+        assert_eq!(since, Some(at(5_000) + TTL / 6));
+        listed.saw(&held("a", &owner(2, "me"), 0), at(9_100));
+        listed.saw(&released("a", &owner(2, "me")), at(9_200));
+        assert_eq!(vacant(&listed, "a"), since);
+        listed.saw(&held("a", &owner(3, "third"), 0), at(9_300));
+        assert_eq!(vacant(&listed, "a"), Some(at(9_300) + TTL / 6));
+        // A lease of this process that was given back is over all the same.
+        listed.taken("a", &owner(4, "me"));
+        listed.given_back("a", &owner(4, "me"), at(9_400));
+        listed.saw(&released("a", &owner(4, "me")), at(9_500));
+        assert_eq!(vacant(&listed, "a"), Some(at(9_400)));
     }
 
     #[test]

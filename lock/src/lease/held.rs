@@ -44,6 +44,9 @@ impl Lease {
 
     /// Ends the belief, then releases on all nodes and reports how many confirmed. Waits at most about one node
     /// timeout; nodes that did not answer are told again in the background until a ttl has passed.
+    ///
+    /// # Cancellation
+    /// A dropped call has ended the belief all the same, and the release goes on in the background.
     pub async fn release(mut self) -> ReleaseReport {
         let here = self.view.0.keeper.takes_back.as_ref();
         let here = here.and_then(std::sync::Weak::upgrade);

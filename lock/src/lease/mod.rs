@@ -314,7 +314,7 @@ impl LeaseView {
         self.0.work.load(Ordering::SeqCst)
     }
 
-    /// Why nothing new may start under this lease, although it is still held and renewed: the process or the work is
+    /// Why nothing new may start under this lease, although it is still held and extended: the process or the work is
     /// unfit, and the work under way is to stop. Final for this lease.
     #[doc(hidden)] // for the worker
     #[must_use]

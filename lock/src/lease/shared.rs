@@ -17,7 +17,7 @@ pub struct SharedLease(Arc<Lease>);
 pub enum LetGo {
     /// It was the last one: the lock is released.
     Released(ReleaseReport),
-    /// Others are left: the lock is still held, and renewed.
+    /// Others are left: the lock is still held, and extended.
     StillHeld {
         /// How many handles there were beside this one, a moment ago.
         others: usize,

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 /// What happens when work that was told to stop does not end.
 ///
 /// Withholding renewals from work that cannot be stopped would make a second runner, so first it is told to stop, while
-/// its lease is renewed, for as long as its grace. This says what comes then.
+/// its lease is extended, for as long as its grace. This says what comes then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unstoppable {
-    /// The lease is renewed no more, and shortly before it ends the process is aborted.
+    /// The lease is extended no more, and shortly before it ends the process is aborted.
     #[default]
     Abort,
-    /// The lease is renewed as long as the work lasts, so that no other replica can begin it. When it cannot be
-    /// renewed, the process is aborted all the same.
+    /// The lease is extended as long as the work lasts, so that no other replica can begin it. When it cannot be
+    /// extended, the process is aborted all the same.
     Hold,
     /// The lease is released and the work left alone: a second runner may start beside it. Only for work whose every
     /// effect is refused to an old fencing token.

@@ -12,7 +12,7 @@ pub enum VerifyError {
     /// The lease is over: it was already, its time ran out meanwhile, or a majority shows another owner.
     #[error("the lease is over: {0}")]
     Lost(Loss),
-    /// Too few nodes answered, or they did not agree. The lease is as it was, and renewed as before: ask again later.
+    /// Too few nodes answered, or they did not agree. The lease is as it was, and extended as before: ask again later.
     #[error("not confirmed: {confirmed} of the {needed} nodes that are needed show this lease{}", list(.failed))]
     Unsure {
         /// Nodes that show this lease.

@@ -65,7 +65,7 @@ pub(crate) enum Text {
     New(String),
 }
 
-/// What the rules have asked for and nobody has read. To be read in the same step.
+/// What the rules have asked for and has not been read. To be read in the same step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// All of a lock, its body's text included.

@@ -466,6 +466,10 @@ impl Work {
 
     /// The message was handled: writes the final record, then releases. Tried again as long as the lease is held.
     ///
+    /// # Cancellation
+    /// A dropped call gives the message back in the background. Whether its final record was written is not known: the message
+    /// may come again.
+    ///
     /// # Errors
     /// [`Loss`]: the lease ended before a majority of the nodes had the record. Whether it counts is not known.
     pub async fn done(self) -> Result<(), Loss> {

@@ -83,25 +83,28 @@ impl LockSettings {
         self
     }
 
-    /// The user of every Redis node whose URL names none, or of the etcd cluster.
+    /// The user of every Redis node whose URL names none, or of the etcd cluster. Call it after the constructor. It has no effect on
+    /// PostgreSQL, whose user stands in the URL, in a file and in memory.
     #[must_use]
     pub fn username(mut self, name: impl Into<String>) -> Self {
-        let username = match self.backend {
-            Backend::Etcd => &mut self.etcd.username,
-            _ => &mut self.redis.username,
-        };
-        *username = Some(name.into());
+        match self.backend {
+            Backend::Redis => self.redis.username = Some(name.into()),
+            Backend::Etcd => self.etcd.username = Some(name.into()),
+            Backend::Postgres | Backend::Embedded | Backend::Memory => {}
+        }
         self
     }
 
-    /// The password of every Redis node whose URL holds none, or of the etcd cluster's user.
+    /// The password of every Redis node and of the PostgreSQL user whose URL holds none, or of the etcd cluster's user. Call it after
+    /// the constructor. It has no effect in a file and in memory.
     #[must_use]
     pub fn password(mut self, password: Secret) -> Self {
-        let of = match self.backend {
-            Backend::Etcd => &mut self.etcd.password,
-            _ => &mut self.redis.password,
-        };
-        *of = Some(password);
+        match self.backend {
+            Backend::Redis => self.redis.password = Some(password),
+            Backend::Postgres => self.postgres.password = Some(password),
+            Backend::Etcd => self.etcd.password = Some(password),
+            Backend::Embedded | Backend::Memory => {}
+        }
         self
     }
 }

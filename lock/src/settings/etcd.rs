@@ -68,7 +68,7 @@ impl EtcdSettings {
     }
 }
 
-/// An endpoint with a password is refused; until then, and where another backend is chosen, it is shown to nobody.
+/// An endpoint with a password is refused; until then, and where another backend is chosen, it is shown nowhere.
 fn redacted<S: Serializer>(endpoints: &[String], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(endpoints.iter().map(|endpoint| redact(endpoint)))
 }
@@ -311,6 +311,11 @@ mod tests {
         assert_eq!(settings.etcd.username.as_deref(), Some("me"));
         assert!(settings.etcd.password.is_some());
         assert!(settings.redis.username.is_none() && settings.redis.password.is_none());
+        let postgres = LockSettings::postgres("postgres://me@127.0.0.1/db");
+        let postgres = postgres.password(Secret::new("pw"));
+        assert!(postgres.postgres.password.is_some() && postgres.redis.password.is_none());
+        let redis = LockSettings::redis(["redis://127.0.0.1"]).username("me");
+        assert_eq!(redis.redis.username.as_deref(), Some("me"));
         assert_eq!(settings.expiry(), Expiry::Observed);
         // However many members it has, a cluster is one node.
         assert_eq!(FleetConfig::of(&settings).nodes, 1);

@@ -258,7 +258,8 @@ impl LockSettings {
             let setting = match self.backend {
                 Backend::Postgres => "postgres.node_timeout",
                 Backend::Etcd => "etcd.node_timeout",
-                _ => "redis.node_timeout",
+                // The others have none.
+                Backend::Redis | Backend::Embedded | Backend::Memory => "redis.node_timeout",
             };
             found.error(
                 &[key, setting],

@@ -296,7 +296,7 @@ async fn an_order_is_refused_before_it_is_given_where_its_page_could_not_be_show
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
-/// A form that promises to touch nobody else's lease is about the lease that it was opened for.
+/// A form that promises to touch no other owner's lease is about the lease that it was opened for.
 #[tokio::test]
 async fn a_lease_is_ended_of_the_owner_alone_that_its_form_names() {
     let source = Arc::new(Fake {

@@ -55,8 +55,8 @@ impl Fleet {
         .await
     }
 
-    /// Forgets the oldest orders beyond those that are kept. What cannot be removed now goes with its lifetime. Nobody who has given an
-    /// order need wait for it.
+    /// Forgets the oldest orders beyond those that are kept. What cannot be removed now goes with its lifetime. No caller that
+    /// has given an order need wait for it.
     pub(crate) async fn prune_orders(&self) {
         let Ok(read) = self.locks.doc_names(DIRECTORY).await else {
             return;

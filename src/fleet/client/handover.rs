@@ -59,9 +59,13 @@ impl Fleet {
     /// Asks the job's leader to give up its term after its run, to the replica of this name or id if one is named, and waits
     /// until a replica leads in a later term, for `patience` at most.
     ///
+    /// # Cancellation
+    /// A dropped call may have written its intent, which then stands.
+    ///
     /// # Errors
-    /// [`FleetError`]: nothing is known to have been written then. [`FleetError::NotPossible`] where nothing leads the job, or
-    /// the named replica cannot, and for all shards of a job at once.
+    /// On an error nothing was written, as far as this client knows; an error of the nodes ([`FleetError::TooFewNodes`],
+    /// [`FleetError::Locks`]) may have left the intent on some. [`FleetError::NotPossible`] where nothing leads the job, or the
+    /// named replica cannot, and for all shards of a job at once.
     pub async fn resign(
         &self,
         job: &str,
@@ -126,8 +130,12 @@ impl Fleet {
     /// Asks a replica, by its id or by the name of one that lives, to end its work, to hand over what it leads and to go:
     /// as SIGTERM does. Waits for `patience` at most.
     ///
+    /// # Cancellation
+    /// A dropped call may have written its intent, which then stands.
+    ///
     /// # Errors
-    /// [`FleetError`]: nothing is known to have been written then.
+    /// On an error nothing was written, as far as this client knows; an error of the nodes ([`FleetError::TooFewNodes`],
+    /// [`FleetError::Locks`]) may have left the intent on some.
     pub async fn drain(
         &self,
         replica: &str,

@@ -39,8 +39,12 @@ impl Fleet {
     /// says so, for `patience` at most. A job with shards is paused with all of them, also those that it gets later; one shard
     /// is paused by its own name.
     ///
+    /// # Cancellation
+    /// A dropped call may have written its intent, which then stands.
+    ///
     /// # Errors
-    /// [`FleetError`]: nothing is known to have been written then. What is written is never said to have failed.
+    /// On an error nothing was written, as far as this client knows; an error of the nodes ([`FleetError::TooFewNodes`],
+    /// [`FleetError::Locks`]) may have left the intent on some. What is written on a majority is never said to have failed.
     pub async fn pause(
         &self,
         job: &str,
@@ -54,8 +58,12 @@ impl Fleet {
     /// Ends a pause; the job goes on with its next tick. Waits as [`Fleet::pause`] does. The pauses of single shards end with that
     /// of their job.
     ///
+    /// # Cancellation
+    /// A dropped call may have ended some of these pauses, or all.
+    ///
     /// # Errors
-    /// As [`Fleet::pause`]. [`FleetError::NotPossible`] for one shard of a job that is paused as a whole.
+    /// As [`Fleet::pause`], and the pauses of some shards may have ended then. [`FleetError::NotPossible`] for one shard of a job
+    /// that is paused as a whole.
     pub async fn resume(&self, job: &str, patience: Duration) -> Result<PauseAnswer, FleetError> {
         self.known(job).await?;
         self.set_paused(job, false, "", patience).await

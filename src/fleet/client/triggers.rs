@@ -48,8 +48,11 @@ impl Fleet {
     /// the trigger is written; [`Fleet::follow`] says what becomes of it. Of a job with shards each shard runs once, under one
     /// trigger, which is as far as the last of them.
     ///
+    /// # Cancellation
+    /// A dropped call may have written its trigger, of a job with shards for some of them, which then stands.
+    ///
     /// # Errors
-    /// [`FleetError`]: nothing is known to have been written then. [`FleetError::Doubtful`] when that is not known.
+    /// On an error nothing was written, as far as this client knows; after [`FleetError::Doubtful`] the trigger may stand.
     pub async fn trigger(&self, job: &str, params: TriggerParams) -> Result<Trigger, FleetError> {
         let fleet = self.led(job).await?;
         match self.shards_of(job, &fleet) {
@@ -136,6 +139,9 @@ impl Fleet {
 
     /// Waits until the trigger has come so far, for `patience` at most; answers with what is known then. Nodes may come and
     /// go meanwhile.
+    ///
+    /// # Cancellation
+    /// A dropped call has changed nothing: it only reads.
     pub async fn follow(
         &self,
         trigger: Trigger,
@@ -222,8 +228,11 @@ impl Fleet {
     /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
     /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them.
     ///
+    /// # Cancellation
+    /// A dropped call may have written its intent, of a job with shards for some of them, which then stands.
+    ///
     /// # Errors
-    /// [`FleetError`] while too few nodes answer.
+    /// [`FleetError`] while too few nodes answer; the intent may stand then, as after a dropped call.
     pub async fn withdraw(
         &self,
         id: &str,
@@ -245,6 +254,9 @@ impl Fleet {
     }
 
     /// The same for every trigger of the job that has not started.
+    ///
+    /// # Cancellation
+    /// A dropped call may have withdrawn some of them.
     ///
     /// # Errors
     /// [`FleetError`] while too few nodes answer; some of them may be withdrawn then.

@@ -97,7 +97,7 @@ keys! {
     concurrency(runs: usize) = Some(runs);
 
     /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck: it is told to
-    /// stop while its lease is renewed, and the job goes to another replica. Its start counts; time in which the process
+    /// stop while its lease is extended, and the job goes to another replica. Its start counts; time in which the process
     /// was frozen does not.
     progress_deadline(limit: Duration) = Some(limit);
 

@@ -5,7 +5,7 @@
 //!   (a_file_with_a_fault_changes_nothing)
 //! - I2 What is imported before a row that the table refuses is said, and need not be imported again.
 //!   (a_row_that_is_refused_is_named_and_the_rest_goes_on_behind_it)
-//! - I3 Rows that may be in the table are named, and nobody is told to import them again.
+//! - I3 Rows that may be in the table are named, and no message says to import them again.
 //!   (rows_that_may_be_in_the_table_are_not_imported_again)
 
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ struct Done {
 enum Stop {
     /// Nothing from here on is in the table.
     Here(String),
-    /// Nobody knows of the last rows.
+    /// Whether the last rows are in the table is unknown.
     Unclear(String),
     /// All that was read is in the table, and it was not all.
     Changed(String),

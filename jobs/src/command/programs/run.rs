@@ -164,7 +164,7 @@ impl Program {
         Ok(Ran { end, told })
     }
 
-    /// The command as a part of the trace of whoever has called us, or as a trace of its own.
+    /// The command as a part of the trace of the program that has called us, or as a trace of its own.
     fn piece(&self, lease: &LeaseView) -> Option<Piece> {
         let caller = env::var(TRACEPARENT).ok();
         let caller = caller.as_deref().and_then(TraceContext::parse);

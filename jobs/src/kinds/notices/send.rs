@@ -45,7 +45,8 @@ pub(super) fn one_of(
     }
 }
 
-/// The address of a web service. One that is far away and not encrypted is told: whoever can read along can say the same.
+/// The address of a web service. One that is far away and not encrypted is told: anything on the way can read it, and say the
+/// same.
 pub(super) fn web_address(text: &str, key: &str, found: &mut Findings) -> Option<Url> {
     let url = Url::parse(text).map_err(|error| format!("is not a valid address: {error}"));
     let url = url.and_then(|url| match url.scheme() {
@@ -56,7 +57,7 @@ pub(super) fn web_address(text: &str, key: &str, found: &mut Findings) -> Option
     if url.scheme() == "http" && !web::is_local(&url) {
         found.warn(
             &[key],
-            "is not encrypted: whoever can read along knows the address, and what is sent",
+            "is not encrypted: anything on the way can read the address and what is sent",
             "write https://…",
         );
     }

@@ -280,7 +280,7 @@ fn forgotten(limit: &Limit) -> Duration {
     FORGOTTEN.0.max(turns.unwrap_or(Duration::MAX))
 }
 
-/// Values may be long, and are nobody's business at the lock nodes.
+/// Values may be long, and the lock nodes need not know them.
 pub(crate) fn hashed(value: &str) -> String {
     let digest = Sha256::digest(value.as_bytes());
     digest

@@ -95,16 +95,15 @@ pub use params::{Address, Backoff, Columns, Dedupe, Digest, InDoubt, Order, Side
 
 pub use cell::ItemId;
 pub use delivery::Answer;
+#[doc(hidden)] // for the tests of what the page of a worker lists and changes
+pub use items::NotificationItems;
+#[doc(hidden)] // for the tests, which look at a table from outside
+pub use open::operator_of as operator;
+#[doc(hidden)] // for these tests: what they ask of a table, and what it answers
+pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
 pub use sink::Sink;
 pub use source::Item;
-// For the tests of the commands, which look at a table from outside.
-#[doc(hidden)]
-pub use items::NotificationItems;
-#[doc(hidden)]
-pub use open::operator_of as operator;
-#[doc(hidden)]
-pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
-#[doc(hidden)]
+#[doc(hidden)] // for these tests: what is listed and counted
 pub use {
     delivery::{Exception, State},
     source::{Counts, Exceptions, Listed, SourceError},

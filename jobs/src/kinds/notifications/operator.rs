@@ -25,8 +25,8 @@ use super::{
     source::{Counts, Result},
 };
 
-/// Counts, lists and changes what stands beside one table. An error of a change has changed nothing, but where it says that nobody
-/// knows.
+/// Counts, lists and changes what stands beside one table. An error of a change has changed nothing, unless it says that this is
+/// unknown.
 #[async_trait]
 pub trait Operator: Send {
     /// How the table stands. Counts its unsent rows.
@@ -79,10 +79,10 @@ pub trait Operator: Send {
     /// that is there. Rows that come later without an id get one behind these.
     ///
     /// # Errors
-    /// [`SourceError`](super::source::SourceError); nothing was written then, but where it says that nobody knows.
+    /// [`SourceError`](super::source::SourceError); nothing was written then, unless it says that this is unknown.
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64>;
 
-    /// What keeps senders from working, or makes them slow: missing side tables that nobody makes, a missing index. Changes
+    /// What keeps senders from working, or makes them slow: missing side tables that no sender makes, a missing index. Changes
     /// nothing; the statement that would help is in the answer.
     ///
     /// # Errors

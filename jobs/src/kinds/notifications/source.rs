@@ -322,7 +322,7 @@ impl SourceError {
         }
     }
 
-    /// The same, of a COMMIT. One that was refused for its rows wrote nothing; after any other trouble nobody knows.
+    /// The same, of a COMMIT. One that was refused for its rows wrote nothing; after any other trouble that is unknown.
     #[cfg(feature = "postgres")]
     pub(crate) fn of_commit(self) -> Self {
         match self {

@@ -118,7 +118,7 @@ impl Plan {
         (errors(found) == before).then_some(plan)
     }
 
-    /// Makes the handler. Connects to nobody.
+    /// Makes the handler. Opens no connection.
     ///
     /// # Errors
     /// A sentence, for instance when the system has no root certificates.
@@ -139,7 +139,7 @@ impl Plan {
     }
 }
 
-/// All that is wrong with the parameters of a job; connects to nobody.
+/// All that is wrong with the parameters of a job; opens no connection.
 pub(super) fn check(params: &StreamParams) -> Findings {
     let mut found = params.check();
     Plan::read(params, &mut found);

@@ -109,7 +109,7 @@ impl Default for StreamParams {
 }
 
 impl StreamParams {
-    /// What is wrong with these parameters, but for what is done with messages; connects to nobody.
+    /// What is wrong with these parameters, but for what is done with messages; opens no connection.
     #[must_use]
     pub(super) fn check(&self) -> Findings {
         let mut found = Findings::default();

@@ -134,7 +134,7 @@ pub(super) enum Next {
     More(usize, Moment),
     /// Release so many.
     Fewer(usize),
-    /// Release one, so that whoever waits gets it, and try to get one again.
+    /// Release one, so that a program that waits gets it, and try to get one again.
     TurnOver,
 }
 

@@ -157,7 +157,7 @@ async fn what_one_node_has_missed_of_a_release_the_keeper_repeats() {
     assert_eq!(scene.held(), [0; 3]);
 }
 
-/// What reads much ends with the question: a page that is asked for again and again keeps nobody from renewing.
+/// What reads much ends with the question: a page that is asked for again and again keeps no lease from being extended.
 #[tokio::test(start_paused = true)]
 async fn a_list_ends_with_its_caller() {
     let scene = Scene::ready().await;

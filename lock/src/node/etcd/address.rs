@@ -49,7 +49,7 @@ pub(super) fn client_config(files: &EtcdTlsFiles) -> Result<ClientConfig, (&'sta
     pem.client().map_err(|fault| (fault.name, fault.message))
 }
 
-/// For members without TLS: it trusts nobody.
+/// For members without TLS: it trusts no certificate.
 pub(super) fn no_tls() -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions();

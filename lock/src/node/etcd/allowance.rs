@@ -7,7 +7,7 @@
 //!
 //! # What may end early
 //! - Documents. What is left of one tells when it was last touched: with a longer life a replica that has died would look alive.
-//!   What a document asks for (a pause, a trigger) says its own end within, and whoever has read it goes by that.
+//!   What a document asks for (a pause, a trigger) says its own end within, and a replica that has read it goes by that.
 //! - Places in a queue, and the wait for an announcement, which decide nothing. A dead waiter at the head of a queue would hold up
 //!   those behind it for longer, and a release that is not told is found by the next look.
 

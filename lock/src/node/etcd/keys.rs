@@ -5,7 +5,8 @@
 //! releases, for those that watch it) and `swept`. Values are JSON that a person can read (`values.rs`); texts stand as they are.
 //!
 //! What goes is first written empty, so that its revision tells that it was there: a key that was deleted looks like one that never
-//! was. Empty ones are deleted later, together with a writing of `swept`; whoever has found a key missing compares that as well.
+//! was. Empty ones are deleted later, together with a writing of `swept`; a caller that has found a key missing compares
+//! that as well.
 
 use super::wire::{Bytes, Range};
 

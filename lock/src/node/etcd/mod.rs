@@ -16,7 +16,7 @@
 //!
 //! # The counter
 //! Fencing tokens come from the revision, which grows with every writing: who has found revision R, and writes only if the lock has
-//! not changed since, has a larger token than whoever had the lock at or before R. There is no row that all writers share: each
+//! not changed since, has a larger token than any owner of the lock at or before R. There is no row that all writers share: each
 //! revision leaves room for more tokens than one step can grant.
 //!
 //! # Time
@@ -56,7 +56,7 @@
 //! - That a backup restored under the same id is noticed by a program that starts afterwards, or that looks again only when it
 //!   has grown past what was seen: let `etcdctl snapshot restore` have an `--initial-cluster-token` of its own.
 //! - That a verification, which is a look, sees a break by force at once, where a member of etcd before 3.4.42, 3.5.28 or 3.6.9 has
-//!   stood still: it may show what stood there before. Nobody else holds the lock by that, and its holder's deadline stands.
+//!   stood still: it may show what stood there before. No other owner holds the lock by that, and its holder's deadline stands.
 //! - That a transaction whose answer did not come has ended. One that comes true late may leave a lock with an owner who has given up:
 //!   then it is free when it was watched for its ttl.
 //!

@@ -13,7 +13,7 @@ use crate::node::GuardSettings;
 pub struct EtcdNodeSettings {
     /// Its members: `http://HOST:PORT`, or `https://` with TLS. One of them is asked; the next one, where it does not serve.
     pub endpoints: Vec<String>,
-    /// The user that logs in; without it and a password nobody does.
+    /// The user that logs in; without it and a password there is no login.
     pub username: Option<String>,
     /// Its password.
     pub password: Option<SecretString>,

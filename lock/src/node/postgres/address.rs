@@ -271,7 +271,7 @@ fn place(host: Option<&Host>, address: Option<IpAddr>, port: u16) -> String {
     }
 }
 
-/// There is no mode that encrypts and does not verify: it would be safe from nobody who can read along.
+/// There is no mode that encrypts and does not verify: it would protect from no program that can read along.
 fn mode(word: &str) -> Result<SslMode, String> {
     match word {
         "disable" => Ok(SslMode::Disable),

@@ -121,7 +121,7 @@ fn own_setting(config: &Config, value: &str) -> Config {
     config
 }
 
-/// Moves what is asked and answered until the connection ends, or nobody needs it.
+/// Moves what is asked and answered until the connection ends, or no caller needs it.
 async fn drive<S, T>(
     mut connection: Connection<S, T>,
     heard: Option<Heard>,

@@ -97,7 +97,7 @@ pub fn chain(error: &Error) -> String {
         cause = inner.source();
     }
     if text.contains("invalid peer certificate") {
-        text += "; name the file of its CA as `sslrootcert` in the address, or write sslmode=disable where nobody can read along";
+        text += "; name the file of its CA as `sslrootcert` in the address, or write sslmode=disable where the network is trusted";
     }
     text
 }

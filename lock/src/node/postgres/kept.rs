@@ -32,7 +32,7 @@ pub(super) const KEEPING_PROCESS: &str =
 pub(super) struct Often {
     /// As it is asked.
     pub(super) asked: String,
-    /// What is prepared for it: of a process that is known nobody asks for its life.
+    /// What is prepared for it: the life of a process that is known is not asked for.
     pub(super) prepared: String,
     pub(super) types: Vec<Type>,
 }

@@ -3,7 +3,7 @@
 /// Raised whenever the tables change in a way that an older program would not understand.
 pub(super) const LAYOUT: i32 = 1;
 
-/// What makes the schema with its tables: once for all namespaces, by anybody with the right to. To be executed as a whole, also
+/// What makes the schema with its tables: once for all namespaces, by any user with the right to. To be executed as a whole, also
 /// where some of it stands.
 #[doc(hidden)] // for the commands
 #[must_use]

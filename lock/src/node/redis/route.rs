@@ -13,9 +13,9 @@
 //! left serves on. How many there are is what they say themselves, so a list that names too few is no majority, and one that is
 //! named twice counts once, by its id.
 //!
-//! Another life is also what a server was put back in charge with: one that was cut off for a while, and has taken nobody's memory
-//! since, has missed what was granted elsewhere. So the epoch of the configuration is a part of which life it is. In a Cluster a
-//! server is never put back but as a replica, which its own history tells.
+//! Another life is also what a server was put back in charge with: one that was cut off for a while, and has taken no other
+//! server's memory since, has missed what was granted elsewhere. So the epoch of the configuration is a part of which life it is.
+//! In a Cluster a server is never put back but as a replica, which its own history tells.
 //!
 //! It is asked before the first connection, whenever one breaks, and every second while there are calls; of a client that was
 //! asleep before its next call. A program without a majority has no node: unsure means not leading.
@@ -204,7 +204,7 @@ impl Route {
         }
     }
 
-    /// Whether this server is still the one in charge; when it is to be asked and nobody says, it is not.
+    /// Whether this server is still the one in charge; when it is to be asked and no server says, it is not.
     pub(super) async fn leads_to(&self, reach: &Arc<Reach>) -> bool {
         let now = self.reach().await;
         now.is_ok_and(|now| Arc::ptr_eq(&now, reach)) || !self.is_asked()
@@ -267,7 +267,7 @@ impl Finder {
         })
     }
 
-    /// One that asks by itself, on connections of its own: a runtime that stands still holds up nobody else.
+    /// One that asks by itself, on connections of its own: a runtime that stands still holds up no other one.
     fn another(&self) -> Self {
         let seed = |seed: &Seed| Seed {
             shown: seed.shown.clone(),
@@ -312,7 +312,7 @@ impl Finder {
         }
     }
 
-    /// Asks again beside the calls, unless somebody does.
+    /// Asks again beside the calls, unless another task does.
     pub(super) fn look(self: &Arc<Self>, spawn: &crate::spawn::Spawn) {
         let Ok(turn) = self.asking.clone().try_lock_owned() else {
             return;
@@ -597,7 +597,7 @@ fn read_cluster(slot: u16, nodes: &str, own: (&str, bool)) -> Result<Said, Strin
         }
     }
     let id = me.ok_or("it is no node of a cluster: cluster:// wants cluster-enabled yes")?;
-    let (_, address) = owner.ok_or_else(|| format!("nobody has the slot {slot} of our keys"))?;
+    let (_, address) = owner.ok_or_else(|| format!("no server has the slot {slot} of our keys"))?;
     let (host, port) = host_of(address, own).ok_or("it names a node without an address")?;
     // A replica that is promoted takes a new history, so that it need not be told apart by the epoch, which also grows when a node
     // takes another slot.

@@ -101,7 +101,7 @@ impl Drop for AnswerSlot {
     }
 }
 
-/// The answer when whoever carried a call is gone, and with it what has become of the call.
+/// The answer when the task that carried a call is gone, and with it what has become of the call.
 pub(crate) fn lost() -> NodeError {
     NodeError::Timeout(std::time::Duration::ZERO)
 }

@@ -128,9 +128,13 @@ async fn spans_arrive_as_they_were_told() {
     piece.fail("failed");
     let context = piece.context();
     drop(piece.asking());
+    let got = requests.recv().await.unwrap();
+    // The end would wait for its answer for two seconds alone.
+    while counted.lock().unwrap().is_empty() {
+        clock.sleep(Duration::from_millis(5)).await;
+    }
     traces.finish(&clock).await;
 
-    let got = requests.recv().await.unwrap();
     assert_eq!(got.headers["content-type"], "application/x-protobuf");
     assert_eq!(got.headers["authorization"], "Bearer abc");
     let resource = got.request.resource_spans[0].resource.clone().unwrap();

@@ -26,7 +26,7 @@ pub(crate) enum Heard {
     Busy(Option<Duration>),
     /// No connection, or no answer.
     Silence,
-    /// Nothing can be sent to it before somebody has changed something.
+    /// Nothing can be sent to it before a person has changed something.
     #[cfg_attr(not(feature = "smtp"), allow(dead_code, reason = "for mails alone"))]
     Closed,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Pace {
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest of these.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The pause when somebody must do something.
+/// The pause when a person must do something.
 const CLOSED: Duration = Duration::from_secs(60);
 /// So many silences in a row are no accident.
 const SILENCES: u32 = 5;
@@ -158,7 +158,7 @@ impl Pace {
         self.paused_until.since(now)
     }
 
-    /// The pause that nobody asked for.
+    /// The pause that the receiver did not ask for.
     fn strike(&mut self) -> Duration {
         let pause = PAUSE.saturating_mul(1 << self.strikes.min(10)).min(LONGEST);
         self.strikes += 1;

@@ -67,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// Makes the sink. Connects to nobody.
+    /// Makes the sink. Opens no connection.
     ///
     /// # Errors
     /// A sentence, for instance when the system has no root certificates.

@@ -1,6 +1,6 @@
-//! Which addresses of the internet a row may name: those that everybody could reach, and none of the house.
+//! Which addresses of the internet a row may name: public ones, and none of the house.
 //!
-//! Whoever can write a row chooses where we connect to. So the addresses of a name are looked at before a connection is
+//! A program that can write a row chooses where we connect to. So the addresses of a name are looked at before a connection is
 //! made, and the connection is made to those that were looked at: there is no second look-up that could answer something
 //! else.
 //!
@@ -87,7 +87,7 @@ fn public(
     }
 }
 
-/// Why an address is not for everybody; nothing when it is.
+/// Why an address is not public; nothing when it is.
 fn not_public(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => not_public_v4(ip),

@@ -22,7 +22,7 @@
 //!   (`a_server_without_the_wanted_encryption_is_told_nothing`, `a_server_that_is_not_trusted_is_told_nothing_and_no_mail_is_lost`)
 //!
 //! # Not promised
-//! With STARTTLS somebody on the way can put words before the encryption that are read after it as answers of the server.
+//! With STARTTLS an attacker on the way can put words before the encryption that are read after it as answers of the server.
 //! `smtps://` is encrypted from the first byte.
 
 mod connection;

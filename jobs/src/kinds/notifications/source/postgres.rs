@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! - G1 A holder whose claim was overtaken begins and marks nothing.      (a_stale_holder_marks_and_removes_nothing)
-//! - G2 No row of the user's table is locked but those that are being marked, and marking waits for nobody.
+//! - G2 No row of the user's table is locked but those that are being marked, and marking waits for no other transaction.
 //!   (a_row_that_another_program_holds_is_marked_later)
 //! - G3 The user's table gets no column, and nothing else is made in its schema but the side tables.
 //!   (columns_of_the_table_stay_as_they_are)

@@ -63,7 +63,7 @@ pub(super) struct Connection {
 const NO_ENCRYPTION: u16 = 538;
 /// What helps where encryption is wanted and not offered.
 const NOT_OFFERED: &str = "no encryption: the server offers no STARTTLS; write `smtps://` in `sink` if it encrypts from the first byte, or \
-    mail.tls = \"optional\" where nobody can read along";
+    mail.tls = \"optional\" where the network is trusted";
 /// Characters of an answer that are told.
 const TOLD: usize = 200;
 /// A farewell that is not answered does not matter.
@@ -287,7 +287,7 @@ impl Connection {
         }
     }
 
-    /// Says good-bye, if anybody listens.
+    /// Says good-bye, if the server listens.
     pub(super) async fn quit(mut self) {
         if self.is_good() {
             drop(self.clock.timeout(FAREWELL, self.inner.quit()).await);
@@ -315,7 +315,7 @@ fn trusting(settings: &Settings) -> Result<TlsParameters, Error> {
     tls.build()
 }
 
-/// Why the encryption failed, if that is what failed, such as for a certificate that nobody vouches for.
+/// Why the encryption failed, if that is what failed, such as for a certificate that no CA vouches for.
 fn of_tls(error: &Error) -> Option<&rustls::Error> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

@@ -66,7 +66,7 @@ impl Post {
         mailbox(text).is_some()
     }
 
-    /// Ready to send. Connects to nobody.
+    /// Ready to send. Opens no connection.
     ///
     /// # Errors
     /// A sentence, for instance when the system has no root certificates.

@@ -1,5 +1,5 @@
-//! Reading and marking the user's rows. None of them is locked while it is read or sent, and marking waits for nobody: what
-//! another program holds at that moment is left for later.
+//! Reading and marking the user's rows. None of them is locked while it is read or sent, and marking waits for no other
+//! transaction: what another program holds at that moment is left for later.
 
 use std::collections::{BTreeMap, BTreeSet};
 

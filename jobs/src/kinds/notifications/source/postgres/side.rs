@@ -1,7 +1,7 @@
 //! The side tables: what makes them, what stands in them, and the order in which sessions of ours change them.
 //!
 //! Who begins or ends a batch holds the batch; who does something about items of any batch, or about the division into cells,
-//! holds the source. Both are advisory locks of the transaction: no row of anybody's waits for them, and they go with the
+//! holds the source. Both are advisory locks of the transaction: no row of any program waits for them, and they go with the
 //! transaction, also with that of a process that froze.
 //!
 //! # Invariants

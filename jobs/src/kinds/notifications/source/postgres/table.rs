@@ -799,7 +799,7 @@ impl Table {
         ))
     }
 
-    /// The bucket of a row `n`; none where this layout has no buckets, or goes by a column that nobody named.
+    /// The bucket of a row `n`; none where this layout has no buckets, or goes by a column that the parameters do not name.
     pub(super) fn sql_bucket(&self, layout: Layout) -> Option<String> {
         let id = format!("n.{}", self.sql_id);
         let (buckets, hash) = match (layout, &self.order) {
