@@ -272,6 +272,10 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
+        // One that was waited for has a number no more: another process may have it by now.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
         // SIGQUIT and not SIGKILL: the server takes its processes and its shared memory with it.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let told = pid.is_some_and(|pid| kill_process(pid, Signal::QUIT).is_ok());
