@@ -26,7 +26,7 @@ pub trait KeptItems: Send + Sync + 'static {
     /// whether there are more.
     ///
     /// # Errors
-    /// Why nothing was changed, in a sentence and without secrets. Where something was, or that is unknown, the answer says so.
+    /// Why nothing was changed, in a sentence and without secrets. Where something was, or where that is unknown, the answer says so.
     fn change(
         &self,
         params: &Value,

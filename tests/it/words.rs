@@ -41,12 +41,19 @@ fn documentation_names_who_does_something() {
         !parts.any(|part| hidden.iter().any(|hidden| part == *hidden))
     };
     let files = files.iter().map(|file| file.as_path());
+    let mut read = 0;
     for file in files.filter(is_for_readers) {
+        read += 1;
         let text = fs::read_to_string(file).unwrap();
         let comments = text.lines().map(str::trim_start);
         let comments = comments.filter(|line| line.starts_with("//!") || line.starts_with("///"));
         look(file, comments.map(without_code), &mut faults);
     }
+    assert!(
+        all.len() > 50 && read > 300,
+        "{} pages, {read} files",
+        all.len()
+    );
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 

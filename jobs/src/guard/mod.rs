@@ -24,7 +24,8 @@
 //! Processes that the system starts on behalf of the command are none of its descendants: containers of a daemon, units
 //! of systemd, jobs of at(1). Processes that changed their user (`sudo`) cannot be signalled without that user's rights,
 //! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at
-//! the same time, the command dies with the guard, but what it has forked may live on; when the guard alone is killed, so
+//! the same time, or the guard is killed while the worker is frozen, the command dies with the guard, but what it has forked may
+//! live on; when the guard alone is killed, so
 //! may what has left its session (or shares a terminal) and has wiped its environment. A guard that is frozen is killed by its
 //! worker in time, but by no process when the worker is killed, too. And a guard acts as soon as the system lets it run: a
 //! machine on which it waits longer for a processor than two abort margins (a tenth of the ttl, 200 ms at least) needs a

@@ -329,7 +329,8 @@ impl Listed {
             None => {
                 if let Some(last) = &mut entry.last
                     && seen.shows_over(&last.owner)
-                    && (is_lost(&last.owner) || !seen.owners().any(is_lost))
+                    // Nothing of it may be left because of such an attempt, which says not when it ended.
+                    && (seen.owners().any(|owner| owner == last.owner) || !seen.owners().any(is_lost))
                 {
                     last.over.get_or_insert(now);
                 }
@@ -589,6 +590,13 @@ mod tests {
         assert_eq!(vacant(&listed, "a"), since);
         listed.saw(&held("a", &owner(3, "third"), 0), at(9_300));
         assert_eq!(vacant(&listed, "a"), Some(at(9_300) + TTL / 6));
+        // What the others show of a release counts, although one node has such an attempt.
+        let mut partly = released("a", &owner(3, "third"));
+        if let Ok(view) = &mut partly.nodes[0] {
+            view.owner = Some(owner(5, "me"));
+        }
+        listed.saw(&partly, at(9_350));
+        assert_eq!(vacant(&listed, "a"), Some(at(9_350)));
         // A lease of this process that was given back is over all the same.
         listed.taken("a", &owner(4, "me"));
         listed.given_back("a", &owner(4, "me"), at(9_400));

@@ -96,7 +96,7 @@ pub(super) fn kept() -> Arc<dyn KeptItems> {
     Arc::new(NotificationItems)
 }
 
-/// What came of an order: also of one that has ended with an error, where something was changed before, or that is unknown.
+/// What came of an order: also of one that has ended with an error, where something was changed before, or where that is unknown.
 fn so_far(changed: ItemsChanged, ended: Result<()>) -> Result<ItemsChanged> {
     let Err(error) = ended else {
         return Ok(changed);

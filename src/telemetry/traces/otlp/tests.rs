@@ -130,9 +130,15 @@ async fn spans_arrive_as_they_were_told() {
     drop(piece.asking());
     let got = requests.recv().await.unwrap();
     // The end would wait for its answer for two seconds alone.
-    while counted.lock().unwrap().is_empty() {
-        clock.sleep(Duration::from_millis(5)).await;
-    }
+    let answered = async {
+        while counted.lock().unwrap().is_empty() {
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+    };
+    clock
+        .timeout(Duration::from_secs(60), answered)
+        .await
+        .unwrap();
     traces.finish(&clock).await;
 
     assert_eq!(got.headers["content-type"], "application/x-protobuf");
