@@ -19,18 +19,18 @@
 //! - G3 A command that was not started leaves nothing behind.       (`a_start_that_fails_is_told_by_its_reason`)
 //! - G4 A guard that is killed takes the command with it, and the worker ends what that has left.
 //!   (`a_killed_guard_takes_its_command_along`)
+//! - G5 A guard that fails ends what it guards before it goes.       (`a_guard_that_fails_ends_what_it_guards_first`)
 //!
 //! # Not promised
 //! Processes that the system starts on behalf of the command are none of its descendants: containers of a daemon, units
 //! of systemd, jobs of at(1). Processes that changed their user (`sudo`) cannot be signalled without that user's rights,
-//! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at
-//! the same time, or the guard is killed while the worker is frozen, the command dies with the guard, but what it has forked may
-//! live on; when the guard alone is killed, so
-//! may what has left its session (or shares a terminal) and has wiped its environment. A guard that is frozen is killed by its
-//! worker in time, but by no process when the worker is killed, too. And a guard acts as soon as the system lets it run: a
-//! machine on which it waits longer for a processor than two abort margins (a tenth of the ttl, 200 ms at least) needs a
-//! longer ttl; the log, and who is told of the end, hear by how much a command has outlived its lease. What has reached
-//! another machine is beyond any of this: give it the fencing token.
+//! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at the
+//! same time, or the guard is killed while the worker is frozen, the command dies with the guard, but what it has forked
+//! may live on; when the guard alone is killed, so may what has left its session (or shares a terminal) and has wiped its
+//! environment. A guard that is frozen is killed by its worker in time, but by no process when the worker is killed, too.
+//! And a guard acts as soon as the system lets it run: a machine on which it waits longer for a processor than two abort
+//! margins (a tenth of the ttl, 200 ms at least) needs a longer ttl; the log, and who is told of the end, hear by how much
+//! a command has outlived its lease. What has reached another machine is beyond any of this: give it the fencing token.
 //!
 //! # Example
 //! ```no_run

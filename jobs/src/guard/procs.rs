@@ -30,7 +30,6 @@ pub(super) fn descendants(ancestor: Pid) -> Vec<Process> {
 /// Every living process whose environment holds `text`, as far as this user may look, or that is in `session`: programs
 /// that show a title of their own write it over their environment.
 pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
-    let session = session.map(|session| session.as_raw_nonzero().get());
     let holds = |pid: Pid| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment
@@ -39,7 +38,8 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
     };
     let found = all().filter_map(|pid| {
         let stat = stat(pid)?;
-        let ours = !stat.is_over() && (session == Some(stat.session) || holds(pid));
+        let same_session = session.is_some() && session == stat.session;
+        let ours = !stat.is_over() && (same_session || holds(pid));
         let start = stat.start;
         ours.then_some(Process { pid, start })
     });
@@ -64,8 +64,9 @@ impl Process {
 
     /// Its process group, other than these.
     pub(super) fn group_but(self, others: &[Pid]) -> Option<Pid> {
-        let group = Pid::from_raw(stat(self.pid)?.group)?;
-        (!others.contains(&group)).then_some(group)
+        let stat = stat(self.pid)?;
+        let group = stat.group?;
+        (stat.start == self.start && !others.contains(&group)).then_some(group)
     }
 
     /// Sends it a signal, and to no process that got its number since.
@@ -82,9 +83,10 @@ impl Process {
 
 struct Stat {
     state: char,
-    parent: i32,
-    group: i32,
-    session: i32,
+    parent: Option<Pid>,
+    /// None while its parent takes note of its end: Linux gives -1 then.
+    group: Option<Pid>,
+    session: Option<Pid>,
     start: u64,
 }
 
@@ -106,9 +108,9 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let group = fields.next()?.parse().ok()?;
-    let session = fields.next()?.parse().ok()?;
+    let parent = number(fields.next()?);
+    let group = number(fields.next()?);
+    let session = number(fields.next()?);
     let start = fields.nth(15)?.parse().ok()?;
     Some(Stat {
         state,
@@ -129,9 +131,8 @@ fn children(parent: Pid) -> Vec<Pid> {
             Ok(list) => found.extend(list.split_whitespace().filter_map(number)),
             // A kernel without these lists: look at all processes.
             Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
-                let parent = parent.as_raw_nonzero().get();
                 return all()
-                    .filter(|pid| stat(*pid).is_some_and(|s| s.parent == parent))
+                    .filter(|pid| stat(*pid).is_some_and(|s| s.parent == Some(parent)))
                     .collect();
             }
             Err(_) => {}
@@ -145,8 +146,10 @@ fn all() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| number(entry.file_name().to_str()?))
 }
 
+/// A process number; zero and less name none, and signals to them reach others.
 fn number(text: &str) -> Option<Pid> {
-    Pid::from_raw(text.parse().ok()?)
+    let number = text.parse().ok().filter(|number| *number > 0)?;
+    Pid::from_raw(number)
 }
 
 #[cfg(test)]
@@ -164,8 +167,17 @@ mod tests {
             start,
             ..
         } = stat;
-        assert_eq!((parent, group, session, start), (5, 16, 15, 4242));
+        let numbers = [parent, group, session].map(|pid| pid.map(Pid::as_raw_pid));
+        assert_eq!((numbers, start), ([Some(5), Some(16), Some(15)], 4242));
         assert!(!stat.is_over());
+    }
+
+    #[test]
+    fn a_process_whose_end_is_being_noted_is_in_no_group() {
+        let line = "17 (sleep) X 0 -1 -1 0 -1 4227148 26 0 0 0 0 0 0 0 20 0 0 0 2";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
+        assert!(stat.is_over());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
+    panic::{AssertUnwindSafe, catch_unwind},
     process::{Command, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -19,7 +20,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process_group,
+        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process, kill_process_group,
         set_child_subreaper, setpgid, setsid, wait,
     },
     time::{
@@ -35,7 +36,7 @@ use super::{
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
     procs::{descendants, ignores},
     role::{PROGRAM, SHIM, control},
-    state::{Act, Event, State},
+    state::{AGAIN, Act, Event, State},
     timespec::timespec,
 };
 
@@ -47,11 +48,10 @@ pub(super) fn main() -> ExitCode {
     let Ok(worker) = control() else {
         return ExitCode::from(125);
     };
-    let ended = match Guard::start(&worker) {
+    let last = match Guard::start(&worker) {
         Ok(guard) => guard.run(),
-        Err(error) => Ok(FromGuard::Failed(Failure::new(Step::Guard, &error))),
+        Err(error) => failed(&error),
     };
-    let last = ended.unwrap_or_else(|error| FromGuard::Failed(Failure::new(Step::Guard, &error)));
     // A worker that is gone needs no answer.
     let _ = send(&worker, &last);
     ExitCode::SUCCESS
@@ -121,15 +121,26 @@ impl<'a> Guard<'a> {
         if let Some(shim) = &guard.shim
             && let Err(error) = send_order(shim, &order, input.as_fd())
         {
-            // Its own reason, when it has one, is better than ours.
-            guard.kill_all();
+            guard.end_all();
             return Err(error);
         }
         Ok(guard)
     }
 
-    /// Until nothing of the command is left.
-    fn run(mut self) -> io::Result<FromGuard> {
+    /// Until nothing of the command is left, also when this guard fails.
+    fn run(mut self) -> FromGuard {
+        // After a panic nothing that it has decided is asked any more.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.follow()));
+        let error = match ended {
+            Ok(Ok(last)) => return last,
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::other("it has panicked"),
+        };
+        self.end_all();
+        failed(&error)
+    }
+
+    fn follow(&mut self) -> io::Result<FromGuard> {
         loop {
             self.tell_time();
             if self.reap()? {
@@ -151,9 +162,24 @@ impl<'a> Guard<'a> {
                 left_behind: self.left_behind,
                 late: self.state.late(self.clock.now()),
             },
-            None => {
-                let lost = io::Error::other("the command has vanished");
-                FromGuard::Failed(Failure::new(Step::Guard, &lost))
+            None => failed(&io::Error::other("the command has vanished")),
+        }
+    }
+
+    /// Kills until nothing is left, and asks neither the time nor the worker.
+    fn end_all(&self) {
+        let mut command = self.state.outcome().is_none().then_some(self.command);
+        loop {
+            // A machine that opens no more files shows no processes, but this one's number is known until it is taken note of.
+            if let Some(command) = command {
+                let _ = kill_process(command, Signal::KILL);
+            }
+            let _ = catch_unwind(AssertUnwindSafe(|| self.kill_all()));
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) if Some(pid) == command => command = None,
+                Ok(Some(_)) => {}
+                Err(rustix::io::Errno::CHILD) => return,
+                Ok(None) | Err(_) => drop(poll(&mut [], Some(&timespec(AGAIN)))),
             }
         }
     }
@@ -283,6 +309,10 @@ impl<'a> Guard<'a> {
         }
         all.len()
     }
+}
+
+fn failed(error: &io::Error) -> FromGuard {
+    FromGuard::Failed(Failure::new(Step::Guard, error))
 }
 
 fn of(status: WaitStatus) -> Status {

@@ -21,7 +21,7 @@ use super::{
 /// How long what a command leaves behind may take to end by itself before it is told to.
 pub(super) const LINGER: Duration = Duration::from_millis(500);
 /// Between two attempts to kill what is left.
-const AGAIN: Duration = Duration::from_millis(2);
+pub(super) const AGAIN: Duration = Duration::from_millis(2);
 
 /// Something happened.
 #[derive(Clone, Copy, Debug)]

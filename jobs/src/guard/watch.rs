@@ -185,6 +185,9 @@ impl Watch {
                     let _ = child.kill();
                     self.sweep(order.group.is_none().then(|| Pid::from_child(&child)));
                 }
+                if let (None, Some(FromGuard::Failed(failure))) = (&started, &last) {
+                    tracing::error!(why = %failure.why, "a guard process has failed, and has killed its command");
+                }
                 // Its end is known, or it is killed; a child of ours can always be waited for.
                 let _ = child.wait();
                 last

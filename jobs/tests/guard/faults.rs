@@ -3,7 +3,7 @@
 
 use std::{process::Child, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use watchkeeper::clock::Moment;
 use watchkeeper_jobs::guard::{Cause, Status};
 
@@ -92,6 +92,33 @@ pub(crate) fn a_killed_guard_takes_its_command_along() {
             (end.status, end.cause),
             (Status::Signal(9), Cause::GuardLost)
         );
+        assert_eq!(scene.left(), 0);
+    });
+}
+
+pub(crate) fn a_guard_that_fails_ends_what_it_guards_first() {
+    let scene = Scene::new();
+    run(async {
+        let command = scene.stubborn().start(Vec::new()).await.unwrap();
+        scene.wait_until_stubborn();
+        let guard = guard_of(command.pid());
+        // Waiting for more descriptors than it may have is an error. It cannot look for processes either.
+        let files = |current| {
+            let limit = Rlimit {
+                current: Some(current),
+                ..getrlimit(Resource::Nofile)
+            };
+            prlimit(Some(guard), Resource::Nofile, limit).unwrap()
+        };
+        let usual = files(2);
+        kill_process(guard, Signal::USR1).unwrap();
+        let stat = format!("/proc/{}/stat", command.pid());
+        soon("the end of the command itself", || {
+            !std::fs::exists(&stat).unwrap()
+        });
+        assert!(scene.left() > 0, "what it has started is not seen");
+        files(usual.current.unwrap());
+        assert_eq!(command.ended().await.cause, Cause::GuardLost);
         assert_eq!(scene.left(), 0);
     });
 }
