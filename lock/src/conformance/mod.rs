@@ -36,7 +36,12 @@
     reason = "a test fails by panicking, and its name says what it holds"
 )]
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use tokio::runtime::Builder;
@@ -329,7 +334,9 @@ pub async fn play(name: &str, lab: Lab) {
 /// The same on a runtime of its own, on which the node is made.
 pub fn run<F: Future<Output = Lab>>(name: &str, make: impl FnOnce() -> F) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { play(name, make().await).await });
+    // One kind of future for all cases of a store, or the runtime would be built once for each.
+    let case: Pin<&mut dyn Future<Output = ()>> = pin!(async { play(name, make().await).await });
+    runtime.block_on(case);
 }
 
 // === asking ===

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -34,12 +35,15 @@ pub(crate) const PATIENT: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a case on a runtime of its own.
+/// One kind of future for all cases, or the runtime would be built once for each.
 pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     on(&mut Builder::new_current_thread()).block_on(case)
 }
 
 /// The same where tasks go on while the case stands still.
 pub(crate) fn run_beside<T>(case: impl Future<Output = T>) -> T {
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     on(Builder::new_multi_thread().worker_threads(2)).block_on(case)
 }
 

@@ -1,7 +1,12 @@
 //! A client of ours that goes on only while a case drives it: between its calls it is as frozen as a process in a long
 //! pause, so nothing depends on how quick the machine is.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::runtime::Runtime;
 use watchkeeper_lock::{
@@ -96,7 +101,13 @@ pub(crate) fn admit_among(nodes: usize, masters: &Masters, rules: Rules, timing:
 
 /// Drives it on this thread, as far as it goes.
 pub(crate) fn block_on<T>(act: impl Future<Output = T>) -> T {
-    runtime().block_on(act)
+    drive(&runtime(), act)
+}
+
+/// One kind of future for all acts, or the runtime would be built once for each.
+fn drive<T>(runtime: &Runtime, act: impl Future<Output = T>) -> T {
+    let act: Pin<&mut dyn Future<Output = T>> = pin!(act);
+    runtime.block_on(act)
 }
 
 fn runtime() -> Runtime {
@@ -124,7 +135,7 @@ impl Client {
 
     /// Drives it as far as this goes.
     pub(crate) fn run<T>(&self, act: impl Future<Output = T>) -> T {
-        self.runtime.block_on(act)
+        drive(&self.runtime, act)
     }
 
     /// Goes on until every node answers it.

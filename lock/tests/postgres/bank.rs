@@ -1,6 +1,11 @@
 //! What the cases share: an account in a schema of its own, and sessions that write to it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::net::UnixStream;
 use tokio_postgres::{Client, Config, Error, NoTls, error::SqlState};
@@ -28,7 +33,9 @@ pub(crate) struct Bank<'a> {
 pub(crate) struct Session(Client);
 
 /// Runs a case on a runtime of its own.
+/// One kind of future for all cases, or the runtime would be built once for each.
 pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

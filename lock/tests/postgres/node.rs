@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -44,7 +45,9 @@ const PATIENT: Duration = Duration::from_secs(3);
 pub(crate) const DURABLE: [&str; 3] = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
 
 /// Runs a case on a runtime of its own.
+/// One kind of future for all cases, or the runtime would be built once for each.
 pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

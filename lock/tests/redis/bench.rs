@@ -1,6 +1,11 @@
 //! What the cases share: a server, clients on it, and short ways to say an operation.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use watchkeeper_lock::{
     Locks,
@@ -24,7 +29,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const RETENTION: Duration = Duration::from_secs(60);
 
 /// Runs a case on a runtime of its own.
+/// One kind of future for all cases, or the runtime would be built once for each.
 pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     runtime().block_on(case)
 }
 

@@ -10,7 +10,11 @@ mod network;
 pub(crate) mod programs;
 mod servers;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use watchkeeper_lock::clock::Clock;
 
@@ -57,6 +61,8 @@ pub(crate) async fn in_time(what: &str, mut done: impl AsyncFnMut() -> bool) {
 pub(crate) fn beside<T>(case: impl Future<Output = T>) -> T {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = threads.worker_threads(2).enable_all().build().unwrap();
+    // One kind of future for all cases, or the runtime would be built once for each.
+    let case: Pin<&mut dyn Future<Output = T>> = pin!(case);
     runtime.block_on(case)
 }
 
