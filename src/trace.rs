@@ -34,7 +34,7 @@ mod tracer;
 pub use self::{
     context::{TraceContext, current, within},
     span::Value,
-    tracer::{Piece, Place, Tracer},
+    tracer::{AttemptTrace, Piece, Tracer},
 };
 pub(crate) use self::{
     span::{Span, failure},

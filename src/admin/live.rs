@@ -52,7 +52,7 @@ use super::{
     rights::Seen,
     shared::Shared,
     sight::{Sight, misfit},
-    stream::{Place, frame},
+    stream::{ClientSlot, frame},
 };
 use crate::{clock::Moment, fleet::status::FleetStatus};
 
@@ -91,7 +91,7 @@ struct Following {
     last: Weak<FleetStatus>,
     /// Ends with this replica's events.
     end: CancellationToken,
-    _place: Place,
+    _slot: ClientSlot,
 }
 
 pub(super) async fn follow(
@@ -109,7 +109,7 @@ pub(super) async fn follow(
         return Err(Problem::parameter("path", wanted));
     };
     let address = Address::read(*path, takes, &said).map_err(|wrong| misfit(&wrong))?;
-    let Some(place) = shared.places.take(seen) else {
+    let Some(slot) = shared.slots.take(seen) else {
         let why = "no more clients can follow this replica at one time";
         return Err(Problem::new(Kind::TooManyStreams, why));
     };
@@ -133,7 +133,7 @@ pub(super) async fn follow(
         greeted: false,
         last: Weak::new(),
         end: shared.told.over(),
-        _place: place,
+        _slot: slot,
         shared,
     };
     let mut answer = Response::new(Body::from_stream(unfold(following, sent)));

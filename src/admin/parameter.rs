@@ -12,16 +12,16 @@ const QUOTED: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) about: &'static str,
     pub(super) takes: Takes,
     /// Without it there is no answer.
     pub(super) needed: bool,
 }
 
-/// Where it stands.
+/// Where it stands: what OpenAPI calls `in`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     Path,
     Query,
     Header,
@@ -62,7 +62,7 @@ impl Parameter {
     pub(super) const fn of_path(name: &'static str, about: &'static str, longest: usize) -> Self {
         Self {
             name,
-            place: Place::Path,
+            location: Location::Path,
             about,
             takes: Takes::Text(longest),
             needed: true,
@@ -73,7 +73,7 @@ impl Parameter {
     pub(super) const fn of_query(name: &'static str, about: &'static str, takes: Takes) -> Self {
         Self {
             name,
-            place: Place::Query,
+            location: Location::Query,
             about,
             takes,
             needed: false,
@@ -107,14 +107,14 @@ impl Parameter {
 
     /// As OpenAPI describes it.
     pub(super) fn to_json(self) -> Value {
-        let place = match self.place {
-            Place::Path => "path",
-            Place::Query => "query",
-            Place::Header => "header",
+        let location = match self.location {
+            Location::Path => "path",
+            Location::Query => "query",
+            Location::Header => "header",
         };
         let mut described = json!({
             "name": self.name,
-            "in": place,
+            "in": location,
             "description": self.about,
             "required": self.needed,
             "schema": self.takes.to_json(),
@@ -215,12 +215,12 @@ impl Asked {
         query: Vec<(String, String)>,
     ) -> Result<Self, Problem> {
         let mut said: Vec<(&'static str, String)> = Vec::new();
-        let places = path.into_iter().map(|pair| (Place::Path, pair));
-        let pairs = query.into_iter().map(|pair| (Place::Query, pair));
-        for (place, (name, value)) in places.chain(pairs) {
+        let in_path = path.into_iter().map(|pair| (Location::Path, pair));
+        let in_query = query.into_iter().map(|pair| (Location::Query, pair));
+        for (location, (name, value)) in in_path.chain(in_query) {
             let known = parameters
                 .iter()
-                .find(|p| p.place == place && p.name == name);
+                .find(|p| p.location == location && p.name == name);
             let Some(known) = known else {
                 return Err(unknown(&name, parameters));
             };
@@ -233,7 +233,7 @@ impl Asked {
             said.push((known.name, value));
         }
         let missing = parameters.iter().find(|known| {
-            let here = known.needed && known.place != Place::Header;
+            let here = known.needed && known.location != Location::Header;
             here && !said.iter().any(|(name, _)| *name == known.name)
         });
         match missing {
@@ -278,7 +278,7 @@ impl Asked {
     pub(super) fn query_without(&self, name: &str) -> impl Iterator<Item = (&'static str, &str)> {
         let of_query = |name: &str| {
             let mut known = self.parameters.iter();
-            known.any(|known| known.name == name && known.place == Place::Query)
+            known.any(|known| known.name == name && known.location == Location::Query)
         };
         let pairs = self.said.iter();
         let others = pairs.filter(move |(known, _)| *known != name && of_query(known));
@@ -287,7 +287,7 @@ impl Asked {
 }
 
 fn unknown(name: &str, parameters: &[Parameter]) -> Problem {
-    let of_query = parameters.iter().filter(|p| p.place == Place::Query);
+    let of_query = parameters.iter().filter(|p| p.location == Location::Query);
     let names: Vec<&str> = of_query.map(|known| known.name).collect();
     let taken = match names.is_empty() {
         true => "the path takes none".to_owned(),

@@ -13,7 +13,7 @@ use super::{
     seal::Seals,
     shared_reading::Reader,
     source::{Admin, Asked, Done, OrderError},
-    stream::{OPEN_PLACES, PLACES, Places, Ring},
+    stream::{ClientSlots, OPEN_SLOTS, Ring, SLOTS},
     told::{KEPT, Told},
     withhold::{in_short, withhold},
 };
@@ -47,10 +47,10 @@ pub(super) struct Shared {
     pub(super) rules: Arc<Rules>,
     /// What has happened in this replica.
     pub(super) told: Ring<Told>,
-    /// Places of those who follow, whatever they follow.
-    pub(super) places: Places,
-    /// Places of those who are sent the whole fleet.
-    pub(super) whole_fleets: Places,
+    /// Slots for the clients that follow, whatever they follow.
+    pub(super) slots: ClientSlots,
+    /// Slots for the clients that are sent the whole fleet.
+    pub(super) whole_fleets: ClientSlots,
     /// The API described: `/api/v1/openapi.json`.
     pub(super) description: Bytes,
     /// What makes forms ours.
@@ -79,8 +79,8 @@ impl Shared {
             item_orders: Arc::new(Semaphore::new(ITEM_ORDERS)),
             rules: Arc::new(rules),
             told: Ring::new(admin.source.replica(), KEPT),
-            places: Places::new(PLACES, OPEN_PLACES),
-            whole_fleets: Places::new(WHOLE_FLEETS, WHOLE_FLEETS),
+            slots: ClientSlots::new(SLOTS, OPEN_SLOTS),
+            whole_fleets: ClientSlots::new(WHOLE_FLEETS, WHOLE_FLEETS),
             description,
             seals: Arc::new(Seals::new(chance.clone())),
             latest: Arc::new(Latest::new(chance.nonce())),

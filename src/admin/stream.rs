@@ -37,8 +37,8 @@ use crate::clock::Clock;
 
 /// Clients that follow at one time, whatever they follow, with the token and without it: well below the connections that the server
 /// takes.
-pub(super) const PLACES: usize = 32;
-pub(super) const OPEN_PLACES: usize = 16;
+pub(super) const SLOTS: usize = 32;
+pub(super) const OPEN_SLOTS: usize = 16;
 
 /// After so much silence a comment is sent: a client that has gone is noticed, and a proxy keeps the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -93,9 +93,9 @@ pub(super) enum Next<T> {
     Closed,
 }
 
-/// The places of those who follow, or are sent much.
+/// Slots for the clients that follow, or are sent much.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ClientSlots {
     /// Of those who have the token.
     token: Arc<Semaphore>,
     /// Of all others.
@@ -104,7 +104,7 @@ pub(super) struct Places {
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(#[allow(dead_code, reason = "kept, not read")] OwnedSemaphorePermit);
+pub(super) struct ClientSlot(#[allow(dead_code, reason = "kept, not read")] OwnedSemaphorePermit);
 
 // === impl Ring ===
 
@@ -235,22 +235,22 @@ impl<T: Clone> Follower<T> {
     }
 }
 
-// === impl Places ===
+// === impl ClientSlots ===
 
-impl Places {
+impl ClientSlots {
     /// So many for those who have the token, and so many for all others.
     pub(super) fn new(token: usize, open: usize) -> Self {
-        let places = |most| Arc::new(Semaphore::new(most));
+        let slots = |most| Arc::new(Semaphore::new(most));
         Self {
-            token: places(token),
-            open: places(open),
+            token: slots(token),
+            open: slots(open),
         }
     }
 
-    /// A place for such a client, if one is free.
-    pub(super) fn take(&self, seen: Seen) -> Option<Place> {
-        let places = if seen.token { &self.token } else { &self.open };
-        places.clone().try_acquire_owned().ok().map(Place)
+    /// A slot for such a client, if one is free.
+    pub(super) fn take(&self, seen: Seen) -> Option<ClientSlot> {
+        let slots = if seen.token { &self.token } else { &self.open };
+        slots.clone().try_acquire_owned().ok().map(ClientSlot)
     }
 }
 
@@ -277,14 +277,14 @@ struct Going<T, F> {
     follower: Follower<T>,
     show: F,
     opening: Option<String>,
-    _place: Place,
+    _slot: ClientSlot,
 }
 
 /// An answer that goes on: `opening`, then what `show` makes of each entry; `None` for what this client does not want. It ends with
 /// the ring, and for a client that has lost entries.
 pub(super) fn answer<T, F>(
     clock: &Clock,
-    (place, stay): (Place, &Stay),
+    (slot, stay): (ClientSlot, &Stay),
     follower: Follower<T>,
     opening: &str,
     show: F,
@@ -299,7 +299,7 @@ where
         follower,
         show,
         opening: Some(format!("{COME_BACK}{opening}")),
-        _place: place,
+        _slot: slot,
     };
     let mut answer = Response::new(Body::from_stream(unfold(going, sent)));
     let headers = answer.headers_mut();
@@ -450,11 +450,11 @@ mod tests {
         assert_eq!(frame(None, "gap", "{}"), "event: gap\ndata: {}\n\n");
     }
 
-    fn following(clock: &Clock, places: &Places, ring: &Ring<u64>) -> BodyDataStream {
-        let place = places.take(ANY).expect("a free place");
+    fn following(clock: &Clock, slots: &ClientSlots, ring: &Ring<u64>) -> BodyDataStream {
+        let slot = slots.take(ANY).expect("a free place");
         let odd = |n: u64, _: &u64| (n % 2 == 1).then(|| format!("{n};"));
         let (follower, _) = ring.follow(None);
-        let answer = answer(clock, (place, &Stay::default()), follower, "hello;", odd);
+        let answer = answer(clock, (slot, &Stay::default()), follower, "hello;", odd);
         assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
         answer.into_body().into_data_stream()
     }
@@ -467,7 +467,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_is_told_from_the_end_by_a_comment() {
         let (clock, ring) = (SimTime::new().clock(), told(8, 0));
-        let mut body = following(&clock, &Places::new(0, 1), &ring);
+        let mut body = following(&clock, &ClientSlots::new(0, 1), &ring);
         assert_eq!(
             text(&mut body).await.unwrap(),
             "retry: 2000\n\nhello;",
@@ -491,7 +491,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_reads_too_slowly_is_sent_away() {
         let (clock, ring) = (Clock::system(), told(8, 0));
-        let mut body = following(&clock, &Places::new(0, 1), &ring);
+        let mut body = following(&clock, &ClientSlots::new(0, 1), &ring);
         assert!(text(&mut body).await.is_some());
         // The teller is not kept from anything meanwhile.
         (1..=100).for_each(|n| ring.tell(n));
@@ -500,13 +500,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_free_again_when_its_client_has_gone() {
-        let (clock, ring, places) = (Clock::system(), told(8, 0), Places::new(1, 2));
-        let first = following(&clock, &places, &ring);
-        let _second = following(&clock, &places, &ring);
-        assert!(places.take(ANY).is_none());
-        let with_token = places.take(Seen { token: true });
+        let (clock, ring, slots) = (Clock::system(), told(8, 0), ClientSlots::new(1, 2));
+        let first = following(&clock, &slots, &ring);
+        let _second = following(&clock, &slots, &ring);
+        assert!(slots.take(ANY).is_none());
+        let with_token = slots.take(Seen { token: true });
         assert!(with_token.is_some(), "of this none is taken");
         drop(first);
-        assert!(places.take(ANY).is_some());
+        assert!(slots.take(ANY).is_some());
     }
 }

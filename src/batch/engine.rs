@@ -416,9 +416,9 @@ impl BatchEngine {
             params: self.spec.params.clone(),
             checkpoint: None,
         };
-        let place = ctx.tracer.batch(&self.name, &facts.id);
+        let trace = ctx.tracer.batch(&self.name, &facts.id);
         let setup = RunSetup {
-            place,
+            trace,
             lease: Some(hold.view().clone()),
             locks: Some(ctx.locks.clone()),
             also: pass.lease().cloned(),

@@ -42,7 +42,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// What is known of a fleet that is looked at again and again.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct WatchState {
     /// When the first look began.
     began: Timestamp,
     last: Option<Picture>,
@@ -107,7 +107,7 @@ pub(super) fn watch(
         let mut signals = Signals::listen().map_err(Failure::of)?;
         let fleet = Fleet::open(&config)?;
         let mut to = To::begin(json).map_err(Failure::of)?;
-        let mut known = Known::new(fleet.now());
+        let mut state = WatchState::new(fleet.now());
         loop {
             let asked = clock.timeout(PATIENCE, fleet.status());
             let answer = tokio::select! {
@@ -125,9 +125,9 @@ pub(super) fn watch(
                 }
                 fleet
             });
-            let news = known.hear(answer, fleet.now());
+            let news = state.hear(answer, fleet.now());
             let next = clock.now() + every;
-            let mut told = to.tell(&known, news, &config, fleet.now(), every);
+            let mut told = to.tell(&state, news, &config, fleet.now(), every);
             loop {
                 // The reader has gone: nothing is left to be done.
                 if told.is_err() {
@@ -137,7 +137,7 @@ pub(super) fn watch(
                     biased;
                     () = told_to_end(&mut signals) => return Ok(()),
                     () = to.changed() => {
-                        told = to.tell(&known, News::default(), &config, fleet.now(), every);
+                        told = to.tell(&state, News::default(), &config, fleet.now(), every);
                     }
                     () = clock.sleep_until(next) => break,
                 }
@@ -148,7 +148,7 @@ pub(super) fn watch(
 
 /// The picture of what is known, for a terminal of this size. Pure.
 pub(super) fn drawn(
-    known: &Known,
+    state: &WatchState,
     config: &Config,
     now: Timestamp,
     every: Duration,
@@ -157,25 +157,25 @@ pub(super) fn drawn(
 ) -> String {
     let place = terminal::sentence(&place(config));
     let mut text = format!("{now:.0}  every {}  {place}\n", Span(every));
-    if let Some((since, why)) = known.silence() {
+    if let Some((since, why)) = state.silence() {
         let age = age(since, now);
         let said = terminal::sentence(&format!("no answer since {since:.0} ({age}): {why}"));
         text += &format!("{}\n", paint.ink(Ink::Bad, &said));
     }
-    match &known.last {
+    match &state.last {
         Some(picture) => {
             let shown = show(&picture.fleet, config, picture.at, paint);
             text += &format!("\n{shown}");
         }
-        None if known.trouble.is_none() => text += "\nasked, and not answered yet\n",
+        None if state.trouble.is_none() => text += "\nasked, and not answered yet\n",
         None => {}
     }
     frame(&text, size)
 }
 
-// === impl Known ===
+// === impl WatchState ===
 
-impl Known {
+impl WatchState {
     pub(super) fn new(began: Timestamp) -> Self {
         Self {
             began,
@@ -286,7 +286,7 @@ impl To {
     /// An error once the reader has gone.
     fn tell(
         &self,
-        known: &Known,
+        state: &WatchState,
         news: News,
         config: &Config,
         now: Timestamp,
@@ -297,17 +297,17 @@ impl To {
             let Some(size) = Stream::Output.size() else {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
-            let picture = drawn(known, config, now, every, size, paint);
+            let picture = drawn(state, config, now, every, size, paint);
             return screen.canvas.draw(&picture);
         }
-        if let Some((since, why)) = known.silence().filter(|_| news.fell_silent) {
+        if let Some((since, why)) = state.silence().filter(|_| news.fell_silent) {
             let said = format!("no answer since {since:.0}: {why}");
             note(&terminal::sentence(&said));
         }
         if news.answers_again {
             note("the store answers again");
         }
-        let picture = known.last.as_ref().filter(|_| news.changed);
+        let picture = state.last.as_ref().filter(|_| news.changed);
         let Some(picture) = picture else {
             return Ok(());
         };
@@ -389,8 +389,8 @@ mod tests {
     #[test]
     fn time_alone_is_no_change() {
         let now = at("2026-05-04T08:10:00Z");
-        let mut known = Known::new(now);
-        assert!(known.hear(Ok(fleet()), now).changed, "the first one");
+        let mut state = WatchState::new(now);
+        assert!(state.hear(Ok(fleet()), now).changed, "the first one");
         let mut later = fleet();
         later.replicas[0].seen_ms_ago = 1_900;
         later.nodes[0].rtt_us = Some(900);
@@ -399,7 +399,7 @@ mod tests {
         job.leader.as_mut().unwrap().remaining_ms = Some(7_000);
         job.running[0].left_ms = Some(2_000);
         job.running[0].per_second = None;
-        assert_eq!(known.hear(Ok(later.clone()), now), News::default());
+        assert_eq!(state.hear(Ok(later.clone()), now), News::default());
         type Change = fn(&mut FleetStatus);
         let changes: [Change; 4] = [
             |fleet| fleet.replicas[0].seen_ms_ago = 60_000,
@@ -409,7 +409,7 @@ mod tests {
         ];
         for (n, change) in changes.into_iter().enumerate() {
             change(&mut later);
-            assert!(known.hear(Ok(later.clone()), now).changed, "{n}");
+            assert!(state.hear(Ok(later.clone()), now).changed, "{n}");
         }
     }
 
@@ -421,24 +421,25 @@ mod tests {
             columns: 200,
             rows: 50,
         };
-        let picture = |known: &Known, now| drawn(known, &config, now, every, size, Paint::PLAIN);
-        let mut known = Known::new(began);
-        assert!(picture(&known, began).contains("not answered yet"));
-        let news = known.hear(Err("no majority".to_owned()), then);
+        let picture =
+            |state: &WatchState, now| drawn(state, &config, now, every, size, Paint::PLAIN);
+        let mut state = WatchState::new(began);
+        assert!(picture(&state, began).contains("not answered yet"));
+        let news = state.hear(Err("no majority".to_owned()), then);
         assert!(news.fell_silent && !news.changed);
-        let shown = picture(&known, then);
+        let shown = picture(&state, then);
         assert!(
             shown.contains("no answer since 2026-05-04T08:10:00Z (2s): no majority"),
             "{shown}"
         );
-        let news = known.hear(Ok(fleet()), then);
+        let news = state.hear(Ok(fleet()), then);
         assert!(news.answers_again && news.changed);
-        assert!(!picture(&known, then).contains("no answer"));
+        assert!(!picture(&state, then).contains("no answer"));
         let later = at("2026-05-04T08:10:40Z");
-        known.hear(Err("no majority".to_owned()), at("2026-05-04T08:10:09Z"));
-        let news = known.hear(Err("no majority\u{1b}[2J".to_owned()), later);
+        state.hear(Err("no majority".to_owned()), at("2026-05-04T08:10:09Z"));
+        let news = state.hear(Err("no majority\u{1b}[2J".to_owned()), later);
         assert_eq!(news, News::default(), "it was told");
-        let shown = picture(&known, later);
+        let shown = picture(&state, later);
         assert!(
             shown.contains("no answer since 2026-05-04T08:10:02Z (38s): no majority\\u001b[2J"),
             "{shown}"
@@ -449,12 +450,12 @@ mod tests {
     #[test]
     fn a_picture_has_the_columns_and_rows_of_its_terminal() {
         let now = at("2026-05-04T08:10:00Z");
-        let mut known = Known::new(now);
-        known.hear(Ok(fleet()), now);
+        let mut state = WatchState::new(now);
+        state.hear(Ok(fleet()), now);
         let (config, every) = (Config::default(), Duration::from_secs(2));
         for (columns, rows) in [(200, 50), (40, 8), (20, 3), (2, 1)] {
             let size = Size { columns, rows };
-            let shown = drawn(&known, &config, now, every, size, Paint::PLAIN);
+            let shown = drawn(&state, &config, now, every, size, Paint::PLAIN);
             assert!(shown.lines().count() <= rows, "{columns}x{rows}:\n{shown}");
             for line in shown.lines() {
                 assert!(terminal::columns(line) < columns, "{size:?}: {line}");
@@ -464,8 +465,8 @@ mod tests {
             columns: 40,
             rows: 8,
         };
-        let coloured = drawn(&known, &config, now, every, size, Paint::COLOURED);
-        let plain = drawn(&known, &config, now, every, size, Paint::PLAIN);
+        let coloured = drawn(&state, &config, now, every, size, Paint::COLOURED);
+        let plain = drawn(&state, &config, now, every, size, Paint::PLAIN);
         assert_ne!(coloured, plain);
         assert_eq!(coloured.lines().count(), plain.lines().count());
     }

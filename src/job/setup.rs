@@ -10,7 +10,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::LeaseView,
     lock::Locks,
-    trace::Place,
+    trace::AttemptTrace,
 };
 
 /// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
@@ -61,8 +61,8 @@ pub(crate) struct RunSetup {
     pub(crate) checkpoint_at: Option<Timestamp>,
     /// Names of the parameters that its trigger gave it.
     pub(crate) given: Vec<String>,
-    /// Its place in a trace, where traces are told.
-    pub(crate) place: Option<Place>,
+    /// Where it stands in a trace, where traces are told.
+    pub(crate) trace: Option<AttemptTrace>,
 }
 
 /// Where checkpoints go.
@@ -92,7 +92,7 @@ impl RunSetup {
             checkpoints: None,
             checkpoint_at: None,
             given: Vec::new(),
-            place: None,
+            trace: None,
             clock,
         }
     }

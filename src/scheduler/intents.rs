@@ -31,7 +31,7 @@ pub(crate) struct Intents(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<String, KnownIntent>>,
     /// Revisions of documents that were read and say nothing: of another version, or over.
     in_vain: Mutex<BTreeMap<String, u64>>,
     /// Revisions of which the last look found the name alone.
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownIntent {
     rev: u64,
     intent: Intent,
     /// It was said here.
@@ -186,12 +186,12 @@ impl Intents {
         let name = intent.document();
         let newer = known.get(&name).is_none_or(|known| known.rev < rev);
         if newer {
-            known.insert(name, Known { rev, intent, ours });
+            known.insert(name, KnownIntent { rev, intent, ours });
         }
         newer
     }
 
-    fn get(&self, name: &str) -> Option<Known> {
+    fn get(&self, name: &str) -> Option<KnownIntent> {
         self.known().get(name).cloned()
     }
 
@@ -203,7 +203,7 @@ impl Intents {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, KnownIntent>> {
         // Every change is complete before the lock is given back.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Recall(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<String, RememberedLedger>>,
     /// Counts how often enough nodes vote again.
     back: latest::Sender<u64>,
     /// The latest loss of which it was said that no replica knows a ledger from before it.
@@ -50,7 +50,7 @@ struct Inner {
 
 /// A ledger that was once written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct RememberedLedger {
     /// Under which it was.
     token: Token,
     /// By this replica.
@@ -64,7 +64,7 @@ impl Recall {
     /// This replica has written the job's ledger under this token.
     pub(crate) fn wrote(&self, job: &str, token: Token, body: Arc<str>) {
         let wrote = true;
-        self.learn(job, Known { token, wrote, body });
+        self.learn(job, RememberedLedger { token, wrote, body });
     }
 
     /// This is what the nodes show of the job's lock.
@@ -72,7 +72,8 @@ impl Recall {
         let Some(record) = seen.newest() else { return };
         let known = self.known();
         let token = record.version.token;
-        let same = |k: &Known| k.token > token || (k.token == token && *k.body == *record.body);
+        let same =
+            |k: &RememberedLedger| k.token > token || (k.token == token && *k.body == *record.body);
         if record.body.is_empty() || known.get(job).is_some_and(same) {
             return;
         }
@@ -84,7 +85,7 @@ impl Recall {
         }
         let body = record.body.as_str().into();
         let wrote = false;
-        self.learn(job, Known { token, wrote, body });
+        self.learn(job, RememberedLedger { token, wrote, body });
     }
 
     /// This replica has the job no more.
@@ -137,7 +138,7 @@ impl Recall {
     }
 
     async fn hand_on(&self, locks: &Locks) {
-        let known: Vec<(String, Known)> = self
+        let known: Vec<(String, RememberedLedger)> = self
             .known()
             .iter()
             .map(|(job, known)| (job.clone(), known.clone()))
@@ -155,7 +156,7 @@ impl Recall {
         }
     }
 
-    fn learn(&self, job: &str, news: Known) {
+    fn learn(&self, job: &str, news: RememberedLedger) {
         let mut known = self.known();
         let newer = known.get(job).is_none_or(|old| news.counts_beside(old));
         if newer {
@@ -163,13 +164,13 @@ impl Recall {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, RememberedLedger>> {
         // Every change is complete before the lock is given back.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl RememberedLedger {
     /// What is known later under one token is newer, except that others are shown no more than its holder wrote.
     fn counts_beside(&self, old: &Self) -> bool {
         (self.token, self.wrote) >= (old.token, old.wrote)

@@ -66,7 +66,7 @@ impl TermLoop<'_> {
             checkpoints: Some(Arc::new(sender)),
             checkpoint_at: attempt.checkpoint_at,
             given: attempt.given.names(),
-            place: self.place(&key),
+            trace: self.attempt_trace(&key),
             ..RunSetup::new(facts, ctx.clock.clone())
         };
         let prepared = PreparedRun::by(&engine.spec, ctx.locks.timing(), &ctx.hooks, setup);

@@ -10,12 +10,12 @@ use crate::{
     job::shard::whole,
     ledger::{Ledger, RunKey, is_trigger_id},
     lock::WriteError,
-    trace::{Piece, Place, Span, Value, failure},
+    trace::{AttemptTrace, Piece, Span, Value, failure},
 };
 
 impl TermLoop<'_> {
-    /// The place of an attempt in the trace of its run.
-    pub(super) fn place(&self, key: &RunKey) -> Option<Place> {
+    /// The trace of an attempt, below that of its run.
+    pub(super) fn attempt_trace(&self, key: &RunKey) -> Option<AttemptTrace> {
         let engine = self.engine;
         let id = self.id_in_trace(&key.id);
         engine.ctx.tracer.attempt(&engine.name, &id, key.attempt)

@@ -50,9 +50,9 @@ pub struct Piece {
     span: Option<Span>,
 }
 
-/// The place of one attempt in its trace.
+/// Where one attempt stands in its trace.
 #[derive(Clone)]
-pub struct Place {
+pub struct AttemptTrace {
     tracer: Tracer,
     context: TraceContext,
     /// The run that it is an attempt at; none for a batch, which is a trace of its own.
@@ -86,20 +86,20 @@ impl Tracer {
         ))
     }
 
-    /// The place of an attempt at it. Of one attempt there is one alone in the fleet, so that its number tells it from the others.
-    pub(crate) fn attempt(&self, job: &str, id: &str, attempt: u32) -> Option<Place> {
+    /// The trace of an attempt at it. Of one attempt there is one alone in the fleet, so that its number tells it from the others.
+    pub(crate) fn attempt(&self, job: &str, id: &str, attempt: u32) -> Option<AttemptTrace> {
         let run = self.run(job, id)?;
-        Some(Place {
+        Some(AttemptTrace {
             tracer: self.clone(),
             context: run.child(&["attempt", &attempt.to_string()]),
             run: Some(run),
         })
     }
 
-    /// The place of a batch: it is claimed again and again under one name, and its run is a trace of its own.
-    pub(crate) fn batch(&self, job: &str, run_id: &str) -> Option<Place> {
+    /// The trace of a batch: it is claimed again and again under one name, and its run is a trace of its own.
+    pub(crate) fn batch(&self, job: &str, run_id: &str) -> Option<AttemptTrace> {
         let inner = self.0.as_deref()?;
-        Some(Place {
+        Some(AttemptTrace {
             tracer: self.clone(),
             context: TraceContext::computed(&["batch", &inner.fleet, job, run_id], inner.ratio),
             run: None,
@@ -242,9 +242,9 @@ impl fmt::Debug for Piece {
     }
 }
 
-// === impl Place ===
+// === impl AttemptTrace ===
 
-impl Place {
+impl AttemptTrace {
     pub(crate) fn context(&self) -> TraceContext {
         self.context
     }

@@ -537,7 +537,7 @@ pub(crate) async fn many_items_go_page_by_page_and_step_by_step() {
         .await
         .ok();
     assert_eq!(number(&ran.json(), "changed"), 4_900);
-    let items = table.standing().await.unwrap().items;
+    let items = table.status().await.unwrap().items;
     assert_eq!(
         (items.dead, items.parked, items.retry + items.in_doubt),
         (0, 0, 5_000)

@@ -148,7 +148,7 @@ struct Table<T> {
 
 /// Up to where every name is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Known {
+enum Coverage {
     /// Up to this one, which is not.
     Before(String),
     All,
@@ -469,14 +469,14 @@ impl Rows for Sheet {
 
     fn names(&mut self, prefix: &str, from: &str, count: usize) -> Result<Vec<String>, Missing> {
         let first = from.max(prefix);
-        let known = self
+        let coverage = self
             .rows
-            .known_from(first)
-            .min(self.bodies.known_from(first));
-        let rows = self.rows.names(first, &known, count);
-        let bodies = self.bodies.names(first, &known, count);
+            .coverage_from(first)
+            .min(self.bodies.coverage_from(first));
+        let rows = self.rows.names(first, &coverage, count);
+        let bodies = self.bodies.names(first, &coverage, count);
         let all: BTreeSet<&str> = rows.chain(bodies).collect();
-        page(all.into_iter(), prefix, count, &known).map_err(Missing::Names)
+        page(all.into_iter(), prefix, count, &coverage).map_err(Missing::Names)
     }
 
     fn doc(&mut self, name: &str) -> Result<Option<Stored>, Missing> {
@@ -524,9 +524,14 @@ impl Rows for Sheet {
         count: usize,
     ) -> Result<Vec<DocName>, Missing> {
         let first = from.max(prefix);
-        let known = self.docs.known_from(first);
-        let names = page(self.docs.names(first, &known, count), prefix, count, &known)
-            .map_err(Missing::DocNames)?;
+        let coverage = self.docs.coverage_from(first);
+        let names = page(
+            self.docs.names(first, &coverage, count),
+            prefix,
+            count,
+            &coverage,
+        )
+        .map_err(Missing::DocNames)?;
         let header = |name: String| {
             let doc = self.docs.get(&name)??;
             let (rev, until) = (doc.rev, doc.until);
@@ -560,12 +565,12 @@ fn page<'n>(
     names: impl Iterator<Item = &'n str>,
     prefix: &str,
     count: usize,
-    known: &Known,
+    coverage: &Coverage,
 ) -> Result<Vec<String>, Range> {
     let names = names.take_while(|name| name.starts_with(prefix));
     let names: Vec<String> = names.take(count).map(str::to_owned).collect();
-    match known {
-        Known::Before(next)
+    match coverage {
+        Coverage::Before(next)
             if names.len() < count && (next.starts_with(prefix) || **next < *prefix) =>
         {
             Err(Range {
@@ -576,7 +581,7 @@ fn page<'n>(
                 texts: false,
             })
         }
-        Known::Before(_) | Known::All => Ok(names),
+        Coverage::Before(_) | Coverage::All => Ok(names),
     }
 }
 
@@ -625,7 +630,7 @@ impl<T> Table<T> {
         self.known.push((range.from.clone(), to));
     }
 
-    fn known_from(&self, first: &str) -> Known {
+    fn coverage_from(&self, first: &str) -> Coverage {
         let mut end = first.to_owned();
         // Ranges follow each other: from the end of one to that of the next.
         while let Some((_, to)) = self
@@ -635,22 +640,22 @@ impl<T> Table<T> {
         {
             match to {
                 Some(to) => end.clone_from(to),
-                None => return Known::All,
+                None => return Coverage::All,
             }
         }
-        Known::Before(end)
+        Coverage::Before(end)
     }
 
     /// The names with a row, in order, as far as all are known, so many at most.
     fn names<'t>(
         &'t self,
         first: &'t str,
-        known: &'t Known,
+        coverage: &'t Coverage,
         count: usize,
     ) -> impl Iterator<Item = &'t str> {
-        let inside = move |name: &&str| match known {
-            Known::Before(end) => **name < **end,
-            Known::All => true,
+        let inside = move |name: &&str| match coverage {
+            Coverage::Before(end) => **name < **end,
+            Coverage::All => true,
         };
         let written = |name: &&str| !self.written.contains_key(*name);
         let stands = |(name, row): (&'t String, &'t Option<T>)| row.is_some().then_some(&**name);
@@ -677,9 +682,9 @@ impl<T> Table<T> {
     }
 }
 
-// === impl Known ===
+// === impl Coverage ===
 
-impl Known {
+impl Coverage {
     fn min(self, other: Self) -> Self {
         match (self, other) {
             (Self::Before(one), Self::Before(other)) => Self::Before(one.min(other)),

@@ -1,4 +1,4 @@
-//! One connection to a node: a queue that is sent as whole calls. What they tell of the node is in [`super::known`].
+//! One connection to a node: a queue that is sent as whole calls. What they tell of the node is in [`super::node_health`].
 //!
 //! The keeper has a link to each node, and callers have another: what they ask at one time leaves in one call, without a
 //! timer. A caller that asks alone carries its call alone; what is asked while calls are under way goes out with the next one.
@@ -56,7 +56,7 @@ use futures_util::Future;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    known::{Known, Whose, is_silence},
+    node_health::{NodeHealth, Whose, is_silence},
     votes::Votes,
     wall::FleetClock,
 };
@@ -90,7 +90,7 @@ pub(crate) struct Link(Arc<Inner>);
 
 struct Inner {
     node: Arc<dyn Node>,
-    known: Arc<Known>,
+    health: Arc<NodeHealth>,
     clock: Clock,
     chance: Chance,
     timeout: Duration,
@@ -172,11 +172,11 @@ impl Link {
         votes: Arc<Votes>,
     ) -> Self {
         let name = node.name().to_owned();
-        let known = Known::new(name, (wall, number), clock.clone(), events, votes);
+        let health = NodeHealth::new(name, (wall, number), clock.clone(), events, votes);
         Self(Arc::new(Inner {
             extensions: node.most_extensions().clamp(MOST_OPS, MOST_UNDER_WAY),
             node,
-            known: Arc::new(known),
+            health: Arc::new(health),
             clock,
             chance,
             timeout,
@@ -193,7 +193,7 @@ impl Link {
             let node = link.node().another();
             Self(Arc::new(Inner {
                 node: node.unwrap_or_else(|| link.node().clone()),
-                known: link.0.known.clone(),
+                health: link.0.health.clone(),
                 clock: link.0.clock.clone(),
                 chance: link.0.chance.clone(),
                 timeout: link.0.timeout,
@@ -214,7 +214,7 @@ impl Link {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.0.known.name()
+        self.0.health.name()
     }
 
     pub(crate) fn node(&self) -> &Arc<dyn Node> {
@@ -239,57 +239,57 @@ impl Link {
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.0.known.is_down()
+        self.0.health.is_down()
     }
 
     /// Waits until the node is not known to be down.
     pub(crate) async fn up(&self) {
-        self.0.known.up().await;
+        self.0.health.up().await;
     }
 
     /// The last trouble with this node; `None` while it answers.
     pub(crate) fn trouble(&self) -> Option<NodeError> {
-        self.0.known.trouble()
+        self.0.health.trouble()
     }
 
     /// Whether it has voted since this was asked last.
     pub(crate) fn take_vote(&self) -> bool {
-        self.0.known.take_vote()
+        self.0.health.take_vote()
     }
 
     /// Whether the node votes, by its latest reply.
     pub(crate) fn eligibility(&self) -> latest::Receiver<Eligibility> {
-        self.0.known.eligibility()
+        self.0.health.eligibility()
     }
 
     /// Takes note of which nomination is watched, and of when its votes count again.
     pub(crate) fn set_watched(&self, watched: Option<(String, Moment)>) {
-        self.0.known.set_watched(watched);
+        self.0.health.set_watched(watched);
     }
 
     /// Takes note of the fleet for which it leaves this node alone.
     pub(crate) fn set_rival(&self, rival: Option<String>) {
-        self.0.known.set_rival(rival);
+        self.0.health.set_rival(rival);
     }
 
     /// Takes note of in what its fleet is another one than ours.
     pub(crate) fn set_other(&self, differs: Option<String>) {
-        self.0.known.set_other(differs);
+        self.0.health.set_other(differs);
     }
 
     /// Takes note of the nodes without which its fleet is not founded.
     pub(crate) fn set_waits_for(&self, nodes: Vec<String>) {
-        self.0.known.set_waits_for(nodes);
+        self.0.health.set_waits_for(nodes);
     }
 
     /// Why its vote does not count, where it does not say so itself.
     pub(crate) fn unadmitted(&self) -> NodeError {
-        self.0.known.unadmitted()
+        self.0.health.unadmitted()
     }
 
     /// The nomination that this process watches, and how much longer.
     pub(crate) fn watched(&self) -> Option<(String, Duration)> {
-        self.0.known.watched()
+        self.0.health.watched()
     }
 
     /// How long until its votes count again; `None` when this process has not watched it.
@@ -299,27 +299,27 @@ impl Link {
 
     /// How long the last call took that was answered.
     pub(crate) fn last_round_trip(&self) -> Option<Duration> {
-        self.0.known.last_round_trip()
+        self.0.health.last_round_trip()
     }
 
     /// How far the node's wall clock is ahead of this machine's.
     pub(crate) fn ahead_ms(&self) -> Option<i64> {
-        self.0.known.ahead_ms()
+        self.0.health.ahead_ms()
     }
 
     /// Says once that a part of this node's memory is damaged.
     pub(crate) fn doubt(&self, said: &str) {
-        self.0.known.doubt(said);
+        self.0.health.doubt(said);
     }
 
     /// Told once, before it is asked.
     pub(crate) fn is_of(&self, fleet: FleetConfig) {
-        self.0.known.is_of(fleet);
+        self.0.health.is_of(fleet);
     }
 
     /// Why its votes do not count; `None` while they do.
     pub(crate) fn no_vote(&self) -> Option<NodeError> {
-        self.0.known.no_vote()
+        self.0.health.no_vote()
     }
 
     /// As [`Link::send`], with what else the node says of itself.
@@ -430,7 +430,7 @@ impl Link {
             && order.alone
             && lane.is_idle()
             && !callers.links.are_waking()
-            && (self.0.known.has_a_clock() || shortest_ttl(&ops).is_none())
+            && (self.0.health.has_a_clock() || shortest_ttl(&ops).is_none())
         {
             let alone = Arc::new(Alone::new(self, ops, now));
             lane.begin(alone.ops);
@@ -473,13 +473,13 @@ impl Link {
             && match lane.calls {
                 0 => true,
                 IN_FLIGHT.. => false,
-                _ => lane.queue.len() >= MUCH || self.0.known.round_trip() > FAR,
+                _ => lane.queue.len() >= MUCH || self.0.health.round_trip() > FAR,
             }
     }
 
     /// Operations in one call of several senders.
     fn together(&self) -> usize {
-        match self.0.callers.is_some() && self.0.known.round_trip() <= FAR {
+        match self.0.callers.is_some() && self.0.health.round_trip() <= FAR {
             true => TOGETHER,
             false => MOST_OPS,
         }
@@ -524,7 +524,7 @@ impl Link {
     fn learn(&self, sent: Moment, result: &Result<Reply, NodeError>) {
         let mut answers = result.iter().flat_map(|reply| &reply.answers);
         if let Some(said) = answers.find_map(damage) {
-            self.0.known.doubt(said);
+            self.0.health.doubt(said);
         }
         let whose = match &self.0.callers {
             Some(callers) => {
@@ -537,7 +537,7 @@ impl Link {
             }
             None => Whose::Keeper,
         };
-        if self.0.known.learn(sent, result, whose) {
+        if self.0.health.learn(sent, result, whose) {
             // What still waits to be sent is answered now.
             let trouble = self.known_trouble();
             self.lane().queue.refuse_all(&trouble);
@@ -552,7 +552,7 @@ impl Link {
             ..USUAL
         };
         loop {
-            self.0.known.suspected.notified().await;
+            self.0.health.suspected.notified().await;
             backoff.reset();
             if !self.is_down() {
                 // Its outcome is learned where every other call's is.

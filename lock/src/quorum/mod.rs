@@ -1,7 +1,7 @@
 //! Votes: all nodes of a lock service, one attempt on them, and what a majority of them has said.
 //!
 //! `tally` counts, as plain functions. `attempt` is one attempt to acquire, `round` its votes. `cluster` sends to all nodes,
-//! `link` to one of them, and `known` is what is known of it. Attempts run where their caller is, over the links of callers; all
+//! `link` to one of them, and `node_health` is what is known of it. Attempts run where their caller is, over the links of callers; all
 //! else runs at the keeper, over its own.
 
 mod asked;
@@ -12,12 +12,12 @@ pub(crate) mod cluster;
 mod error;
 mod estimate;
 mod heard;
-mod known;
 pub(crate) mod link;
 pub(crate) mod members;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)] // for the tests
 pub mod mutant;
+mod node_health;
 mod round;
 #[doc(hidden)] // for the worker and the tests
 pub mod tally;

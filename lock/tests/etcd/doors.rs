@@ -9,7 +9,7 @@ use crate::{
     it::conformance::{LONG, ask, extend, granted, refused, release, take, waiting},
     papers::Papers,
     scene::{PATIENT, fresh, node, run, send, settings, trouble, until},
-    server::{EtcdServer, Place, WORKER},
+    server::{EtcdServer, Host, WORKER},
 };
 
 /// What the tests' users may read and write.
@@ -139,11 +139,11 @@ struct Secure {
 
 impl Secure {
     fn start(options: impl FnOnce(&Papers) -> Vec<String>) -> Self {
-        let place = Place::new();
-        let papers = Papers::new(place.host());
+        let host = Host::new();
+        let papers = Papers::new(host.name());
         let options = options(&papers);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let server = EtcdServer::start_at(&place, &options);
+        let server = EtcdServer::start_at(&host, &options);
         Self { papers, server }
     }
 
@@ -179,11 +179,11 @@ pub(crate) fn locks_live_behind_tls_and_another_ca_is_refused_with_the_remedy() 
 }
 
 pub(crate) fn another_name_than_the_certificates_is_refused() {
-    let place = Place::new();
+    let host = Host::new();
     let papers = Papers::new("127.0.0.1");
     let options = papers.options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let server = EtcdServer::start_at(&place, &options);
+    let server = EtcdServer::start_at(&host, &options);
     run(async {
         let mut settings = settings(&server.url(), "n");
         settings.tls.ca = Some(papers.path("ca.crt"));

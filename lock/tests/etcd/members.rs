@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::etcd_server::{EtcdServer, Place, pause};
+use crate::etcd_server::{EtcdServer, Host, pause};
 
 /// Three members of one cluster.
 pub(crate) struct EtcdCluster {
@@ -14,15 +14,15 @@ pub(crate) struct EtcdCluster {
 
 impl EtcdCluster {
     pub(crate) fn start() -> Self {
-        let places = [(); 3].map(|()| Place::new());
-        let all: Vec<String> = (places.iter().enumerate())
-            .map(|(n, place)| format!("m{n}={}", place.peers()))
+        let hosts = [(); 3].map(|()| Host::new());
+        let all: Vec<String> = (hosts.iter().enumerate())
+            .map(|(n, host)| format!("m{n}={}", host.peers()))
             .collect();
         let all = all.join(",");
         // One alone is never healthy.
-        let members = places.iter().enumerate();
+        let members = hosts.iter().enumerate();
         let mut members: Vec<EtcdServer> = members
-            .map(|(n, place)| EtcdServer::launch(place, &format!("m{n}"), &all, &[]))
+            .map(|(n, host)| EtcdServer::launch(host, &format!("m{n}"), &all, &[]))
             .collect();
         members
             .iter_mut()

@@ -32,7 +32,7 @@ use crate::{
         Proxy,
     },
     scene::{PATIENT, fresh, guarded, node, over, put_doc, run, run_beside, send, settings, until},
-    server::{EtcdServer, Place, pause},
+    server::{EtcdServer, Host, pause},
 };
 
 pub(crate) fn every_rule_of_admission(server: &EtcdServer) {
@@ -194,7 +194,7 @@ pub(crate) fn where_nothing_listens_there_is_no_node_and_the_next_endpoint_is_as
     server: &EtcdServer,
 ) {
     run(async {
-        let (nowhere, namespace) = (Place::new(), fresh());
+        let (nowhere, namespace) = (Host::new(), fresh());
         let nowhere = format!("http://{}", nowhere.address());
         let alone = node(settings(&nowhere, &namespace));
         let why = send(&alone, vec![take("k", "a")]).await;

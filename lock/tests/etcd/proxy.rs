@@ -49,7 +49,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            server: server.place().address(),
+            server: server.host().address(),
             asked: Mutex::default(),
             loses: AtomicBool::new(false),
             holds: watch::Sender::new(false),

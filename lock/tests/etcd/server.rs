@@ -46,7 +46,7 @@ pub(crate) struct EtcdServer {
 
 /// How it is started, each time.
 struct Launch {
-    place: Place,
+    host: Host,
     name: String,
     /// All members of its cluster, as it wants them.
     members: String,
@@ -59,7 +59,7 @@ struct Launch {
 /// An address for one server. All of 127.0.0.0/8 leads to this machine, and connections begin at 127.0.0.1: no other program has
 /// a port of it meanwhile, so that a server that was killed can have it again.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(String);
+pub(crate) struct Host(String);
 
 /// One server for all cases, started by the first that needs it.
 #[derive(Clone, Default)]
@@ -118,9 +118,9 @@ pub(crate) fn trial_of_its_own(
         .with_ignored_flag(true)
 }
 
-// === impl Place ===
+// === impl Host ===
 
-impl Place {
+impl Host {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -129,8 +129,8 @@ impl Place {
         Self(format!("127.{high}.{low}.{number}"))
     }
 
-    /// The host in an address.
-    pub(crate) fn host(&self) -> &str {
+    /// Its name in an address.
+    pub(crate) fn name(&self) -> &str {
         &self.0
     }
 
@@ -159,21 +159,21 @@ impl EtcdServer {
 
     /// The same with more options: `&["--quota-backend-bytes", "4194304"]`.
     pub(crate) fn start_with(extra: &[&str]) -> Self {
-        Self::start_at(&Place::new(), extra)
+        Self::start_at(&Host::new(), extra)
     }
 
     /// The same at this address, for which a certificate may have been made.
-    pub(crate) fn start_at(place: &Place, extra: &[&str]) -> Self {
-        let (name, members) = ("one", format!("one={}", place.peers()));
-        let mut server = Self::launch(place, name, &members, extra);
+    pub(crate) fn start_at(host: &Host, extra: &[&str]) -> Self {
+        let (name, members) = ("one", format!("one={}", host.peers()));
+        let mut server = Self::launch(host, name, &members, extra);
         server.wait_until_it_is_healthy();
         server
     }
 
     /// A member of this name in a cluster of these members. It is healthy when most of them are there.
-    pub(crate) fn launch(place: &Place, name: &str, members: &str, extra: &[&str]) -> Self {
+    pub(crate) fn launch(host: &Host, name: &str, members: &str, extra: &[&str]) -> Self {
         let launch = Box::new(Launch {
-            place: place.clone(),
+            host: host.clone(),
             name: name.to_owned(),
             members: members.to_owned(),
             token: TOKEN,
@@ -189,8 +189,8 @@ impl EtcdServer {
     }
 
     /// Where it is.
-    pub(crate) fn place(&self) -> &Place {
-        &self.launch.place
+    pub(crate) fn host(&self) -> &Host {
+        &self.launch.host
     }
 
     /// Its address for clients.
@@ -249,7 +249,7 @@ impl EtcdServer {
             .args(["--data-dir", "data", "--name", &self.launch.name])
             .args(["--initial-cluster", &self.launch.members])
             .args(["--initial-cluster-token", token])
-            .args(["--initial-advertise-peer-urls", &self.launch.place.peers()])
+            .args(["--initial-advertise-peer-urls", &self.launch.host.peers()])
             .output()
             .expect("it starts");
         assert!(
@@ -376,7 +376,7 @@ impl EtcdServer {
     }
 
     fn post(&self, path: &str, body: &str, within: Duration) -> io::Result<String> {
-        let address = self.launch.place.address();
+        let address = self.launch.host.address();
         ask(&address, &format!("POST {path}"), body, within)
     }
 
@@ -406,7 +406,7 @@ impl EtcdServer {
                 panic!("etcd ended with {status}: {}", self.log());
             }
             let within = Duration::from_secs(2);
-            let said = ask(&self.launch.place.at(HEALTH), "GET /health", "", within);
+            let said = ask(&self.launch.host.at(HEALTH), "GET /health", "", within);
             if said.is_ok_and(|said| said.contains("\"health\":\"true\"")) {
                 return;
             }
@@ -433,7 +433,7 @@ impl Launch {
     fn clients(&self) -> String {
         let is_secure = self.extra.iter().any(|option| option == "--cert-file");
         let scheme = if is_secure { "https" } else { "http" };
-        format!("{scheme}://{}", self.place.at(CLIENTS))
+        format!("{scheme}://{}", self.host.at(CLIENTS))
     }
 
     fn spawn(&self, dir: &Path) -> Child {
@@ -442,8 +442,8 @@ impl Launch {
             .append(true)
             .open(dir.join("log"))
             .expect("a log file");
-        let (clients, peers) = (self.clients(), self.place.peers());
-        let health = format!("http://{}", self.place.at(HEALTH));
+        let (clients, peers) = (self.clients(), self.host.peers());
+        let health = format!("http://{}", self.host.at(HEALTH));
         command("etcd", dir)
             .args(["--name", &self.name, "--data-dir", "data"])
             .args(["--listen-client-urls", &clients])

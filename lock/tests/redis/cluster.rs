@@ -7,7 +7,7 @@ use watchkeeper_lock::clock::Clock;
 use crate::{
     bench::{read, run},
     failover::{
-        Contest, LEASE, NAME, OK, Place, SHORT, Server, another_than, answer, beside, client,
+        Contest, Endpoint, LEASE, NAME, OK, SHORT, Server, another_than, answer, beside, client,
         founded, in_time, leads_to, named_by_most, next_after, overlaps, rivals, taken, through,
         tokens_rise, trouble,
     },
@@ -33,11 +33,11 @@ pub(crate) struct RedisCluster {
 
 impl RedisCluster {
     async fn start() -> Self {
-        Self::at(Place::plain).await
+        Self::at(Endpoint::plain).await
     }
 
-    /// The same at places of their own.
-    pub(crate) async fn at(place: impl Fn() -> Place) -> Self {
+    /// The same at endpoints of their own.
+    pub(crate) async fn at(endpoint: impl Fn() -> Endpoint) -> Self {
         let options = [
             "--cluster-enabled",
             "yes",
@@ -46,7 +46,7 @@ impl RedisCluster {
             "--cluster-node-timeout",
             "1000",
         ];
-        let server = |_| Server::start(place(), None, &options);
+        let server = |_| Server::start(endpoint(), None, &options);
         let servers: Vec<Server> = (0..2 * MASTERS).map(server).collect();
         for (n, server) in servers.iter().enumerate() {
             if n < MASTERS {

@@ -256,7 +256,7 @@ struct Filter {
 
 pub(super) async fn follow(ask: Ask) -> Result<Response, Problem> {
     let shared = &ask.shared;
-    let Some(place) = shared.places.take(ask.seen) else {
+    let Some(slot) = shared.slots.take(ask.seen) else {
         let why = "no more clients can follow this replica at one time";
         return Err(Problem::new(Kind::TooManyStreams, why));
     };
@@ -283,7 +283,7 @@ pub(super) async fn follow(ask: Ask) -> Result<Response, Problem> {
     let clock = &shared.admin.clock;
     Ok(stream::answer(
         clock,
-        (place, &ask.stay),
+        (slot, &ask.stay),
         follower,
         &opening,
         show,

@@ -7,7 +7,7 @@ use super::{
         ask::Ask,
         problem::{Kind, Problem},
         schema::{Named, Schema, field},
-        stream::Place,
+        stream::ClientSlot,
     },
     jobs::JOB,
     nodes::NODE,
@@ -36,10 +36,10 @@ pub(super) static FLEET: Named = Named {
     ],
 };
 
-/// A document, and the place that it takes until it is sent.
+/// A document, and the slot that it takes until it is sent.
 struct Held {
     json: Vec<u8>,
-    _place: Place,
+    _slot: ClientSlot,
 }
 
 impl AsRef<[u8]> for Held {
@@ -49,7 +49,7 @@ impl AsRef<[u8]> for Held {
 }
 
 pub(super) async fn show(ask: Ask) -> Result<Response, Problem> {
-    let Some(place) = ask.shared.whole_fleets.take(ask.seen) else {
+    let Some(slot) = ask.shared.whole_fleets.take(ask.seen) else {
         let why = "the whole fleet is being sent to as many clients as may be: do it again, or read /api/v1/jobs page by page";
         return Err(Problem::new(Kind::Busy, why));
     };
@@ -60,7 +60,7 @@ pub(super) async fn show(ask: Ask) -> Result<Response, Problem> {
     let held = Held {
         // Texts, numbers and string keys: always serializable.
         json: serde_json::to_vec(&fleet).unwrap_or_default(),
-        _place: place,
+        _slot: slot,
     };
     Ok(ask.bytes(Bytes::from_owner(held)))
 }

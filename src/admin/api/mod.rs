@@ -19,7 +19,7 @@ use futures_util::StreamExt;
 use super::{
     ask::Ask,
     listener::Stay,
-    parameter::{Asked, Parameter, Place, Takes},
+    parameter::{Asked, Location, Parameter, Takes},
     pattern,
     problem::{Kind, Problem},
     rights::{Seen, Want},
@@ -473,7 +473,7 @@ pub(super) static ROUTES: &[Route] = &[
             ),
             Parameter {
                 name: "Last-Event-ID",
-                place: Place::Header,
+                location: Location::Header,
                 about: "The id of the last event that the client has got. What came after it is told first; where it is not \
                         kept any more, an event of the type `gap` comes before the oldest that is.",
                 takes: Takes::Text(1024),

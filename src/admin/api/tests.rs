@@ -19,13 +19,13 @@ use validator::faults;
 use super::{ROUTES, events, read, runs};
 use crate::{
     admin::{
-        parameter::{Place, Takes},
+        parameter::{Location, Takes},
         problem::Kind,
         rights::Want,
         route::{Content, Handler, Route, Verb},
         routes::routes,
         shared::Shared,
-        stream::PLACES,
+        stream::SLOTS,
         told::tell,
     },
     event::Event,
@@ -109,7 +109,7 @@ fn address(route: &Route) -> String {
         path = path.replace(name, value);
     }
     let needed = route.parameters.iter().filter(|known| known.needed);
-    let of_query = needed.filter(|known| known.place == Place::Query);
+    let of_query = needed.filter(|known| known.location == Location::Query);
     let pairs: Vec<String> = of_query
         .map(|known| format!("{}=report", known.name))
         .collect();
@@ -595,7 +595,7 @@ async fn hostile_parameters_are_refused_by_name() {
         let of_query = route
             .parameters
             .iter()
-            .filter(|known| known.place == Place::Query);
+            .filter(|known| known.location == Location::Query);
         for known in of_query {
             let name = known.name;
             let bad: &[&str] = match known.takes {
@@ -1139,7 +1139,7 @@ async fn a_slow_reader_is_dropped_and_holds_nobody_up() {
 async fn more_clients_than_may_follow_are_told_to_come_again() {
     let (_, shared) = Sample::default().shared();
     let follow = || Reader::of(&shared, "/api/v1/events", None);
-    let mut following = join_all((0..PLACES).map(|_| follow())).await;
+    let mut following = join_all((0..SLOTS).map(|_| follow())).await;
     let answer = get(&shared, "/api/v1/events").await;
     assert_eq!(
         (answer.status, problem(&answer)),

@@ -3,7 +3,7 @@
 //! The test that fails says which command writes the page anew.
 
 use crate::admin::{
-    parameter::Place,
+    parameter::Location,
     problem::Kind,
     rights::Want,
     route::{Handler, Route},
@@ -47,7 +47,7 @@ fn the_reference_of_endpoints_is_the_table() {
         let of_query = route
             .parameters
             .iter()
-            .filter(|known| known.place == Place::Query);
+            .filter(|known| known.location == Location::Query);
         of_query.map(move |known| {
             let needed = if known.needed { "; needed" } else { "" };
             let takes = format!("{}{needed}", known.takes.in_words());

@@ -1,7 +1,7 @@
 //! Pages that are kept up to date.
 
 use super::*;
-use crate::admin::stream::OPEN_PLACES;
+use crate::admin::stream::OPEN_SLOTS;
 
 async fn follow(server: &Server, path: &str, more: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -81,7 +81,7 @@ async fn no_more_follow_a_page_than_there_are_places() {
     })
     .await;
     let mut streams = Vec::new();
-    for _ in 0..OPEN_PLACES {
+    for _ in 0..OPEN_SLOTS {
         let mut stream = follow(&server, "/events?path=/nodes", "").await;
         let greeted = |seen: &str| seen.contains("event: hello").then_some(());
         read_for(&mut stream, greeted).await;

@@ -448,11 +448,11 @@ fn watched(fleet: &FleetStatus, text: &str, now: Timestamp) -> String {
         columns: 120,
         rows: 40,
     };
-    let mut known = watch::Known::new(now);
-    known.hear(Ok(fleet.clone()), now);
-    known.hear(Err(text.to_owned()), now);
+    let mut state = watch::WatchState::new(now);
+    state.hear(Ok(fleet.clone()), now);
+    state.hear(Err(text.to_owned()), now);
     let (config, every) = (Config::default(), Duration::from_secs(2));
-    watch::drawn(&known, &config, now, every, size, Paint::PLAIN)
+    watch::drawn(&state, &config, now, every, size, Paint::PLAIN)
 }
 
 /// Everything that a terminal shows, with the name of the place.

@@ -3,7 +3,7 @@
 use super::Run;
 use crate::{
     job::shard::whole,
-    trace::{Piece, Place, Span, Value, failure},
+    trace::{AttemptTrace, Piece, Span, Value, failure},
 };
 
 impl Run {
@@ -20,7 +20,7 @@ impl Run {
     /// ```
     #[must_use]
     pub fn traceparent(&self) -> Option<String> {
-        let context = self.place()?.context();
+        let context = self.attempt_trace()?.context();
         Some(context.to_string())
     }
 
@@ -28,24 +28,26 @@ impl Run {
     #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn piece(&self, name: &'static str) -> Option<Piece> {
-        let place = self.place()?;
-        place
+        let trace = self.attempt_trace()?;
+        trace
             .tracer()
-            .begin(name, place.context(), &self.0.setup.clock)
+            .begin(name, trace.context(), &self.0.setup.clock)
     }
 
     /// Tells of this attempt, which has ended with this word.
     pub(crate) fn tell_attempt(&self, outcome: &'static str) {
-        let Some(place) = self.place() else { return };
+        let Some(trace) = self.attempt_trace() else {
+            return;
+        };
         let setup = &self.0.setup;
         let took = setup.clock.now().since(setup.begins);
         let end = setup.clock.wall();
         let mut says = self.names();
         says.push(("watchkeeper.outcome", Value::from(outcome)));
-        place.tracer().tell(Span {
+        trace.tracer().tell(Span {
             name: "attempt".into(),
-            context: place.context(),
-            parent: place.run(),
+            context: trace.context(),
+            parent: trace.run(),
             asks: false,
             start: end.checked_sub(took).unwrap_or(end),
             end,
@@ -75,8 +77,8 @@ impl Run {
         names
     }
 
-    fn place(&self) -> Option<&Place> {
-        self.0.setup.place.as_ref()
+    fn attempt_trace(&self) -> Option<&AttemptTrace> {
+        self.0.setup.trace.as_ref()
     }
 }
 
@@ -107,9 +109,9 @@ mod tests {
             params: serde_json::json!({"password": "hunter2"}),
             checkpoint: Some("hunter2".into()),
         };
-        let place = tracer.attempt("report.3", "2026-05-04T08:00:00Z", 2);
+        let trace = tracer.attempt("report.3", "2026-05-04T08:00:00Z", 2);
         let run = Run::of(RunSetup {
-            place,
+            trace,
             ..RunSetup::new(facts, clock.clone())
         });
         let began = clock.wall();

@@ -17,7 +17,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{super::Context, Intents, Known};
+use super::{super::Context, Intents, KnownIntent};
 use crate::{
     clock::Clock,
     intent::{self, Intent, Outstanding, TriggerState},
@@ -193,7 +193,7 @@ impl Intents {
     }
 
     /// Everything that is still asked for, and for how long; what is over is forgotten.
-    fn living(&self, now: Timestamp) -> Vec<(Known, Duration)> {
+    fn living(&self, now: Timestamp) -> Vec<(KnownIntent, Duration)> {
         let mut known = self.known();
         known.retain(|_, known| known.intent.remaining(now).is_some());
         let living = known.values().cloned();
@@ -204,9 +204,9 @@ impl Intents {
     }
 }
 
-// === impl Known ===
+// === impl KnownIntent ===
 
-impl Known {
+impl KnownIntent {
     /// Whether it is written again where it is missing. What became of a trigger is told by the replica that knows it first hand, for as long
     /// as that is worth telling.
     fn is_to_be_kept(&self) -> bool {

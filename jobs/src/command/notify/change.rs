@@ -73,7 +73,7 @@ async fn retry_states(
     args: &RetryArgs,
 ) -> Result<(), Failure> {
     let mut table = mailing.change().await?;
-    let items = table.standing().await?.items;
+    let items = table.status().await?.items;
     let all: u64 = states.iter().map(|state| items.of(*state)).sum();
     if all == 0 {
         let states: Vec<&str> = states.iter().map(|state| state.word()).collect();

@@ -27,7 +27,7 @@ mod which;
 
 use std::process::ExitCode;
 
-use crate::notifications::{delivery::State, operator::Standing};
+use crate::notifications::{delivery::State, operator::TableStatus};
 use watchkeeper::{Worker, terminal};
 
 pub(crate) use args::NotifyArgs;
@@ -69,23 +69,23 @@ async fn status(worker: &Worker, args: &StatusArgs) -> Result<(), Failure> {
     let mailings = which::all(worker, args.job.as_deref())?;
     let mut found = Vec::new();
     for mailing in &mailings {
-        let standing = standing(mailing).await;
-        found.push((mailing, standing.map_err(Failure::text)));
+        let status = table_status(mailing).await;
+        found.push((mailing, status.map_err(Failure::text)));
     }
     if args.json {
-        show::json(&found.iter().map(show::standing_json).collect::<Vec<_>>());
+        show::json(&found.iter().map(show::status_json).collect::<Vec<_>>());
     } else {
-        terminal::out(&show::standings(&found));
+        terminal::out(&show::statuses(&found));
     }
-    match found.iter().any(|(_, standing)| standing.is_err()) {
+    match found.iter().any(|(_, status)| status.is_err()) {
         true => Err(Failure::Told),
         false => Ok(()),
     }
 }
 
-async fn standing(mailing: &Mailing) -> Result<Standing, Failure> {
+async fn table_status(mailing: &Mailing) -> Result<TableStatus, Failure> {
     let mut table = mailing.look().await?;
-    Ok(table.standing().await?)
+    Ok(table.status().await?)
 }
 
 async fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
@@ -108,7 +108,7 @@ async fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
         show::json(&shown.collect::<Vec<_>>());
         return Ok(());
     }
-    let standing = table.standing().await?;
-    terminal::out(&show::entries(&mailing, states, &entries, &standing, limit));
+    let status = table.status().await?;
+    terminal::out(&show::entries(&mailing, states, &entries, &status, limit));
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 pub(super) struct Records<R> {
     from: R,
     longest: usize,
-    place: Place,
+    state: CsvState,
     /// Bytes of this record so far.
     length: usize,
     line: u64,
@@ -18,7 +18,7 @@ pub(super) struct Records<R> {
 
 /// Where in a record, as [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180) and its reader see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CsvState {
     FieldBegins,
     Plain,
     Quoted,
@@ -36,7 +36,7 @@ impl<R: Read> Records<R> {
         Self {
             from,
             longest,
-            place: Place::FieldBegins,
+            state: CsvState::FieldBegins,
             length: 0,
             line: 1,
             quoted_in: 0,
@@ -48,23 +48,23 @@ impl<R: Read> Records<R> {
         self.length += 1;
         // It is a part of no field.
         let is_mark = self.line == 1
-            && self.place == Place::FieldBegins
+            && self.state == CsvState::FieldBegins
             && BYTE_ORDER_MARK.get(self.length - 1) == Some(&byte);
         self.line += u64::from(byte == b'\n');
-        self.place = match (self.place, byte) {
-            _ if is_mark => Place::FieldBegins,
-            (Place::FieldBegins, b'"') => {
+        self.state = match (self.state, byte) {
+            _ if is_mark => CsvState::FieldBegins,
+            (CsvState::FieldBegins, b'"') => {
                 self.quoted_in = self.line;
-                Place::Quoted
+                CsvState::Quoted
             }
-            (Place::Quoted, b'"') => Place::Quote,
-            (Place::Quoted, _) | (Place::Quote, b'"') => Place::Quoted,
+            (CsvState::Quoted, b'"') => CsvState::Quote,
+            (CsvState::Quoted, _) | (CsvState::Quote, b'"') => CsvState::Quoted,
             (_, b'\n' | b'\r') => {
                 self.length = 0;
-                Place::FieldBegins
+                CsvState::FieldBegins
             }
-            (_, b',') => Place::FieldBegins,
-            _ => Place::Plain,
+            (_, b',') => CsvState::FieldBegins,
+            _ => CsvState::Plain,
         };
         self.length > self.longest
     }
@@ -73,7 +73,7 @@ impl<R: Read> Records<R> {
 impl<R: Read> Read for Records<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(buffer)?;
-        if read == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+        if read == 0 && !buffer.is_empty() && self.state == CsvState::Quoted {
             return Err(wrong(
                 self.quoted_in,
                 "the quote that opens there is never closed",

@@ -3,7 +3,7 @@
 use crate::notifications::{
     cell::ItemId,
     delivery::State,
-    operator::{Entry, RowState, Standing},
+    operator::{Entry, RowState, TableStatus},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use watchkeeper::{
 
 use super::which::Mailing;
 
-pub(super) fn standing_json((mailing, standing): &(&Mailing, Result<Standing, String>)) -> Value {
-    let found = standing.as_ref().ok();
+pub(super) fn status_json((mailing, status): &(&Mailing, Result<TableStatus, String>)) -> Value {
+    let found = status.as_ref().ok();
     json!({
         "job": mailing.job,
         "database": mailing.database.to_string(),
@@ -28,17 +28,17 @@ pub(super) fn standing_json((mailing, standing): &(&Mailing, Result<Standing, St
         "in_doubt": found.map(|s| s.items.in_doubt),
         "batches_open": found.map(|s| s.sending),
         "doubted_ever": found.map(|s| s.doubted_ever),
-        "error": standing.as_ref().err(),
+        "error": status.as_ref().err(),
     })
 }
 
-pub(super) fn standings(found: &[(&Mailing, Result<Standing, String>)]) -> String {
+pub(super) fn statuses(found: &[(&Mailing, Result<TableStatus, String>)]) -> String {
     let mut table =
         Table::new("JOB | BACKLOG | RETRY | DEAD | PARKED | IN DOUBT | BATCHES OPEN | NOTE");
-    for (mailing, standing) in found {
+    for (mailing, status) in found {
         let job = mailing.job.clone();
-        let Ok(s) = standing else {
-            let why = standing.as_ref().err().cloned();
+        let Ok(s) = status else {
+            let why = status.as_ref().err().cloned();
             let unknown = std::iter::repeat_n(String::new(), 6);
             table.row([job].into_iter().chain(unknown).chain(why));
             continue;
@@ -83,14 +83,14 @@ pub(super) fn entries(
     mailing: &Mailing,
     states: &[State],
     entries: &[Entry],
-    standing: &Standing,
+    status: &TableStatus,
     limit: usize,
 ) -> String {
-    let all: u64 = states.iter().map(|state| standing.items.of(*state)).sum();
+    let all: u64 = states.iter().map(|state| status.items.of(*state)).sum();
     let words: Vec<&str> = states.iter().map(|state| state.word()).collect();
     let words = words.join(" or ");
     let Some(last) = entries.last() else {
-        let never = match standing.served {
+        let never = match status.served {
             true => "",
             false => " (no sender has served its table yet)",
         };
@@ -188,20 +188,20 @@ mod tests {
                 row: RowState::Gone,
             };
             let found = [entry(ItemId::Int(1)), entry(ItemId::Text(own(hostile)))];
-            let standing = Standing {
+            let status = TableStatus {
                 served: true,
                 items: Counts {
                     dead: 9,
                     ..Counts::default()
                 },
-                ..Standing::default()
+                ..TableStatus::default()
             };
-            let listed = entries(&mailing, &[State::Dead], &found, &standing, 2);
+            let listed = entries(&mailing, &[State::Dead], &found, &status, 2);
             assert_eq!(terminal::lines(&listed), listed);
             assert_eq!(listed.lines().count(), 4, "{listed}");
-            let none = entries(&mailing, &[State::Dead], &[], &standing, 2);
+            let none = entries(&mailing, &[State::Dead], &[], &status, 2);
             assert_eq!(terminal::line(&none), none);
-            let counted = standings(&[(&mailing, Ok(standing)), (&mailing, Err(own(hostile)))]);
+            let counted = statuses(&[(&mailing, Ok(status)), (&mailing, Err(own(hostile)))]);
             assert_eq!(terminal::lines(&counted), counted);
             assert_eq!(counted.lines().count(), 3, "{counted}");
         }

@@ -281,7 +281,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::notifications::operator::{Standing, Step};
+    use crate::notifications::operator::{Step, TableStatus};
 
     /// Items with the ids 1 to `items`, which stay in their state. What begins behind one of them fails.
     struct Fake {
@@ -305,8 +305,8 @@ mod tests {
 
     #[async_trait]
     impl Operator for Fake {
-        async fn standing(&mut self) -> Result<Standing> {
-            Ok(Standing::default())
+        async fn status(&mut self) -> Result<TableStatus> {
+            Ok(TableStatus::default())
         }
 
         async fn list(

@@ -100,7 +100,7 @@ pub use items::NotificationItems;
 #[doc(hidden)] // for the tests, which look at a table from outside
 pub use open::operator_of as operator;
 #[doc(hidden)] // for these tests: what they ask of a table, and what it answers
-pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Standing, Step};
+pub use operator::{Did, Entry, FIRST_STEP, Operator, RowState, Step, TableStatus};
 pub use sink::Sink;
 pub use source::Item;
 #[doc(hidden)] // for these tests: what is listed and counted

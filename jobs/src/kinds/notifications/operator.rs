@@ -33,7 +33,7 @@ pub trait Operator: Send {
     ///
     /// # Errors
     /// [`SourceError`](super::source::SourceError).
-    async fn standing(&mut self) -> Result<Standing>;
+    async fn status(&mut self) -> Result<TableStatus>;
 
     /// At most `limit` items in these states, in the order of their ids, from the first behind `after` on.
     ///
@@ -107,7 +107,7 @@ pub trait Operator: Send {
 
 /// How a table stands.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct TableStatus {
     /// Whether senders have ever served it; all but `backlog` is empty otherwise.
     pub served: bool,
     /// Rows still to be sent.

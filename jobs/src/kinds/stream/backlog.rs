@@ -32,16 +32,16 @@ pub(super) struct Dealt {
 
 /// How far a reader is, in entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ReadCount {
     /// So many of the entries that were ever added lie before it, where that is known.
     before: Option<u64>,
     /// Entries that were read since it began.
     read: u64,
 }
 
-// === impl Place ===
+// === impl ReadCount ===
 
-impl Place {
+impl ReadCount {
     /// So many more entries were read.
     pub(super) fn read(&mut self, entries: usize) {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
@@ -94,61 +94,61 @@ mod tests {
 
     #[test]
     fn what_lies_behind_a_reader_is_counted_from_where_it_is_known() {
-        let mut place = Place::default();
+        let mut count = ReadCount::default();
         // It stands before all that is there, whatever was removed.
         let stream = size("5-0", "9-0", 40, Some(1_000));
-        assert_eq!(place.behind(id("4-0"), &stream), 40);
-        place.read(10);
-        assert_eq!(place.behind(id("6-0"), &stream), 30);
-        place.read(30);
-        assert_eq!(place.behind(id("9-0"), &stream), 0);
+        assert_eq!(count.behind(id("4-0"), &stream), 40);
+        count.read(10);
+        assert_eq!(count.behind(id("6-0"), &stream), 30);
+        count.read(30);
+        assert_eq!(count.behind(id("9-0"), &stream), 0);
         // More has come since, and old entries were trimmed meanwhile.
         let stream = size("8-0", "12-0", 40, Some(1_025));
-        assert_eq!(place.behind(id("9-0"), &stream), 25);
-        place.read(5);
-        assert_eq!(place.behind(id("10-0"), &stream), 20);
+        assert_eq!(count.behind(id("9-0"), &stream), 25);
+        count.read(5);
+        assert_eq!(count.behind(id("10-0"), &stream), 20);
     }
 
     #[test]
     fn a_reader_that_began_in_the_middle_counts_all_that_it_has_not_read() {
-        let mut place = Place::default();
-        place.read(10);
+        let mut count = ReadCount::default();
+        count.read(10);
         let stream = size("5-0", "9-0", 40, Some(1_000));
-        assert_eq!(place.behind(id("7-0"), &stream), 30);
+        assert_eq!(count.behind(id("7-0"), &stream), 30);
         // When it has come to the end once it knows.
-        place.read(3);
-        assert_eq!(place.behind(id("9-0"), &stream), 0);
+        count.read(3);
+        assert_eq!(count.behind(id("9-0"), &stream), 0);
         let stream = size("5-0", "11-0", 42, Some(1_002));
-        assert_eq!(place.behind(id("9-0"), &stream), 2);
+        assert_eq!(count.behind(id("9-0"), &stream), 2);
     }
 
     #[test]
     fn no_more_is_counted_than_is_there_and_some_while_there_is_more() {
-        let mut place = Place::default();
+        let mut count = ReadCount::default();
         assert_eq!(
-            place.behind(id("9-0"), &size("5-0", "9-0", 40, Some(1_000))),
+            count.behind(id("9-0"), &size("5-0", "9-0", 40, Some(1_000))),
             0
         );
         // Most of what has come was removed before it was read.
         let stream = size("9-0", "99-0", 7, Some(5_000));
-        assert_eq!(place.behind(id("9-0"), &stream), 7);
+        assert_eq!(count.behind(id("9-0"), &stream), 7);
         // The counter was set back.
         let stream = size("5-0", "99-0", 7, Some(3));
-        assert_eq!(place.behind(id("9-0"), &stream), 1);
+        assert_eq!(count.behind(id("9-0"), &stream), 1);
         let empty = Size {
             last: id("99-0"),
             ..Size::default()
         };
-        assert_eq!(place.behind(id("9-0"), &empty), 0);
+        assert_eq!(count.behind(id("9-0"), &empty), 0);
     }
 
     #[test]
     fn a_server_that_counts_nothing_says_whether_there_is_more() {
-        let mut place = Place::default();
+        let mut count = ReadCount::default();
         let stream = size("5-0", "9-0", 40, None);
-        assert_eq!(place.behind(id("4-0"), &stream), 40);
-        place.read(10);
-        assert_eq!(place.behind(id("6-0"), &stream), 1);
-        assert_eq!(place.behind(id("9-0"), &stream), 0);
+        assert_eq!(count.behind(id("4-0"), &stream), 40);
+        count.read(10);
+        assert_eq!(count.behind(id("6-0"), &stream), 1);
+        assert_eq!(count.behind(id("9-0"), &stream), 0);
     }
 }

@@ -20,7 +20,7 @@ use watchkeeper::{
 };
 
 use super::{
-    backlog::Place,
+    backlog::ReadCount,
     handler::{Handled, Handler, Plan, errors},
     id::Id,
     message::{Message, Window},
@@ -64,7 +64,7 @@ struct Reading {
     /// When to look whether the stream has begun anew.
     look_back_at: Moment,
     /// How far this reader is, where there is no group.
-    place: Place,
+    read_count: ReadCount,
     /// When the backlog may be counted again.
     count_at: Moment,
 }
@@ -118,7 +118,7 @@ impl Stream {
             take_over_at: Moment::ZERO,
             forget_at: Moment::ZERO,
             look_back_at: Moment::ZERO,
-            place: Place::default(),
+            read_count: ReadCount::default(),
             count_at: Moment::ZERO,
         };
         Ok(Ends {
@@ -164,7 +164,7 @@ impl Stream {
         let read = reading.server.read(stream, position, room).await?;
         let now = self.clock.now();
         if let Some(last) = read.last().map(|message| message.id) {
-            reading.place.read(read.len());
+            reading.read_count.read(read.len());
             let mut window = self.window();
             window.position = Some(last);
             window.add(read);
@@ -182,7 +182,7 @@ impl Stream {
             // What was read before and comes again was done: its record says so.
             window.position = (!anew).then_some(position);
             if anew {
-                reading.place = Place::default();
+                reading.read_count = ReadCount::default();
             }
         }
         Ok(())
@@ -296,7 +296,7 @@ impl Stream {
                 Some(lag) => lag,
                 None => {
                     let size = reading.server.size(stream).await?;
-                    size.map_or(0, |size| Place::default().behind(dealt.last, &size))
+                    size.map_or(0, |size| ReadCount::default().behind(dealt.last, &size))
                 }
             };
             return Ok(Some(dealt.pending.saturating_add(lag)));
@@ -308,7 +308,7 @@ impl Stream {
         let behind = match position {
             Some(position) => {
                 let size = reading.server.size(stream).await?;
-                size.map_or(0, |size| reading.place.behind(position, &size))
+                size.map_or(0, |size| reading.read_count.behind(position, &size))
             }
             // The last look has found nothing that is young enough.
             None => 0,

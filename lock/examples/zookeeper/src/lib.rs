@@ -82,13 +82,13 @@ const MOST: usize = 1_020_000;
 
 /// A znode of a ZooKeeper ensemble as a node.
 pub struct ZooKeeperNode {
-    place: Arc<Place>,
+    shared: Arc<Shared>,
     /// The connection, once there is one. Calls are executed in the order in which they come.
     connection: Mutex<Option<Client>>,
 }
 
 /// What all connections to a node have in common.
-struct Place {
+struct Shared {
     connector: Connector,
     servers: String,
     path: String,
@@ -130,7 +130,7 @@ impl ZooKeeperNode {
         path: impl Into<String>,
         limit: Duration,
     ) -> Self {
-        Self::at(Arc::new(Place {
+        Self::at(Arc::new(Shared {
             connector,
             servers: servers.into(),
             path: path.into(),
@@ -141,9 +141,9 @@ impl ZooKeeperNode {
         }))
     }
 
-    fn at(place: Arc<Place>) -> Self {
+    fn at(shared: Arc<Shared>) -> Self {
         Self {
-            place,
+            shared,
             connection: Mutex::default(),
         }
     }
@@ -153,9 +153,9 @@ impl ZooKeeperNode {
         let mut connection = self.connection.lock().await;
         let client = match connection.take() {
             Some(client) => client,
-            None => self.place.connect().await?,
+            None => self.shared.connect().await?,
         };
-        let done = self.place.execute(&client, call).await;
+        let done = self.shared.execute(&client, call).await;
         // One that fails, or whose caller has gone by now, is not put back.
         let failed = matches!(done, Err(NodeError::Unreachable(_) | NodeError::Timeout(_)));
         if !failed && !client.state().is_terminated() {
@@ -172,14 +172,14 @@ impl Node for ZooKeeperNode {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
-        let limit = self.place.limit;
-        let done = self.place.clock.timeout(limit, self.execute(&call)).await;
+        let limit = self.shared.limit;
+        let done = self.shared.clock.timeout(limit, self.execute(&call)).await;
         // It may have been sent.
         done.unwrap_or(Err(NodeError::Timeout(limit)))
     }
 
     fn another(&self) -> Option<Arc<dyn Node>> {
-        Some(Arc::new(Self::at(Arc::clone(&self.place))))
+        Some(Arc::new(Self::at(Arc::clone(&self.shared))))
     }
 
     async fn announcements(&self) -> Option<Announcements> {
@@ -190,15 +190,15 @@ impl Node for ZooKeeperNode {
 impl fmt::Debug for ZooKeeperNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeperNode")
-            .field("servers", &self.place.servers)
-            .field("path", &self.place.path)
+            .field("servers", &self.shared.servers)
+            .field("path", &self.shared.path)
             .finish_non_exhaustive()
     }
 }
 
-// === impl Place ===
+// === impl Shared ===
 
-impl Place {
+impl Shared {
     async fn connect(&self) -> Result<Client, NodeError> {
         let connector = self.connector.clone();
         connector.connect(&self.servers).await.map_err(refused)

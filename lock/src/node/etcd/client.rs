@@ -36,11 +36,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// A way to the members, with connections of its own: they are driven where they were made, and no caller waits for another's.
 pub(super) struct Client {
     http: reqwest::Client,
-    known: Arc<Known>,
+    cluster: Arc<ClusterState>,
 }
 
 /// The members, and what is known of them.
-struct Known {
+struct ClusterState {
     tls: ClientConfig,
     members: Vec<String>,
     /// Which of them is asked.
@@ -79,7 +79,7 @@ impl Client {
             (Some(name), Some(password)) => Some((name.clone(), password.clone())),
             _ => None,
         };
-        let known = Known {
+        let cluster = ClusterState {
             tls,
             at: AtomicUsize::new(0),
             login,
@@ -91,7 +91,7 @@ impl Client {
         };
         Ok(Self {
             http,
-            known: Arc::new(known),
+            cluster: Arc::new(cluster),
         })
     }
 
@@ -99,26 +99,26 @@ impl Client {
     pub(super) fn another(&self) -> Self {
         Self {
             // What was made once can be made again; else they share it.
-            http: http(&self.known.tls).unwrap_or_else(|_| self.http.clone()),
-            known: Arc::clone(&self.known),
+            http: http(&self.cluster.tls).unwrap_or_else(|_| self.http.clone()),
+            cluster: Arc::clone(&self.cluster),
         }
     }
 
     /// Milliseconds since 1970 that the clock of this member has reached for certain, and how much more it may be; `None` where none of
     /// its answers was dated.
     pub(super) fn civil_ms(&self, member: usize) -> Option<(i64, Duration)> {
-        let civil = self.known.civil.get(member)?;
+        let civil = self.cluster.civil.get(member)?;
         let civil = *civil.lock().unwrap_or_else(PoisonError::into_inner);
-        civil.now(self.known.clock.now())
+        civil.now(self.cluster.clock.now())
     }
 
     pub(super) fn members(&self) -> usize {
-        self.known.members.len()
+        self.cluster.members.len()
     }
 
     /// Where a member is: without user and password, which are refused there.
     pub(super) fn name_of(&self, member: usize) -> &str {
-        let members = &self.known.members;
+        let members = &self.cluster.members;
         let member = members.get(member).or(members.first());
         member.map_or("", String::as_str)
     }
@@ -127,9 +127,9 @@ impl Client {
     /// does not tell is judged by what it answers to all else.
     pub(super) async fn is_new_enough(&self, limit: Duration) -> Result<(), NodeError> {
         let mut first = None;
-        for _ in 0..self.known.members.len() {
+        for _ in 0..self.cluster.members.len() {
             let member = self.member();
-            let Some(known) = self.known.new_enough.get(member) else {
+            let Some(known) = self.cluster.new_enough.get(member) else {
                 break;
             };
             if known.load(Ordering::Relaxed) {
@@ -173,7 +173,7 @@ impl Client {
     async fn version(&self, member: usize, limit: Duration) -> Result<String, Trouble> {
         let request = self.http.get(format!("{}/version", self.name_of(member)));
         let answered = self
-            .known
+            .cluster
             .clock
             .timeout(limit, self.answer(member, request, limit));
         let unknown = |_| Trouble::Unknown(NodeError::Timeout(limit));
@@ -203,7 +203,7 @@ impl Client {
         limit: Duration,
     ) -> Result<(usize, A), NodeError> {
         let mut first = None;
-        for _ in 0..self.known.members.len() {
+        for _ in 0..self.cluster.members.len() {
             match self.post(path, question, limit).await {
                 Ok(answer) => return Ok(answer),
                 // The time is over.
@@ -228,7 +228,7 @@ impl Client {
         question: &impl Serialize,
         limit: Duration,
     ) -> Result<(usize, A), Trouble> {
-        let member = self.known.at.load(Ordering::Relaxed);
+        let member = self.cluster.at.load(Ordering::Relaxed);
         let done = self.ask_one(member, path, question, limit).await;
         if matches!(done, Err(Trouble::Elsewhere(_) | Trouble::Unknown(_))) {
             self.leave(member);
@@ -250,9 +250,9 @@ impl Client {
         limit: Duration,
     ) -> Result<A, Trouble> {
         match self.post_to(member, path, question, limit).await {
-            Err(Trouble::Token) if self.known.login.is_some() => {
+            Err(Trouble::Token) if self.cluster.login.is_some() => {
                 *self
-                    .known
+                    .cluster
                     .token
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner) = None;
@@ -264,14 +264,14 @@ impl Client {
 
     /// Another member is in use, unless it is already.
     pub(super) fn leave(&self, member: usize) {
-        let next = (member + 1) % self.known.members.len();
+        let next = (member + 1) % self.cluster.members.len();
         // Somebody else may have left it already.
         let (now, then) = (Ordering::Relaxed, Ordering::Relaxed);
-        _ = self.known.at.compare_exchange(member, next, now, then);
+        _ = self.cluster.at.compare_exchange(member, next, now, then);
     }
 
     pub(super) fn member(&self) -> usize {
-        self.known.at.load(Ordering::Relaxed)
+        self.cluster.at.load(Ordering::Relaxed)
     }
 
     /// Begins a stream of answers.
@@ -283,7 +283,7 @@ impl Client {
         limit: Duration,
     ) -> Result<Response, Trouble> {
         let request = self.request(member, path, question, limit).await?;
-        let sent = self.known.clock.timeout(limit, request.send()).await;
+        let sent = self.cluster.clock.timeout(limit, request.send()).await;
         let sent = sent.map_err(|_| Trouble::Unknown(NodeError::Timeout(limit)))?;
         let response = sent.map_err(|why| Trouble::of(&why.without_url(), limit))?;
         match response.status().is_success() {
@@ -301,7 +301,7 @@ impl Client {
     ) -> Result<A, Trouble> {
         let request = self.request(member, path, question, limit).await?;
         let answered = self
-            .known
+            .cluster
             .clock
             .timeout(limit, self.answer(member, request, limit));
         let unknown = |_| Trouble::Unknown(NodeError::Timeout(limit));
@@ -317,15 +317,15 @@ impl Client {
         request: RequestBuilder,
         limit: Duration,
     ) -> Result<Vec<u8>, Trouble> {
-        let asked = self.known.clock.now();
+        let asked = self.cluster.clock.now();
         let sent = request.send().await;
         let response = sent.map_err(|why| Trouble::of(&why.without_url(), limit))?;
-        let arrived = self.known.clock.now();
+        let arrived = self.cluster.clock.now();
         let date = response.headers().get(header::DATE);
         let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         if let Some(seconds) = since.and_then(|since| i64::try_from(since.as_secs()).ok())
-            && let Some(civil) = self.known.civil.get(member)
+            && let Some(civil) = self.cluster.civil.get(member)
         {
             let mut civil = civil.lock().unwrap_or_else(PoisonError::into_inner);
             civil.saw(seconds, asked, arrived);
@@ -338,7 +338,11 @@ impl Client {
 
     async fn refused(&self, response: Response, limit: Duration) -> Trouble {
         let status = response.status().as_u16();
-        let read = self.known.clock.timeout(limit, body(response, limit)).await;
+        let read = self
+            .cluster
+            .clock
+            .timeout(limit, body(response, limit))
+            .await;
         let text = read.ok().and_then(Result::ok).unwrap_or_default();
         // Some of its doors say it in plain words.
         let plain = |_| Refused {
@@ -357,11 +361,11 @@ impl Client {
         limit: Duration,
     ) -> Result<RequestBuilder, Trouble> {
         let request = self.plain(member, path, question)?;
-        let Some((name, password)) = &self.known.login else {
+        let Some((name, password)) = &self.cluster.login else {
             return Ok(request);
         };
         let known = self
-            .known
+            .cluster
             .token
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -375,7 +379,7 @@ impl Client {
                 };
                 let asking = self.plain(member, "/v3/auth/authenticate", &login)?;
                 let answered = self
-                    .known
+                    .cluster
                     .clock
                     .timeout(limit, self.answer(member, asking, limit))
                     .await;
@@ -403,7 +407,7 @@ impl Client {
                 };
                 let LoggedIn { token } = serde_json::from_slice(&answered).map_err(nonsense)?;
                 let mut known = self
-                    .known
+                    .cluster
                     .token
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
@@ -450,7 +454,7 @@ fn http(tls: &ClientConfig) -> reqwest::Result<reqwest::Client> {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("members", &self.known.members)
+            .field("members", &self.cluster.members)
             .finish_non_exhaustive()
     }
 }

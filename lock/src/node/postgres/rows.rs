@@ -10,7 +10,7 @@ use tokio_postgres::{
 use super::{
     kept::{KEEPING_PROCESS, Often},
     layout::quoted,
-    written::{self, Param, Place, Places, RowsToWrite, Statement, text},
+    written::{self, Param, RowAddress, RowAddresses, RowsToWrite, Statement, text},
 };
 use crate::node::{
     NodeMs, Token, Version,
@@ -265,9 +265,9 @@ impl Sql {
         all
     }
 
-    /// Puts the answers to [`Sql::read`] into the sheet, and where its leases lie among `places`. What the server says of itself.
+    /// Puts the answers to [`Sql::read`] into the sheet, and where its leases lie among `addresses`. What the server says of itself.
     pub(super) fn fill(
-        (sheet, places): (&mut Sheet, &mut Places),
+        (sheet, addresses): (&mut Sheet, &mut RowAddresses),
         wanted: &Wanted,
         answers: &[Vec<Row>],
     ) -> Result<Head, Unreadable> {
@@ -291,7 +291,9 @@ impl Sql {
                 for row in next()? {
                     if let Some(key) = name(row, 0)? {
                         sheet.add_row(&key, lease_if_any(row, 1)?);
-                        places.extend(get::<Option<Place>>(row, 12)?.map(|place| (key, place)));
+                        addresses.extend(
+                            get::<Option<RowAddress>>(row, 12)?.map(|address| (key, address)),
+                        );
                     }
                 }
             }
@@ -310,7 +312,8 @@ impl Sql {
                     let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
                     let queue = queue_of(&waiters.unwrap_or_default());
                     sheet.add_lock(&key, lease, body, queue);
-                    places.extend(get::<Option<Place>>(row, 21)?.map(|place| (key, place)));
+                    addresses
+                        .extend(get::<Option<RowAddress>>(row, 21)?.map(|address| (key, address)));
                 }
             }
         }
@@ -319,7 +322,7 @@ impl Sql {
             for row in rows {
                 if let Some(key) = name(row, 0)? {
                     sheet.add_row(&key, Some(lease(row, 1)?));
-                    places.insert(key, get(row, 12)?);
+                    addresses.insert(key, get(row, 12)?);
                 }
             }
             for row in bodies {
@@ -356,7 +359,7 @@ impl Sql {
     pub(super) fn write(
         &self,
         namespace: &str,
-        (changes, places): (&Changes<'_>, &Places),
+        (changes, addresses): (&Changes<'_>, &RowAddresses),
         gate: Option<String>,
     ) -> Vec<Statement> {
         let mut all = Vec::new();
@@ -389,7 +392,7 @@ impl Sql {
             all.extend(columns.write(&self.schema, table, namespace));
         };
         into("lease", written::leases(rows));
-        into("lease", written::replaced(replaced_rows, places));
+        into("lease", written::replaced(replaced_rows, addresses));
         let new = |b: &SheetBody| matches!(b.text, Text::New(_));
         let (texts, headers) = written::parts(bodies, new);
         into("body", written::bodies(&texts, true));

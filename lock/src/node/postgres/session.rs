@@ -17,7 +17,7 @@ use super::{
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
     shared::Shared,
-    written::{Places, Statement},
+    written::{RowAddresses, Statement},
 };
 use crate::{
     clock::Moment,
@@ -303,7 +303,7 @@ impl Session {
                 return Ok(decided.reply);
             }
             false => {
-                let changes = (&changes, &decided.places);
+                let changes = (&changes, &decided.addresses);
                 shared.sql.write(namespace, changes, decided.gate)
             }
         };
@@ -388,10 +388,10 @@ impl Session {
     ) -> Result<Decided, NodeError> {
         let Asked { shared, call, seen } = asked;
         let unreadable = |Unreadable(why)| NodeError::Protocol(why);
-        let (mut sheet, mut places) = (Sheet::default(), Places::new());
+        let (mut sheet, mut addresses) = (Sheet::default(), RowAddresses::new());
         let mut first: Option<Head> = None;
         for _ in 0..MOST_READS {
-            let into = (&mut sheet, &mut places);
+            let into = (&mut sheet, &mut addresses);
             let head = Sql::fill(into, &wanted, &answers).map_err(unreadable)?;
             if let Some(kept) = &self.kept {
                 kept.compare(head.process)?;
@@ -455,7 +455,7 @@ impl Session {
                         reply,
                         gate: (gate != stood).then(|| gate.written()),
                         sheet,
-                        places,
+                        addresses,
                     });
                 }
                 Err(missing) => wanted = Wanted::missing(missing),
@@ -550,7 +550,7 @@ struct Asked<'c> {
 struct Decided {
     reply: Reply,
     sheet: Sheet,
-    places: Places,
+    addresses: RowAddresses,
     gate: Option<String>,
 }
 

@@ -21,19 +21,19 @@ pub(super) struct Statement {
 
 pub(super) type Param = Box<dyn ToSql + Send + Sync>;
 
-/// Where a row lies in its table, as the server names it. It stands there until it is written or removed.
+/// Where a row lies in its table, as the server names it (`ctid`). It stands there until it is written or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place([u8; 6]);
+pub(super) struct RowAddress([u8; 6]);
 
 /// Where leases lie that were read in this step.
-pub(super) type Places = HashMap<String, Place>;
+pub(super) type RowAddresses = HashMap<String, RowAddress>;
 
-impl Place {
+impl RowAddress {
     /// No row lies there.
-    const NOWHERE: Self = Self([u8::MAX; 6]);
+    const NONE: Self = Self([u8::MAX; 6]);
 }
 
-impl<'r> FromSql<'r> for Place {
+impl<'r> FromSql<'r> for RowAddress {
     fn from_sql(_: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(raw.try_into()?))
     }
@@ -41,7 +41,7 @@ impl<'r> FromSql<'r> for Place {
     accepts!(TID);
 }
 
-impl ToSql for Place {
+impl ToSql for RowAddress {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.extend_from_slice(&self.0);
         Ok(IsNull::No)
@@ -56,7 +56,7 @@ pub(super) struct RowsToWrite {
     gone: Vec<Vec<u8>>,
     names: Vec<Vec<u8>>,
     /// Where they lie, if that was read: then no index is asked.
-    places: Option<Vec<Place>>,
+    addresses: Option<Vec<RowAddress>>,
     values: Vec<Values>,
     /// Rows that do not stand are made as well.
     makes: bool,
@@ -107,7 +107,7 @@ impl RowsToWrite {
             // knows of the table: see `Sql::new`. The second comparison of places is for a row that another one changes while this
             // waits for it: servers of before the autumn of 2025 do not make the first one again.
             false => {
-                let from = match &self.places {
+                let from = match &self.addresses {
                     Some(_) => {
                         let last = columns.len() + 3;
                         format!(
@@ -134,8 +134,8 @@ impl RowsToWrite {
                 .into_iter()
                 .map(|(_, _, of, values)| (values, of)),
         );
-        if let Some(places) = self.places.filter(|_| !self.makes) {
-            params.push((Box::new(places), Type::TID_ARRAY));
+        if let Some(addresses) = self.addresses.filter(|_| !self.makes) {
+            params.push((Box::new(addresses), Type::TID_ARRAY));
         }
         all.push(Statement {
             sql,
@@ -225,7 +225,7 @@ pub(super) fn leases(rows: &[(&str, Option<&NodeRow>)]) -> RowsToWrite {
     RowsToWrite {
         gone,
         names,
-        places: None,
+        addresses: None,
         values: values.collect(),
         makes: true,
         kept: 0,
@@ -241,7 +241,7 @@ pub(super) fn often() -> [RowsToWrite; 3] {
         gone: Vec::new(),
         // One that is empty: no row at all is no statement.
         names: vec![Vec::new()],
-        places: (!makes).then(Vec::new),
+        addresses: (!makes).then(Vec::new),
         values: COLUMNS
             .iter()
             .filter(|(name, _)| wanted(name))
@@ -260,7 +260,7 @@ pub(super) fn often() -> [RowsToWrite; 3] {
 /// Leases that take the place of others, where those were read: one that something else has changed meanwhile lies elsewhere, and is
 /// left as it is. Of one that is extended what differs then, and otherwise all of its columns. So there are
 /// two statements, and not one for each set of columns.
-pub(super) fn replaced(rows: &[Replaced<'_>], places: &Places) -> RowsToWrite {
+pub(super) fn replaced(rows: &[Replaced<'_>], addresses: &RowAddresses) -> RowsToWrite {
     let pairs = rows.iter().filter_map(|row| {
         let is = columns_of(row.is)?;
         // A claim is read by some of its columns, and says nothing of the others; a row that makes no sense, nothing of any.
@@ -283,7 +283,7 @@ pub(super) fn replaced(rows: &[Replaced<'_>], places: &Places) -> RowsToWrite {
     let wanted = |column: &&(&str, Column)| !same && (all || extended(column));
     let values = COLUMNS.iter().filter(wanted);
     let values = values.map(|(name, column)| column.values(name, pairs.iter().map(|(.., is)| is)));
-    let place = |key| places.get(key).copied().unwrap_or(Place::NOWHERE);
+    let address = |key| addresses.get(key).copied().unwrap_or(RowAddress::NONE);
     RowsToWrite {
         gone: Vec::new(),
         values: values.collect(),
@@ -291,7 +291,7 @@ pub(super) fn replaced(rows: &[Replaced<'_>], places: &Places) -> RowsToWrite {
             .iter()
             .map(|(key, ..)| key.as_bytes().to_vec())
             .collect(),
-        places: Some(pairs.iter().map(|(key, ..)| place(*key)).collect()),
+        addresses: Some(pairs.iter().map(|(key, ..)| address(*key)).collect()),
         makes: false,
         kept: 0,
     }
@@ -330,7 +330,7 @@ pub(super) fn bodies(rows: &[(&str, Option<&SheetBody>)], with_texts: bool) -> R
     RowsToWrite {
         gone,
         names,
-        places: None,
+        addresses: None,
         values,
         makes: with_texts,
         kept: 0,
@@ -345,7 +345,7 @@ pub(super) fn queues(rows: &[(&str, Option<&Vec<Waiter>>)]) -> RowsToWrite {
     RowsToWrite {
         gone,
         names,
-        places: None,
+        addresses: None,
         values: vec![
             numbers("until", all.iter().map(end).collect()),
             bytes("waiters", all.iter().map(text).collect()),
@@ -371,7 +371,7 @@ pub(super) fn documents(rows: &[(&str, Option<&SheetDoc>)], with_texts: bool) ->
     RowsToWrite {
         gone,
         names,
-        places: None,
+        addresses: None,
         values,
         makes: true,
         kept: usize::from(!with_texts),
@@ -398,7 +398,7 @@ mod tests {
 
     fn columns(was: &NodeRow, is: &NodeRow) -> Vec<&'static str> {
         let key = "k";
-        let values = replaced(&[Replaced { key, was, is }], &Places::new()).values;
+        let values = replaced(&[Replaced { key, was, is }], &RowAddresses::new()).values;
         values.into_iter().map(|(name, ..)| name).collect()
     }
 
@@ -432,7 +432,7 @@ mod tests {
         });
         let rows = [("k", &extended), ("l", &taken)];
         let rows = rows.map(|(key, is)| Replaced { key, was: &was, is });
-        let written = replaced(&rows, &Places::new());
+        let written = replaced(&rows, &RowAddresses::new());
         let names: Vec<&str> = written.values.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, COLUMNS.map(|(name, _)| name));
         assert_eq!(written.names, [b"k".to_vec(), b"l".to_vec()]);
@@ -461,7 +461,7 @@ mod tests {
     fn rows_that_are_as_they_stood_are_no_statement() {
         let held = NodeRow::Record(held());
         let (key, was, is) = ("k", &held, &held);
-        let written = replaced(&[Replaced { key, was, is }], &Places::new());
+        let written = replaced(&[Replaced { key, was, is }], &RowAddresses::new());
         assert!(written.write("s", "lease", "n").is_empty());
     }
 }

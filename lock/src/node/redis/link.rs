@@ -26,7 +26,7 @@
 //! connections cost it more than calls, and a thousand clients that all connect anew would keep it slow.
 //! (`a_server_that_is_slow_keeps_its_connections`) Where that answer does not come, the task makes the next connection.
 //!
-//! Whether the node is worth asking is decided above, for all its connections: see `quorum::known`, which says what differs.
+//! Whether the node is worth asking is decided above, for all its connections: see `quorum::node_health`, which says what differs.
 
 mod live;
 mod sent;
@@ -49,7 +49,7 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
-    route::{Route, Standing},
+    route::{Route, RouteState},
     script::{self, Layout, Peer, Prepared},
     trouble::{self, Scrub},
 };
@@ -256,21 +256,21 @@ impl Shared {
         let Route::Asked(finder) = &self.parts.route else {
             return Ok(());
         };
-        let mut standing = finder.standing(&line.reach);
+        let mut state = finder.state_of(&line.reach);
         let mut asked = Ok(());
-        if standing == Standing::Unsure {
+        if state == RouteState::Unsure {
             // What takes longer is left to the task that connects.
             asked = self.before(deadline, finder.ask()).await.flatten();
-            standing = finder.standing(&line.reach);
+            state = finder.state_of(&line.reach);
         }
-        let why = match (standing, asked) {
-            (Standing::Over(why), _) | (_, Err(why)) => why,
-            (Standing::Sure, Ok(())) => return Ok(()),
-            (Standing::Due, Ok(())) => {
+        let why = match (state, asked) {
+            (RouteState::Over(why), _) | (_, Err(why)) => why,
+            (RouteState::Sure, Ok(())) => return Ok(()),
+            (RouteState::Due, Ok(())) => {
                 finder.look(&self.parts.spawn);
                 return Ok(());
             }
-            (Standing::Unsure, Ok(())) => {
+            (RouteState::Unsure, Ok(())) => {
                 NodeError::Unreachable("it took too long to hear who is in charge".to_owned())
             }
         };

@@ -85,7 +85,7 @@ pub(super) enum Route {
 
 /// Whether a server may still be asked.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RouteState {
     /// It was named a moment ago.
     Sure,
     /// It may, and it is time to ask again.
@@ -289,26 +289,26 @@ impl Finder {
     }
 
     /// Whether this server may still be asked.
-    pub(super) fn standing(&self, reach: &Arc<Reach>) -> Standing {
+    pub(super) fn state_of(&self, reach: &Arc<Reach>) -> RouteState {
         let found = self.found();
         let Some(named) = &found.named else {
-            return Standing::Unsure;
+            return RouteState::Unsure;
         };
         if !found
             .reach
             .as_ref()
             .is_some_and(|now| Arc::ptr_eq(now, reach))
         {
-            return Standing::Over(NodeError::Unreachable(format!(
+            return RouteState::Over(NodeError::Unreachable(format!(
                 "{}:{} is in charge now, and no longer {} as it was",
                 named.by.host, named.by.port, reach.address
             )));
         }
         let age = self.clock.now().since(named.asked);
         match () {
-            () if age < LOOK => Standing::Sure,
-            () if age < TRUST => Standing::Due,
-            () => Standing::Unsure,
+            () if age < LOOK => RouteState::Sure,
+            () if age < TRUST => RouteState::Due,
+            () => RouteState::Unsure,
         }
     }
 

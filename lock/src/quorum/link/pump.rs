@@ -140,7 +140,7 @@ impl Link {
         }
         let met = std::mem::take(&mut lane.met);
         // Learned before anything is sent that must not act too late (N2).
-        let meets = !lane.meets && lane.queue.is_bound() && !self.0.known.has_a_clock();
+        let meets = !lane.meets && lane.queue.is_bound() && !self.0.health.has_a_clock();
         if meets && met {
             lane.queue.refuse_bound(&self.known_trouble());
         } else if meets {
@@ -196,7 +196,7 @@ impl Link {
     }
 
     fn unload(&self, ops: usize, took: Duration) {
-        let waited = took.saturating_sub(self.0.known.round_trip());
+        let waited = took.saturating_sub(self.0.health.round_trip());
         let mut lane = self.lane();
         lane.end(ops);
         lane.window = Some(next_window(lane.window(), waited, self.0.timeout));
@@ -222,7 +222,7 @@ impl Link {
     }
 
     fn in_a_call(&self, ops: Vec<Op>, give_up: Moment, ends: Option<Moment>) -> Call {
-        let not_after = self.0.known.not_after(give_up, ends);
+        let not_after = self.0.health.not_after(give_up, ends);
         Call { not_after, ops }
     }
 

@@ -26,7 +26,7 @@ pub(crate) use self::{
         answer, client, found, founded, is_refused, leads_to, locks, next_after, rivals, taken,
         through, trouble,
     },
-    servers::{OK, PROMPT, Place, Server, quiet_port, tell, values},
+    servers::{Endpoint, OK, PROMPT, Server, quiet_port, tell, values},
 };
 
 /// How long a lease lasts, and the longest one.

@@ -27,7 +27,7 @@ use tokio::{
 };
 use watchkeeper_lock::{clock::Clock, spawn::Spawn};
 
-use super::{BRISK, OK, Place, quiet_port, servers::write_words};
+use super::{BRISK, Endpoint, OK, quiet_port, servers::write_words};
 
 /// So much is handed on at once.
 const MOST: usize = 16 * 1024;
@@ -95,9 +95,9 @@ impl Network {
     }
 
     /// Where this party is to listen, behind a proxy.
-    pub(crate) async fn place(&self, party: Party) -> Place {
+    pub(crate) async fn endpoint(&self, party: Party) -> Endpoint {
         let port = quiet_port();
-        Place {
+        Endpoint {
             known: self.proxy(party, &port).await,
             port,
             settings: vec![("bind-source-addr", party.word())],

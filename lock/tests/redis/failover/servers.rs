@@ -23,7 +23,7 @@ const PORTS: u32 = 7_000;
 const LOWEST: u32 = 13_000;
 
 /// Where a server or a sentinel is.
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// Where it listens, and where a case asks it.
     pub(crate) port: String,
     /// By which all others know it: another one where it is that of TLS, or of a proxy.
@@ -41,9 +41,9 @@ pub(crate) struct Server {
     password: Option<&'static str>,
 }
 
-// === impl Place ===
+// === impl Endpoint ===
 
-impl Place {
+impl Endpoint {
     /// One where nothing is special.
     pub(crate) fn plain() -> Self {
         let port = quiet_port();
@@ -58,12 +58,16 @@ impl Place {
 // === impl Server ===
 
 impl Server {
-    pub(crate) fn start(place: Place, password: Option<&'static str>, extra: &[&str]) -> Self {
-        let Place {
+    pub(crate) fn start(
+        endpoint: Endpoint,
+        password: Option<&'static str>,
+        extra: &[&str],
+    ) -> Self {
+        let Endpoint {
             port,
             known,
             settings,
-        } = place;
+        } = endpoint;
         let process = {
             // Versions that copy without a file wait five seconds for more replicas otherwise.
             let mut options = vec!["--port", port.as_str(), "--repl-diskless-sync-delay", "0"];

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     failover::{
-        Naive, Network, OK, PROMPT, Party, Place, Server, another_than, in_time, named_by_most,
+        Endpoint, Naive, Network, OK, PROMPT, Party, Server, another_than, in_time, named_by_most,
         tell, values,
     },
     server::{REMEDY, binary},
@@ -57,23 +57,23 @@ pub(crate) struct Deployment {
 // === impl Sentinel ===
 
 impl Sentinel {
-    fn start(place: Place, master: &Server, passwords: Passwords) -> Self {
+    fn start(endpoint: Endpoint, master: &Server, passwords: Passwords) -> Self {
         let dir = TempDir::with_prefix("wk-sentinel-").unwrap();
         let mut settings = vec![
             // Two addresses of one sentinel.
             "bind 127.0.0.1 127.0.0.2".to_owned(),
-            format!("port {}", place.port),
+            format!("port {}", endpoint.port),
             format!("dir {}", dir.path().display()),
             format!("sentinel monitor {MASTER} 127.0.0.1 {} 2", master.known),
             format!("sentinel down-after-milliseconds {MASTER} 1000"),
             format!("sentinel failover-timeout {MASTER} 3000"),
             format!("sentinel parallel-syncs {MASTER} 1"),
         ];
-        if place.known != place.port {
+        if endpoint.known != endpoint.port {
             settings.push("sentinel announce-ip 127.0.0.1".to_owned());
-            settings.push(format!("sentinel announce-port {}", place.known));
+            settings.push(format!("sentinel announce-port {}", endpoint.known));
         }
-        let special = place.settings.iter();
+        let special = endpoint.settings.iter();
         settings.extend(special.map(|(name, value)| format!("{name} {value}")));
         if let Some(password) = passwords.servers {
             settings.push(format!("sentinel auth-pass {MASTER} {password}"));
@@ -95,8 +95,8 @@ impl Sentinel {
             .unwrap();
         Self {
             child,
-            port: place.port,
-            known: place.known,
+            port: endpoint.port,
+            known: endpoint.known,
             password: passwords.sentinels,
             dir,
         }
@@ -167,17 +167,17 @@ impl Deployment {
 
     /// So many servers, the first of which is the master.
     pub(super) async fn of(servers: usize, passwords: Passwords) -> Self {
-        Self::at(Place::plain, servers, passwords).await
+        Self::at(Endpoint::plain, servers, passwords).await
     }
 
-    /// The same at places of their own.
+    /// The same at endpoints of their own.
     pub(crate) async fn at(
-        place: impl Fn() -> Place,
+        endpoint: impl Fn() -> Endpoint,
         servers: usize,
         passwords: Passwords,
     ) -> Self {
-        let servers = (0..servers).map(|_| place()).collect();
-        let sentinels = (0..SENTINELS).map(|_| place()).collect();
+        let servers = (0..servers).map(|_| endpoint()).collect();
+        let sentinels = (0..SENTINELS).map(|_| endpoint()).collect();
         Self::placed(servers, sentinels, passwords).await
     }
 
@@ -186,17 +186,21 @@ impl Deployment {
         let network = Network::new();
         let (mut of_servers, mut of_sentinels) = (Vec::new(), Vec::new());
         for n in 0..servers {
-            of_servers.push(network.place(Party::server(n)).await);
+            of_servers.push(network.endpoint(Party::server(n)).await);
         }
         for n in 0..SENTINELS {
-            of_sentinels.push(network.place(Party::sentinel(n)).await);
+            of_sentinels.push(network.endpoint(Party::sentinel(n)).await);
         }
         let deployment = Self::placed(of_servers, of_sentinels, Passwords::default()).await;
         (deployment, network)
     }
 
-    async fn placed(servers: Vec<Place>, sentinels: Vec<Place>, passwords: Passwords) -> Self {
-        let server = |place| Server::start(place, passwords.servers, &[]);
+    async fn placed(
+        servers: Vec<Endpoint>,
+        sentinels: Vec<Endpoint>,
+        passwords: Passwords,
+    ) -> Self {
+        let server = |endpoint| Server::start(endpoint, passwords.servers, &[]);
         let servers: Vec<Server> = servers.into_iter().map(server).collect();
         // Before there is a sentinel: it looks at replicas again ten seconds later.
         for replica in &servers[1..] {
@@ -206,7 +210,7 @@ impl Deployment {
             servers[1..].iter().all(|one| one.follows(&servers[0]))
         })
         .await;
-        let sentinel = |place| Sentinel::start(place, &servers[0], passwords);
+        let sentinel = |endpoint| Sentinel::start(endpoint, &servers[0], passwords);
         let sentinels = sentinels.into_iter().map(sentinel).collect();
         let deployment = Self { servers, sentinels };
         deployment.is_ready().await;

@@ -103,8 +103,8 @@ pub(crate) fn a_cut_lets_nothing_through_in_either_direction() {
     beside(async {
         let network = Network::new();
         let start = async |n| {
-            let place = network.place(Party::server(n)).await;
-            Server::start(place, None, &[])
+            let endpoint = network.endpoint(Party::server(n)).await;
+            Server::start(endpoint, None, &[])
         };
         let (master, replica) = (start(0).await, start(1).await);
         replica.follow(&master);

@@ -6,7 +6,7 @@ use super::Papers;
 use crate::{
     bench::run,
     cluster::RedisCluster,
-    failover::{LEASE, Place, programs::client_with, quiet_port, rivals, through, trouble},
+    failover::{Endpoint, LEASE, programs::client_with, quiet_port, rivals, through, trouble},
     sentinel::deployment::{Deployment, MASTER, Passwords},
 };
 
@@ -14,11 +14,11 @@ use crate::{
 const WORD: &str = "secret-word";
 
 impl Papers {
-    /// A place whose TLS port is the one by which others know it. Without TLS only the case asks.
-    fn place(&self) -> Place {
+    /// An endpoint whose TLS port is the one by which others know it. Without TLS only the case asks.
+    fn endpoint(&self) -> Endpoint {
         let (port, known) = (quiet_port(), quiet_port());
         let path = |name: &str| self.path(name).display().to_string();
-        Place {
+        Endpoint {
             settings: vec![
                 ("tls-port", known.clone()),
                 ("tls-cert-file", path("server.crt")),
@@ -36,7 +36,7 @@ impl Papers {
 pub(super) fn sentinels_and_their_master_are_asked_over_tls() {
     run(async {
         let papers = Papers::new();
-        let deployment = Deployment::at(|| papers.place(), 2, Passwords::default()).await;
+        let deployment = Deployment::at(|| papers.endpoint(), 2, Passwords::default()).await;
         let addresses = deployment.addresses();
         let url = format!(
             "sentinels://default:{WORD}@{}/{MASTER}?sentinel_user=default&sentinel_password={WORD}",
@@ -49,12 +49,12 @@ pub(super) fn sentinels_and_their_master_are_asked_over_tls() {
 pub(super) fn the_nodes_of_a_cluster_are_asked_over_tls() {
     run(async {
         let papers = Papers::new();
-        let place = || {
-            let mut place = papers.place();
-            place.settings.push(("tls-cluster", "yes".to_owned()));
-            place
+        let endpoint = || {
+            let mut endpoint = papers.endpoint();
+            endpoint.settings.push(("tls-cluster", "yes".to_owned()));
+            endpoint
         };
-        let cluster = RedisCluster::at(place).await;
+        let cluster = RedisCluster::at(endpoint).await;
         let addresses = cluster.addresses();
         let url = format!("clusters://default:{WORD}@{}", addresses.join(","));
         is_asked_over_tls(&url, &addresses, &papers).await;

@@ -507,9 +507,9 @@ impl Open<'_> {
                 return Ok(other);
             }
             let ids: Vec<ItemId> = last.items.ids().cloned().collect();
-            let standings = rows::standings(session, table, &ids).await?;
+            let found = rows::look_up(session, table, &ids).await?;
             let (last, named) = (last.token, last.items);
-            let doubts: Vec<(&ItemId, Exception)> = standings
+            let doubts: Vec<(&ItemId, Exception)> = found
                 .iter()
                 .filter_map(|(id, row)| {
                     let doubt = policy.left_behind(row.unsent, row.prior.as_ref(), last)?;
@@ -645,7 +645,7 @@ impl Open<'_> {
             return Ok(Vec::new());
         }
         let ids: Vec<ItemId> = rows.iter().map(|(id, _)| (*id).clone()).collect();
-        let known = rows::standings(&self.session, &self.table, &ids).await?;
+        let known = rows::look_up(&self.session, &self.table, &ids).await?;
         let of = |(id, refusal): (&'i ItemId, Option<&str>)| {
             let prior = known.get(id).and_then(|row| row.prior.as_ref());
             let exception = policy.unmarked(prior, refusal, now_ms, &id.to_string());

@@ -15,7 +15,7 @@ use watchkeeper::{
 
 use super::{
     index,
-    rows::{self, Standing as RowStanding},
+    rows::{self, RowLookup},
     session::{COUNTING, STATEMENT, Session, get},
     side::{self, Record, count, exception},
     table::{self, Table, Wanted},
@@ -24,7 +24,7 @@ use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
     delivery::State,
     operator::{
-        Change, Did, Entry, Facts, Noted, Operator, RowState, Standing, Step, to_park, to_retry,
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_park, to_retry,
     },
     params::NotificationsParams,
     source::{Counts, Result, SourceError, table::quoted},
@@ -107,14 +107,14 @@ impl PgOperator {
             .await?
             .into_iter()
             .collect();
-        let standings = rows::standings(session, table, ids).await?;
+        let found = rows::look_up(session, table, ids).await?;
         let mut noted = self.noted(ids).await?;
         let now_ms = self.clock.wall().as_millisecond();
         let (mut dids, mut forgotten, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             let facts = Facts {
                 sending: sending.contains(id),
-                unsent: standings.get(id).is_some_and(|row| row.unsent),
+                unsent: found.get(id).is_some_and(|row| row.unsent),
                 noted: noted.remove(id),
             };
             let change = decide(&facts);
@@ -299,9 +299,9 @@ impl PgOperator {
         entries.sort_by(|a, b| a.id.cmp(&b.id));
         entries.truncate(limit);
         let ids: Vec<ItemId> = entries.iter().map(|entry| entry.id.clone()).collect();
-        let standings = rows::standings(session, table, &ids).await?;
+        let found = rows::look_up(session, table, &ids).await?;
         for entry in &mut entries {
-            entry.row = standings.get(&entry.id).map_or(RowState::Gone, row_state);
+            entry.row = found.get(&entry.id).map_or(RowState::Gone, row_state);
         }
         Ok(entries)
     }
@@ -315,7 +315,7 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
-fn row_state(row: &RowStanding) -> RowState {
+fn row_state(row: &RowLookup) -> RowState {
     match (row.there, row.unsent) {
         (false, _) => RowState::Gone,
         (true, true) => RowState::Unsent,
@@ -325,12 +325,12 @@ fn row_state(row: &RowStanding) -> RowState {
 
 #[async_trait]
 impl Operator for PgOperator {
-    async fn standing(&mut self) -> Result<Standing> {
+    async fn status(&mut self) -> Result<TableStatus> {
         let (session, table) = (&self.session, &self.table);
         session.begin_to_read(COUNTING).await?;
-        let standing = if self.served {
+        let status = if self.served {
             let doubted = side::doubted_ever(session, table).await?;
-            Standing {
+            TableStatus {
                 served: doubted.is_some(),
                 backlog: rows::backlog(session, table).await?,
                 items: side::counts(session, table).await?,
@@ -338,14 +338,14 @@ impl Operator for PgOperator {
                 doubted_ever: doubted.unwrap_or(0),
             }
         } else {
-            Standing {
+            TableStatus {
                 backlog: rows::unsent(session, table).await?,
                 items: Counts::default(),
-                ..Standing::default()
+                ..TableStatus::default()
             }
         };
         session.commit().await?;
-        Ok(standing)
+        Ok(status)
     }
 
     async fn list(
@@ -370,9 +370,9 @@ impl Operator for PgOperator {
         let ids = [id];
         self.session.begin_to_read(STATEMENT).await?;
         let found = if self.served {
-            let standings = rows::standings(&self.session, &self.table, &ids).await?;
-            let known = |row: &RowStanding| row.there || row.prior.is_some();
-            standings.get(&ids[0]).is_some_and(known)
+            let found = rows::look_up(&self.session, &self.table, &ids).await?;
+            let known = |row: &RowLookup| row.there || row.prior.is_some();
+            found.get(&ids[0]).is_some_and(known)
         } else {
             rows::is_there(&self.session, &self.table, &ids[0])
                 .await?

@@ -26,7 +26,7 @@ use crate::notifications::{
 
 /// What is known of one row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct RowLookup {
     /// It is there and not marked.
     pub(super) unsent: bool,
     /// It is there.
@@ -247,11 +247,11 @@ fn value(row: &Row, at: usize) -> Result<Value> {
 }
 
 /// What is known of these rows, by id, whether they are ours to send now or not.
-pub(super) async fn standings(
+pub(super) async fn look_up(
     session: &Session,
     table: &Table,
     ids: &[ItemId],
-) -> Result<BTreeMap<ItemId, Standing>> {
+) -> Result<BTreeMap<ItemId, RowLookup>> {
     let written_as = match table.id {
         super::table::IdType::Uuid => "uuid",
         id => id.read_as(),
@@ -276,15 +276,15 @@ pub(super) async fn standings(
         .await?;
     let mut all: BTreeMap<_, _> = ids
         .iter()
-        .map(|id| (id.clone(), Standing::default()))
+        .map(|id| (id.clone(), RowLookup::default()))
         .collect();
     for row in &found {
-        let standing = Standing {
+        let lookup = RowLookup {
             there: get(row, 1)?,
             unsent: get(row, 2)?,
             prior: exception(row, 3)?,
         };
-        all.insert(table.id.get(row, 0)?, standing);
+        all.insert(table.id.get(row, 0)?, lookup);
     }
     Ok(all)
 }

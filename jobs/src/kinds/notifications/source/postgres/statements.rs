@@ -44,10 +44,10 @@ pub(super) type Value<'p> = &'p (dyn ToSql + Sync);
 
 /// The statements of one connection, by their texts.
 #[derive(Default)]
-pub(super) struct Statements(Mutex<BTreeMap<String, Known>>);
+pub(super) struct Statements(Mutex<BTreeMap<String, CachedStatement>>);
 
 /// What is known of a text.
-struct Known {
+struct CachedStatement {
     /// How often it was asked for since it was prepared, up to [`OFTEN`].
     asked: u32,
     /// Of its parameters.
@@ -59,7 +59,7 @@ struct Known {
 // === impl Statements ===
 
 impl Statements {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, CachedStatement>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,7 +75,7 @@ impl Statements {
             None if is_full => None,
             None => {
                 let types = params.iter().map(|(_, of)| of.clone()).collect();
-                let new = Known {
+                let new = CachedStatement {
                     asked: 1,
                     types,
                     prepared: None,

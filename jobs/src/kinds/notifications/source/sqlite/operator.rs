@@ -19,7 +19,7 @@ use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
     delivery::State,
     operator::{
-        Change, Did, Entry, Facts, Noted, Operator, RowState, Standing, Step, to_park, to_retry,
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_park, to_retry,
     },
     params::NotificationsParams,
     source::{Result, SourceError, table::quoted},
@@ -112,21 +112,21 @@ impl SqliteOperator {
         )
     }
 
-    /// [`Operator::standing`].
+    /// [`Operator::status`].
     ///
     /// # Errors
     /// [`SourceError`].
-    pub(crate) fn standing(&mut self) -> Result<Standing> {
+    pub(crate) fn status(&mut self) -> Result<TableStatus> {
         if !schema::is_served(&self.conn)? {
-            return Ok(Standing {
+            return Ok(TableStatus {
                 backlog: rows::unsent(&self.conn, &self.table)?,
-                ..Standing::default()
+                ..TableStatus::default()
             });
         }
         // One view of everything.
         let tx = self.conn.transaction()?;
         let doubted = doubted_ever(&tx, &self.table)?;
-        Ok(Standing {
+        Ok(TableStatus {
             served: doubted.is_some(),
             backlog: rows::backlog(&tx, &self.table)?,
             items: counts(&tx, &self.table)?,
@@ -297,8 +297,8 @@ impl SqliteOperator {
 
 #[async_trait]
 impl Operator for SqliteOperator {
-    async fn standing(&mut self) -> Result<Standing> {
-        self.standing()
+    async fn status(&mut self) -> Result<TableStatus> {
+        self.status()
     }
 
     async fn list(

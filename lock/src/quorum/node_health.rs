@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// What is known of one node.
-pub(crate) struct Known {
+pub(crate) struct NodeHealth {
     name: String,
     clock: Clock,
     events: Events,
@@ -93,9 +93,9 @@ pub(super) fn is_silence(result: &Result<Reply, NodeError>) -> bool {
     )
 }
 
-// === impl Known ===
+// === impl NodeHealth ===
 
-impl Known {
+impl NodeHealth {
     pub(super) fn new(
         name: String,
         wall: (FleetClock, usize),
