@@ -35,13 +35,13 @@ mod decided;
 pub(crate) mod ids;
 mod limits;
 mod memory_loss;
+mod notices;
 pub(crate) mod params;
 mod refused;
 mod run;
 #[cfg(test)]
 mod tests;
 mod ticks;
-mod told;
 mod triggers;
 mod trouble;
 

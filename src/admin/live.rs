@@ -51,7 +51,7 @@ use super::{
     problem::{Kind, Problem},
     rights::Seen,
     shared::Shared,
-    sight::{Sight, misfit},
+    snapshot::{Snapshot, misfit},
     stream::{ClientSlot, frame},
 };
 use crate::{clock::Moment, fleet::status::FleetStatus};
@@ -132,7 +132,7 @@ pub(super) async fn follow(
         whole: now + WHOLE,
         greeted: false,
         last: Weak::new(),
-        end: shared.told.over(),
+        end: shared.events.over(),
         _slot: slot,
         shared,
     };
@@ -182,8 +182,8 @@ impl Following {
             return String::new();
         }
         self.last = Arc::downgrade(&fleet);
-        let sight = Sight::over(&shared, self.seen, fleet);
-        let view = sight.view(&self.address);
+        let snapshot = Snapshot::over(&shared, self.seen, fleet);
+        let view = snapshot.view(&self.address);
         let before = if whole {
             Got::default()
         } else {

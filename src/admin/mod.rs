@@ -37,6 +37,7 @@ mod api;
 mod ask;
 mod assets;
 mod backlogs;
+mod event_documents;
 mod html;
 mod latest;
 mod listener;
@@ -55,13 +56,12 @@ mod schema;
 mod seal;
 mod shared;
 mod shared_reading;
-mod sight;
+mod snapshot;
 mod source;
 mod stream;
 mod tag;
 #[cfg(test)]
 mod tests;
-mod told;
 mod views;
 mod withhold;
 
@@ -89,10 +89,10 @@ pub(crate) async fn serve(
     let listener = listener::Listener::new(listener, clock.clone());
     let connections = listener.connections();
     let seen = observe(&admin.events, shutdown.clone(), {
-        let (ring, source) = (shared.told.clone(), admin.source.clone());
-        move |seen| told::tell(&ring, seen, source.wall())
+        let (ring, source) = (shared.events.clone(), admin.source.clone());
+        move |seen| event_documents::tell(&ring, seen, source.wall())
     });
-    let ring = shared.told.clone();
+    let ring = shared.events.clone();
     // Whoever follows is let go when nothing more is told: a stream does not keep the server from its end.
     let telling = async {
         seen.await;

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
+    event_documents::{KEPT, RecordedEvent},
     latest::Latest,
     problem::{Kind, Problem},
     readings::Readings,
@@ -14,7 +15,6 @@ use super::{
     shared_reading::Reader,
     source::{Admin, Asked, Done, OrderError},
     stream::{ClientSlots, OPEN_SLOTS, Ring, SLOTS},
-    told::{KEPT, Told},
     withhold::{in_short, withhold},
 };
 use crate::{chance::Chance, fleet::status::FleetStatus};
@@ -46,7 +46,7 @@ pub(super) struct Shared {
     pub(super) item_orders: Arc<Semaphore>,
     pub(super) rules: Arc<Rules>,
     /// What has happened in this replica.
-    pub(super) told: Ring<Told>,
+    pub(super) events: Ring<RecordedEvent>,
     /// Slots for the clients that follow, whatever they follow.
     pub(super) slots: ClientSlots,
     /// Slots for the clients that are sent the whole fleet.
@@ -78,7 +78,7 @@ impl Shared {
             orders: Arc::new(Semaphore::new(ORDERS)),
             item_orders: Arc::new(Semaphore::new(ITEM_ORDERS)),
             rules: Arc::new(rules),
-            told: Ring::new(admin.source.replica(), KEPT),
+            events: Ring::new(admin.source.replica(), KEPT),
             slots: ClientSlots::new(SLOTS, OPEN_SLOTS),
             whole_fleets: ClientSlots::new(WHOLE_FLEETS, WHOLE_FLEETS),
             description,

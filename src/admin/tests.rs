@@ -20,7 +20,7 @@ use tokio::{
 
 use super::*;
 
-mod doors;
+mod access;
 mod forms;
 mod pages;
 mod reference;

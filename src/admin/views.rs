@@ -18,7 +18,7 @@ use super::{
     readings::Facts,
     rights::Seen,
     shared::Shared,
-    sight::{Named, Sight, misfit, named},
+    snapshot::{Named, Snapshot, misfit, named},
     source::OrderError,
 };
 use crate::fleet::JobFacts;
@@ -41,8 +41,8 @@ pub(super) async fn home(
     said: Said,
 ) -> Answer {
     let address = chosen("/", &jobs::TAKES, said)?;
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, fleet::page))
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, fleet::page))
 }
 
 pub(super) async fn of_batches(
@@ -58,8 +58,8 @@ pub(super) async fn of_batches(
     };
     let items = found.as_deref();
     let items = items.map(|found| found.as_ref().map_err(OrderError::why));
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, |view| {
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, |view| {
         batches::with_items(view, items)
     }))
 }
@@ -70,8 +70,8 @@ pub(super) async fn of_replicas(
     said: Said,
 ) -> Answer {
     let address = chosen("/replicas", &replicas::TAKES, said)?;
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, replicas::page))
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, replicas::page))
 }
 
 pub(super) async fn of_nodes(
@@ -80,8 +80,8 @@ pub(super) async fn of_nodes(
     said: Said,
 ) -> Answer {
     let address = chosen("/nodes", &nodes::TAKES, said)?;
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, nodes::page))
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, nodes::page))
 }
 
 // === what is read besides ===
@@ -99,8 +99,8 @@ pub(super) async fn of_runs(
     };
     let facts = found.as_ref().map(|found| known(found, job)).transpose()?;
     let history = facts.map(|facts| facts.map(|facts| &facts.runs[..]));
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, |view| runs::page(view, history)))
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, |view| runs::page(view, history)))
 }
 
 pub(super) async fn of_job(
@@ -125,14 +125,14 @@ pub(super) async fn of_job(
         let mut runs = facts.runs.iter();
         runs.find(|run| !run.run_id.is_empty() && run.run_id == address.get("run"))
     });
-    let sight = Sight::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen).await;
     let data = job::JobData {
         name: &name,
         facts,
         notices: shared.admin.source.told_of(&name),
         run: run.as_ref().or(told),
     };
-    Ok(sight.answer(StatusCode::OK, &address, |view| job::page(view, &data)))
+    Ok(snapshot.answer(StatusCode::OK, &address, |view| job::page(view, &data)))
 }
 
 /// What the store tells of a job; why it does not. A job of which nothing is known has no page.
@@ -161,8 +161,8 @@ pub(super) async fn of_locks(
             Some(shared.admin.source.lock(key).await)
         }
     };
-    let sight = Sight::of(&shared, seen).await;
-    let page = sight.answer(StatusCode::OK, &address, |view| {
+    let snapshot = Snapshot::of(&shared, seen).await;
+    let page = snapshot.answer(StatusCode::OK, &address, |view| {
         locks::page(view, &all, one.as_ref())
     });
     Ok(page)
@@ -175,6 +175,6 @@ pub(super) async fn of_audit(
 ) -> Answer {
     let address = chosen("/audit", &audit::TAKES, said)?;
     let told = shared.readings.orders().await;
-    let sight = Sight::of(&shared, seen).await;
-    Ok(sight.answer(StatusCode::OK, &address, |view| audit::page(view, &told)))
+    let snapshot = Snapshot::of(&shared, seen).await;
+    Ok(snapshot.answer(StatusCode::OK, &address, |view| audit::page(view, &told)))
 }

@@ -7,8 +7,8 @@ use jiff::{Timestamp, Unit};
 
 use super::{
     ask::{Limits, ask, load, nobody_was_here, place, refuse_nowhere},
+    colours,
     failure::Failure,
-    inks,
     moment::moment_or_age,
     output::{note, print_painted},
     table::Table,
@@ -207,7 +207,7 @@ fn table(runs: &[RunRecord], first: Option<First<'_>>, output: bool, paint: Pain
     for run in runs {
         let first = first.map(|(_, cell)| (cell(run).unwrap_or_default(), Ink::Plain));
         let mut ink = [Ink::Plain; 7];
-        ink[OUTCOME] = inks::outcome(&run.outcome);
+        ink[OUTCOME] = colours::outcome(&run.outcome);
         let cells = row(run).into_iter().zip(ink);
         table.inked_row(first.into_iter().chain(cells));
     }

@@ -33,6 +33,7 @@
 mod args;
 mod ask;
 mod check;
+mod colours;
 mod commands;
 mod doctor;
 mod explain;
@@ -40,7 +41,6 @@ mod failure;
 mod follow;
 mod hints;
 mod history;
-mod inks;
 mod interrupt;
 mod jobs;
 mod locks;

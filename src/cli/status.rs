@@ -6,8 +6,8 @@ use jiff::{Timestamp, Unit};
 
 use super::{
     ask::{Limits, ask, load, place, refuse_nowhere},
+    colours,
     failure::Failure,
-    inks,
     output::print_painted,
     table::Table,
 };
@@ -240,7 +240,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
 fn job_inks(job: &JobStatus) -> [Ink; 7] {
     let last = match (job.paused, &job.last_outcome) {
         (true, _) => Ink::Care,
-        (false, Some(outcome)) => inks::outcome(outcome),
+        (false, Some(outcome)) => colours::outcome(outcome),
         (false, None) => Ink::Plain,
     };
     let mut all = last_in(last);

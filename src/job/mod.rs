@@ -38,7 +38,7 @@ pub(crate) mod params;
 mod progress;
 mod retry;
 mod run;
-mod said;
+mod run_report;
 mod setup;
 pub(crate) mod shard;
 mod spec;

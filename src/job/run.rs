@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{JobError, RunFacts, RunSetup, params, said::Said},
+    job::{JobError, RunFacts, RunSetup, params, run_report::RunReport},
     latest,
     lease::{LeaseView, VerifyError},
     lock::Locks,
@@ -37,7 +37,7 @@ struct Inner {
     cancel: CancellationToken,
     why: OnceLock<String>,
     /// What it says of itself.
-    said: Mutex<Said>,
+    report: Mutex<RunReport>,
     /// Pieces of blocking work that go on, also when the run was dropped.
     blocking: latest::Sender<usize>,
 }
@@ -84,7 +84,7 @@ impl Run {
 
     pub(crate) fn of(setup: RunSetup) -> Self {
         Self(Arc::new(Inner {
-            said: Mutex::new(Said::begun(setup.begins)),
+            report: Mutex::new(RunReport::begun(setup.begins)),
             setup,
             cancel: CancellationToken::new(),
             why: OnceLock::new(),

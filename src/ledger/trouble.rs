@@ -3,7 +3,7 @@
 //! It stands in the ledger, so that it is written together with the end that it comes from, is the same for the whole fleet,
 //! and survives each leader.
 //!
-//! This module is the value and the decision; `told` beside it is what a ledger does with them.
+//! This module is the value and the decision; `notices` beside it is what a ledger does with them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -19,6 +19,7 @@ use store::Store;
 #[macro_use]
 #[path = "../shared/cases.rs"]
 mod cases;
+mod access;
 mod beats;
 mod calls;
 #[path = "../shared/command.rs"]
@@ -29,7 +30,6 @@ mod commands;
 mod database;
 #[cfg(feature = "postgres")]
 mod demo;
-mod doors;
 #[cfg(feature = "etcd")]
 #[path = "../shared/etcd.rs"]
 mod etcd;
@@ -169,7 +169,7 @@ fn main() -> std::process::ExitCode {
             a_job_is_handed_over_on_request,
             a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused,
         },
-        doors::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
+        access::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
         views::{
             no_view_names_two_leaders_or_a_dead_one,
             a_view_without_nodes_says_that_it_does_not_know,
@@ -231,7 +231,7 @@ fn main() -> std::process::ExitCode {
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
         },
-        doors::{
+        access::{
             whoever_lacks_the_token_sees_no_output_and_orders_nothing,
             two_thousand_large_bodies_of_strangers_cost_no_memory,
             commands_and_their_guards_have_none_of_our_secrets,

@@ -15,11 +15,11 @@ mod at_once;
 pub(crate) mod candidate;
 mod guard;
 pub(crate) mod knowledge;
+mod log_state;
 mod looks;
 mod one_node;
 mod report;
 pub(crate) mod roster;
-mod said;
 #[cfg(test)]
 mod tests;
 
@@ -41,10 +41,10 @@ pub(crate) use guard::{Guard, TokenFloor};
 
 use self::{
     candidate::{Candidate, Next, Part, patience},
+    log_state::{FleetLogState, NodeLogState},
     looks::{Look, Looks},
     one_node::OneNode,
     roster::{List, Picture, Step},
-    said::Said,
 };
 use crate::{
     backoff::Backoff,
@@ -89,7 +89,7 @@ async fn tend_all(cluster: Cluster, guard: Guard) {
         changed: [None; 2],
         begins: false,
         waits: None,
-        said: Said::default(),
+        log_state: FleetLogState::default(),
         cluster,
         guard,
     };
@@ -116,7 +116,7 @@ pub(crate) fn votes(eligibility: &Eligibility) -> bool {
 #[derive(Default)]
 struct Tended {
     candidate: Candidate,
-    said: said::Node,
+    log_state: NodeLogState,
     /// The end of its watch.
     watch: Option<Moment>,
     lost_before: i64,
@@ -138,7 +138,7 @@ struct Tending {
     begins: bool,
     /// Without the guard: until when a fleet that was seen on a node may say that the others are its own, too.
     waits: Option<Moment>,
-    said: Said,
+    log_state: FleetLogState,
 }
 
 /// What is to be done about one node, now.
@@ -422,7 +422,7 @@ impl Tending {
                 tended.lost_before = wall.saturating_add(skew);
             }
             let left = tended.watch.map(|at| at.since(looks.ended));
-            tended.said.tell(
+            tended.log_state.tell(
                 (link.name(), cluster.links.len(), fleet),
                 shown,
                 (&on, other.as_deref()),
@@ -469,7 +469,7 @@ impl Tending {
             }
         }
         if let Some(picture) = &picture {
-            self.said.tell(picture, cluster, &shown);
+            self.log_state.tell(picture, cluster, &shown);
         }
         (todo, next)
     }

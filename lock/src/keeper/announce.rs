@@ -52,7 +52,7 @@ pub(super) async fn forward(
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         if let Some(mut news) = node.announcements().await {
-            cluster.heard.set(number, true);
+            cluster.subscriptions.set(number, true);
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
                 if announcement.key.is_empty() {
@@ -65,7 +65,7 @@ pub(super) async fn forward(
                 let primary = cluster.primary(&announcement.key);
                 let silent = cluster.links.get(primary).is_none_or(Link::is_down);
                 // Without a waiter it is lost, which is fine.
-                if primary == number || silent || !cluster.heard.is(primary) {
+                if primary == number || silent || !cluster.subscriptions.is_live(primary) {
                     to.tell(&announcement);
                 } else if to.any(key) {
                     let (to, clock) = (to.clone(), cluster.clock.clone());
@@ -76,7 +76,7 @@ pub(super) async fn forward(
                     });
                 }
             }
-            cluster.heard.set(number, false);
+            cluster.subscriptions.set(number, false);
         }
         cluster.clock.sleep(backoff.next(&cluster.chance)).await;
     }

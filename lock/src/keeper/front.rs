@@ -32,7 +32,7 @@ use crate::{
     lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, ReleaseReport, TakesBack},
     node::{NodeError, Op},
     quorum::{
-        Asked, Claim, Claimed,
+        Claim, Claimed, PendingAnswers,
         claim::{Attempt, AttemptMode, QueuePosition, Tried, Win},
         cluster::{Busy, LONGEST_CALL, Progress, is_on_a_runtime},
         link::{Link, MOST_OPS},
@@ -291,7 +291,7 @@ impl TakesBack for Front {
         shared.has_ended(view);
         let mut telling = Telling {
             shared: shared.clone(),
-            asked: Asked::default(),
+            pending: PendingAnswers::default(),
             told: 0,
             sure: 0,
             view: view.clone(),
@@ -299,9 +299,9 @@ impl TakesBack for Front {
         };
         let lanes = cluster.lanes();
         for (node, link) in lanes.iter().enumerate() {
-            telling.asked.ask_shortly(node, link, vec![telling.op()]);
+            telling.pending.ask_shortly(node, link, vec![telling.op()]);
         }
-        telling.asked.want(lanes.len());
+        telling.pending.want(lanes.len());
         Some(telling.all().boxed())
     }
 }
@@ -316,7 +316,7 @@ fn are_apart(claims: &[Claim]) -> bool {
 /// Nodes are being told of a release. What is left of that when it is dropped is the keeper's.
 struct Telling {
     shared: Shared,
-    asked: Asked,
+    pending: PendingAnswers,
     told: usize,
     /// Nodes that surely know, each a bit.
     sure: u64,
@@ -335,14 +335,14 @@ impl Telling {
         loop {
             tokio::select! {
                 biased;
-                answer = self.asked.next() => match answer {
+                answer = self.pending.next() => match answer {
                     Some((node, result)) => self.heard(node, result.is_ok()),
                     None => break,
                 },
                 () = &mut late, if timed => break,
             }
         }
-        while let Some((node, result)) = self.asked.by_now() {
+        while let Some((node, result)) = self.pending.by_now() {
             self.heard(node, result.is_ok());
         }
         ReleaseReport {
@@ -381,8 +381,8 @@ impl Drop for Telling {
             return;
         }
         let mut sure = self.sure;
-        let mut asked = std::mem::take(&mut self.asked);
-        asked.want(1);
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.want(1);
         let (op, quiet, busy) = (self.op(), self.quiet(), self.busy.take());
         let (told, mut progress) = watch::channel(Progress {
             nodes: self.told,
@@ -400,7 +400,7 @@ impl Drop for Telling {
         });
         self.shared.cluster.spawn.spawn(async move {
             let clock = cluster.clock.clone();
-            while let Ok(Some((node, result))) = clock.timeout_at(late, asked.next()).await {
+            while let Ok(Some((node, result))) = clock.timeout_at(late, pending.next()).await {
                 if result.is_ok() {
                     told.send_modify(|told| told.nodes += 1);
                     if cluster.is_in_order(node, quiet) {

@@ -77,7 +77,7 @@ use crate::{
     lease::{LeaseView, Note, Pulse},
     node::{Expiry, Node},
     quorum::{
-        FleetClock, Heard, Votes,
+        FleetClock, Subscriptions, Votes,
         cluster::{Cluster, Parts},
         link::Link,
         members::Members,
@@ -255,7 +255,7 @@ impl Keeper {
                     }
                     None => Members::all(),
                 })),
-                heard: Heard::of(nodes),
+                subscriptions: Subscriptions::of(nodes),
                 tag: self.tag.take(),
                 busy: Arc::default(),
                 #[cfg(any(test, feature = "testing"))]

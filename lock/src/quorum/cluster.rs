@@ -30,9 +30,9 @@ use crate::{
         rules::{self, DOUBTED},
     },
     quorum::{
-        heard::Heard,
         link::{Link, MOST_OPS, PATIENCE},
         members::Members,
+        subscriptions::Subscriptions,
         tally::majority,
     },
     settings::Timing,
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) watch: Mutex<Watch>,
     /// Whose votes count together.
     pub(crate) members: latest::Sender<Arc<Members>>,
-    pub(crate) heard: Heard,
+    pub(crate) subscriptions: Subscriptions,
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
     /// How many of [`Busy`] there are.

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
-    asked::Asked,
     claim::{Attempt, AttemptMode, Claim, QueuePosition, Tried, Win},
     cluster::Cluster,
     link::Link,
     members::Members,
+    pending_answers::PendingAnswers,
 };
 use crate::{
     clock::Moment,
@@ -33,7 +33,7 @@ pub(super) struct Round<'a> {
     lanes: &'a [Link],
     /// Whose votes count in it (I1).
     members: Arc<Members>,
-    asked: Asked,
+    pending: PendingAnswers,
 }
 
 impl<'a> Round<'a> {
@@ -53,10 +53,10 @@ impl<'a> Round<'a> {
             [claim] if mode.one_first && nodes > 1 => Some(cluster.first(&claim.key, mode)),
             _ => None,
         };
-        let mut asked = Asked::of(members.clone());
+        let mut pending = PendingAnswers::of(members.clone());
         if first.is_none() {
             // Fewer grants are no majority, and fewer refusals leave one.
-            asked.want(nodes - majority(nodes) + 1);
+            pending.want(nodes - majority(nodes) + 1);
         }
         let mut round = Self {
             cluster,
@@ -68,7 +68,7 @@ impl<'a> Round<'a> {
             first,
             lanes: cluster.lanes(),
             members,
-            asked,
+            pending,
         };
         let asked: Vec<_> = (0..nodes).map(|node| round.is_meant(node)).collect();
         round.ask(|node| match first {
@@ -106,7 +106,7 @@ impl<'a> Round<'a> {
                 waits: self.mode.waits,
             };
             let ops = self.claims.iter().map(acquire).collect();
-            self.asked.ask(node, link, ops);
+            self.pending.ask(node, link, ops);
         }
     }
 
@@ -188,7 +188,7 @@ impl<'a> Round<'a> {
     /// Counts votes until every claim is decided; never waits for the slowest node (R2).
     pub(super) async fn collect(&mut self) {
         while self.tallies.iter().any(|tally| self.is_open(tally)) {
-            let Some((node, result)) = self.asked.next().await else {
+            let Some((node, result)) = self.pending.next().await else {
                 return;
             };
             let first = self.first;
@@ -212,7 +212,7 @@ impl<'a> Round<'a> {
 
     /// Takes note of the nodes that were not reached, of those that were not waited for: nothing of it is a vote.
     pub(super) fn hear_who_is_away(&mut self) {
-        while let Some((node, result)) = self.asked.by_now() {
+        while let Some((node, result)) = self.pending.by_now() {
             if let Err(trouble) = result {
                 let failed = |tally: &mut Tally| tally.count(node, Vote::Failed(trouble.clone()));
                 self.tallies.iter_mut().for_each(failed);
@@ -378,12 +378,12 @@ async fn confirm_round(round: &Round<'_>, open: &[(usize, Token)]) -> Vec<Vec<Ba
         })
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
-    let mut asked = Asked::of(members.clone());
+    let mut pending = PendingAnswers::of(members.clone());
     for (node, link) in lanes.iter().enumerate() {
-        asked.ask(node, link, ops.clone());
+        pending.ask(node, link, ops.clone());
     }
     while ballots.iter().any(|b| round_result(b) == RoundResult::Open) {
-        let Some((node, result)) = asked.next().await else {
+        let Some((node, result)) = pending.next().await else {
             break;
         };
         for (i, row) in ballots.iter_mut().enumerate() {

@@ -11,10 +11,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod access;
 mod cleaning;
 mod cluster;
 mod crowd;
-mod doors;
 mod large;
 mod members;
 mod memory;
@@ -122,7 +122,7 @@ fn main() {
             a_listener_begins_anew_in_a_cluster_made_from_a_backup,
             a_listener_begins_anew_in_a_copy_from_before,
         },
-        doors::{
+        access::{
             a_user_with_the_right_password_is_let_in_and_a_wrong_one_is_shown_to_nobody,
             missing_rights_are_named_and_used_as_soon_as_they_are_given,
             a_token_that_the_server_has_forgotten_is_asked_for_again,
@@ -162,7 +162,7 @@ fn main() {
             a_first_key_that_makes_no_sense_is_refused,
             keys_of_another_layout_are_refused_and_left_alone,
         },
-        doors::{
+        access::{
             a_user_is_let_in_where_nobody_has_to_log_in,
             a_port_without_tls_never_serves,
         },

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use watchkeeper_lock::{every_case, node::Node};
 
+mod access;
 mod bench;
 mod cluster;
 mod damage;
 mod differential;
-mod doors;
 mod failover;
 mod faults;
 mod fences;
@@ -107,7 +107,7 @@ macro_rules! narrow_cases {
 }
 
 fn narrow_lab() -> Lab {
-    let (server, settings) = doors::smallest();
+    let (server, settings) = access::smallest();
     Lab::new(server, move || {
         let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
         Box::pin(async move { client })
@@ -279,7 +279,7 @@ fn main() {
             other_clients_hear_of_a_release,
             a_full_call_stays_within_the_arguments_of_the_server,
         },
-        doors::{
+        access::{
             a_wrong_password_is_an_access_error_without_the_secret,
             a_user_without_rights_is_an_access_error,
             database_numbers_are_kept_apart,

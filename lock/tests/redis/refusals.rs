@@ -199,7 +199,7 @@ pub(crate) fn a_master_that_became_a_replica_is_looked_at_anew() {
 
 pub(crate) fn rights_taken_away_are_missed_by_name_and_found_again() {
     run(async {
-        let (server, settings) = crate::doors::smallest();
+        let (server, settings) = crate::access::smallest();
         let node = node(&settings);
         granted(&ask(&node, acquire("k", "a")).await);
         server.raw(&["ACL", "SETUSER", "watchkeeper", "-hset"]);
@@ -215,7 +215,7 @@ pub(crate) fn rights_taken_away_are_missed_by_name_and_found_again() {
 
 pub(crate) fn a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_are_not() {
     run(async {
-        let (server, settings) = crate::doors::smallest();
+        let (server, settings) = crate::access::smallest();
         let node = node(&RedisNodeSettings {
             raw_keys: true,
             ..settings

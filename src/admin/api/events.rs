@@ -9,10 +9,10 @@ use axum::response::Response;
 use super::{
     super::{
         ask::Ask,
+        event_documents::{GAP, RecordedEvent, gap},
         problem::{Kind, Problem},
         schema::{Field, Schema, Variant, field},
         stream::{self, frame},
-        told::{GAP, Told, gap},
     },
     jobs::HELD_FIELDS,
 };
@@ -263,8 +263,8 @@ pub(super) async fn follow(ask: Ask) -> Result<Response, Problem> {
     // What is no text is no id of ours: it leads to a gap.
     let last = ask.headers.get("last-event-id");
     let last = last.map(|id| id.to_str().unwrap_or_default());
-    let (follower, missed) = shared.told.follow(last.or(ask.asked.text("after")));
-    let (ring, replica) = (shared.told.clone(), shared.admin.source.replica());
+    let (follower, missed) = shared.events.follow(last.or(ask.asked.text("after")));
+    let (ring, replica) = (shared.events.clone(), shared.admin.source.replica());
     let opening = match missed {
         true => {
             let told = gap(&replica, shared.admin.source.wall());
@@ -273,10 +273,10 @@ pub(super) async fn follow(ask: Ask) -> Result<Response, Problem> {
         false => String::new(),
     };
     let filter = Filter::of(&ask);
-    let show = move |number: u64, told: &Told| {
-        filter.wants(told).then(|| {
+    let show = move |number: u64, event: &RecordedEvent| {
+        filter.wants(event).then(|| {
             let id = ring.id(number);
-            let document = told.document(&id, &replica);
+            let document = event.document(&id, &replica);
             frame(Some(&id), document.kind(), &document.to_json())
         })
     };
@@ -302,10 +302,10 @@ impl Filter {
     }
 
     /// Whether the client wants this one. What is missing may be anything.
-    fn wants(&self, told: &Told) -> bool {
-        let of_type = |types: &Vec<String>| types.iter().any(|wanted| wanted == told.kind());
-        let of_job = |wanted: &String| told.job().is_some_and(|job| is_of(job, wanted));
-        told.kind() == GAP
+    fn wants(&self, event: &RecordedEvent) -> bool {
+        let of_type = |types: &Vec<String>| types.iter().any(|wanted| wanted == event.kind());
+        let of_job = |wanted: &String| event.job().is_some_and(|job| is_of(job, wanted));
+        event.kind() == GAP
             || self.types.as_ref().is_none_or(of_type) && self.job.as_ref().is_none_or(of_job)
     }
 }

@@ -19,6 +19,7 @@ use validator::faults;
 use super::{ROUTES, events, read, runs};
 use crate::{
     admin::{
+        event_documents::tell,
         parameter::{Location, Takes},
         problem::Kind,
         rights::Want,
@@ -26,7 +27,6 @@ use crate::{
         routes::routes,
         shared::Shared,
         stream::SLOTS,
-        told::tell,
     },
     event::Event,
     lease::Loss,
@@ -1017,7 +1017,7 @@ impl Reader {
 }
 
 fn happen(shared: &Shared, event: Event) {
-    tell(&shared.told, Seen::Event(event), AT.parse().unwrap());
+    tell(&shared.events, Seen::Event(event), AT.parse().unwrap());
 }
 
 #[tokio::test]
@@ -1029,7 +1029,7 @@ async fn every_event_is_told_as_it_is_described() {
     one_of_each()
         .into_iter()
         .for_each(|event| happen(&shared, event));
-    tell(&shared.told, Seen::Missed(3), AT.parse().unwrap());
+    tell(&shared.events, Seen::Missed(3), AT.parse().unwrap());
     let (heard, over) = reader.now().await;
     assert!(!over);
     assert_eq!(heard.len(), one_of_each().len() + 1);
@@ -1104,7 +1104,7 @@ async fn a_client_hears_what_it_has_asked_for() {
     for job in ["mail", "mail.3", "mailer", "report"] {
         happen(&shared, of(job));
     }
-    tell(&shared.told, Seen::Missed(1), AT.parse().unwrap());
+    tell(&shared.events, Seen::Missed(1), AT.parse().unwrap());
     let (heard, _) = reader.now().await;
     let jobs: Vec<&Value> = heard.iter().map(|heard| &heard.data["job"]).collect();
     assert_eq!(jobs, [&json!("mail"), &json!("mail.3"), &Value::Null]);

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use super::super::{
+    colours,
     history::{to_millis, words},
-    inks,
     status::age,
 };
 use crate::{
@@ -100,7 +100,7 @@ pub(in crate::cli) fn line(run: &RunRecord, paint: Paint) -> String {
         true => format!(", attempt {}", run.attempt),
         false => String::new(),
     };
-    let outcome = paint.ink(inks::outcome(&run.outcome), &cell(&run.outcome));
+    let outcome = paint.ink(colours::outcome(&run.outcome), &cell(&run.outcome));
     let took = run.took_ms.map(Duration::from_millis);
     let took = took.map_or(String::new(), |took| format!(" after {}", Brief(took)));
     let on = match replica.is_empty() {

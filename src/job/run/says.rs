@@ -8,7 +8,7 @@ use std::{
 use super::Run;
 use crate::{
     clock::Moment,
-    job::{ItemOutcome, RunProgress, output, said::Said},
+    job::{ItemOutcome, RunProgress, output, run_report::RunReport},
 };
 
 impl Run {
@@ -17,13 +17,13 @@ impl Run {
     /// its job's `progress_deadline` is stopped.
     pub fn progress(&self, done: u64, total: u64) {
         let now = self.0.setup.clock.now();
-        self.said().progress.say(done, Some(total), now);
+        self.report().progress.say(done, Some(total), now);
     }
 
     /// The same where the total may be unknown, with a message as in [`Run::message`].
     pub fn progress_with(&self, done: u64, total: Option<u64>, message: &str) {
         let now = self.0.setup.clock.now();
-        let progress = &mut self.said().progress;
+        let progress = &mut self.report().progress;
         progress.say(done, total, now);
         progress.message(message, now);
     }
@@ -32,20 +32,20 @@ impl Run {
     /// counts as progress. Every client that may read the store can read it: keep secrets out.
     pub fn message(&self, message: &str) {
         let now = self.0.setup.clock.now();
-        self.said().progress.message(message, now);
+        self.report().progress.message(message, now);
     }
 
     /// How far the run is, as it last said, and how it goes on from there.
     #[must_use]
     pub(crate) fn how_far(&self) -> RunProgress {
         let now = self.0.setup.clock.now();
-        self.said().progress.told(now)
+        self.report().progress.told(now)
     }
 
     /// When the run last said anything of itself; its start before that.
     #[must_use]
     pub(crate) fn progress_at(&self) -> Moment {
-        self.said().progress.at()
+        self.report().progress.at()
     }
 
     /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
@@ -55,14 +55,14 @@ impl Run {
     pub fn keep_output(&self, text: impl Into<String>) {
         // Cut before the lock is taken: no reader waits for a long text.
         let kept = output::bounded(text.into());
-        self.said().output = Some(kept);
+        self.report().output = Some(kept);
     }
 
     /// Counts items of this batch by what became of them, for the history: `sent`, `failed`, any bounded word. One of
     /// `dead`, `failed`, `in_doubt` and `parked` makes the batch worth a record of its own. Of a run that is no batch
     /// nothing of it is kept.
     pub fn count_items(&self, outcome: &'static str, items: u64) {
-        self.said().items.count(outcome, items);
+        self.report().items.count(outcome, items);
     }
 
     /// Says what became of one item of this batch, for the history, which counts items and has the reasons of the first few
@@ -87,30 +87,30 @@ impl Run {
     /// ```
     pub fn item(&self, item: &str, outcome: ItemOutcome) {
         let now = self.0.setup.clock.now();
-        self.said().items.say(item, &outcome, now);
+        self.report().items.say(item, &outcome, now);
     }
 
     /// This batch is to come back after `pause`, for items of which nothing is to be said.
     #[doc(hidden)] // for the stock jobs
     pub fn comes_back(&self, pause: std::time::Duration) {
         let now = self.0.setup.clock.now();
-        self.said().items.comes_back(now + pause);
+        self.report().items.comes_back(now + pause);
     }
 
     /// When the first item that is to be tried again is due.
     pub(crate) fn items_again(&self) -> Option<Moment> {
-        self.said().items.again
+        self.report().items.again
     }
 
     /// Why the first few items did not go well; empty when all did.
     pub(crate) fn item_reasons(&self) -> String {
-        self.said().items.reasons()
+        self.report().items.reasons()
     }
 
     /// The items that were counted.
     pub(crate) fn items(&self) -> BTreeMap<String, u64> {
-        let said = self.said();
-        let counts = said.items.counts.iter();
+        let report = self.report();
+        let counts = report.items.counts.iter();
         counts.map(|(word, n)| ((*word).to_owned(), *n)).collect()
     }
 
@@ -118,11 +118,11 @@ impl Run {
     #[doc(hidden)] // for the tests of the stock jobs
     #[must_use]
     pub fn kept_output(&self) -> Option<String> {
-        self.said().output.clone()
+        self.report().output.clone()
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn report(&self) -> MutexGuard<'_, RunReport> {
         // Every change is complete before the lock is given back.
-        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

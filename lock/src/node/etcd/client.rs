@@ -344,7 +344,7 @@ impl Client {
             .timeout(limit, body(response, limit))
             .await;
         let text = read.ok().and_then(Result::ok).unwrap_or_default();
-        // Some of its doors say it in plain words.
+        // Some of its endpoints say it in plain words.
         let plain = |_| Refused {
             message: String::from_utf8_lossy(&text).trim().to_owned(),
             ..Refused::default()

@@ -26,7 +26,7 @@ const LONGEST: usize = 1024;
 
 /// One thing that has happened. Put into words when a client follows, and not before.
 #[derive(Clone, Debug)]
-pub(super) struct Told(Arc<Happened>);
+pub(super) struct RecordedEvent(Arc<Happened>);
 
 #[derive(Debug)]
 struct Happened {
@@ -46,14 +46,14 @@ pub(super) struct Document<'a> {
 }
 
 /// Puts whatever is seen into the ring, if it is told at all.
-pub(super) fn tell(ring: &Ring<Told>, mut seen: Seen, at: Timestamp) {
+pub(super) fn tell(ring: &Ring<RecordedEvent>, mut seen: Seen, at: Timestamp) {
     if let Seen::Event(event) = &mut seen {
         if let Event::Acquire { .. } | Event::Renewed { .. } | Event::LeaseEnded { .. } = event {
             return;
         }
         shorten(event);
     }
-    ring.tell(Told(Arc::new(Happened { at, seen })));
+    ring.tell(RecordedEvent(Arc::new(Happened { at, seen })));
 }
 
 /// Cuts what others than we have written in it.
@@ -91,9 +91,9 @@ pub(super) fn gap(replica: &str, at: Timestamp) -> Document<'_> {
 /// The type of an event that stands for those that are missing.
 pub(super) const GAP: &str = "gap";
 
-// === impl Told ===
+// === impl RecordedEvent ===
 
-impl Told {
+impl RecordedEvent {
     pub(super) fn kind(&self) -> &'static str {
         match &self.0.seen {
             Seen::Missed(_) => GAP,

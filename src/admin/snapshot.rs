@@ -25,7 +25,7 @@ use super::{
 use crate::fleet::status::FleetStatus;
 
 /// What pages are made from, besides what was chosen on them.
-pub(super) struct Sight {
+pub(super) struct Snapshot {
     fleet: Arc<FleetStatus>,
     growth: Arc<Growth>,
     replica: String,
@@ -35,9 +35,9 @@ pub(super) struct Sight {
     orders: bool,
 }
 
-// === impl Sight ===
+// === impl Snapshot ===
 
-impl Sight {
+impl Snapshot {
     pub(super) async fn of(shared: &Shared, seen: Seen) -> Self {
         let fleet = shared.readings.fleet_now(seen).await;
         Self::over(shared, seen, fleet)

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::node::{Answer, NodeError, Op, Reply};
 
-/// What was asked of several nodes: few, so that all are looked at whenever one has answered.
+/// Answers that are still to come from several nodes: few, so that all are looked at whenever one has answered.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct PendingAnswers {
     queue: Arc<AnswerQueue>,
     /// Whose answers count, where they are votes.
     members: Option<Arc<Members>>,
@@ -33,9 +33,9 @@ pub(crate) struct Asked {
     wanted: usize,
 }
 
-// === impl Asked ===
+// === impl PendingAnswers ===
 
-impl Asked {
+impl PendingAnswers {
     /// For votes.
     pub(crate) fn of(members: Arc<Members>) -> Self {
         Self {
@@ -139,11 +139,11 @@ mod tests {
     }
 
     /// So many nodes are asked.
-    fn asked(nodes: usize) -> (Asked, Vec<AnswerSlot>) {
-        let mut asked = Asked::default();
-        let slots = (0..nodes).map(|node| asked.queue.slot(node)).collect();
-        asked.posted = nodes;
-        (asked, slots)
+    fn pending(nodes: usize) -> (PendingAnswers, Vec<AnswerSlot>) {
+        let mut pending = PendingAnswers::default();
+        let slots = (0..nodes).map(|node| pending.queue.slot(node)).collect();
+        pending.posted = nodes;
+        (pending, slots)
     }
 
     #[test]
@@ -152,37 +152,44 @@ mod tests {
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
         let times = || woken.0.load(Ordering::SeqCst);
-        let (mut asked, mut slots) = asked(5);
-        asked.want(3);
-        let mut next = |asked: &mut Asked| match asked.poll_next(&mut cx) {
+        let (mut pending, mut slots) = pending(5);
+        pending.want(3);
+        let mut next = |pending: &mut PendingAnswers| match pending.poll_next(&mut cx) {
             Poll::Ready(Some((node, _))) => Some(node),
             Poll::Ready(None) => Some(99),
             Poll::Pending => None,
         };
-        assert_eq!(next(&mut asked), None);
+        assert_eq!(next(&mut pending), None);
         assert!(!slots.remove(4).answer(refused()) && !slots.remove(3).answer(refused()));
-        assert_eq!((next(&mut asked), times()), (None, 0), "two decide nothing");
+        assert_eq!(
+            (next(&mut pending), times()),
+            (None, 0),
+            "two decide nothing"
+        );
         assert!(slots.remove(2).answer(refused()));
         assert_eq!(times(), 1);
-        let three = [next(&mut asked), next(&mut asked), next(&mut asked)];
+        let three = [next(&mut pending), next(&mut pending), next(&mut pending)];
         assert_eq!(three, [Some(4), Some(3), Some(2)]);
-        assert_eq!(next(&mut asked), None);
+        assert_eq!(next(&mut pending), None);
         assert!(slots.remove(1).answer(refused()), "from then on each");
-        assert_eq!((next(&mut asked), times()), (Some(1), 2));
+        assert_eq!((next(&mut pending), times()), (Some(1), 2));
         drop(slots);
-        assert_eq!((next(&mut asked), next(&mut asked)), (Some(0), Some(99)));
+        assert_eq!(
+            (next(&mut pending), next(&mut pending)),
+            (Some(0), Some(99))
+        );
     }
 
     #[test]
     fn what_is_dropped_unanswered_has_an_answer() {
-        let (mut asked, slots) = asked(2);
-        asked.want(2);
+        let (mut pending, slots) = pending(2);
+        pending.want(2);
         drop(slots);
         let mut cx = Context::from_waker(Waker::noop());
         for node in 0..2 {
-            let next = asked.poll_next(&mut cx);
+            let next = pending.poll_next(&mut cx);
             assert!(matches!(next, Poll::Ready(Some((n, Err(_)))) if n == node));
         }
-        assert!(matches!(asked.poll_next(&mut cx), Poll::Ready(None)));
+        assert!(matches!(pending.poll_next(&mut cx), Poll::Ready(None)));
     }
 }

@@ -15,14 +15,14 @@ const CHANGES: Duration = Duration::from_secs(60);
 
 /// What was said of one node's absence.
 #[derive(Default)]
-pub(super) struct Node {
+pub(super) struct NodeLogState {
     nonce: Option<String>,
     other: bool,
 }
 
 /// What was said of the fleet as a whole.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct FleetLogState {
     waits_for: Vec<String>,
     renamed: bool,
     displaced: Vec<usize>,
@@ -37,9 +37,9 @@ struct Changes {
     said: bool,
 }
 
-// === impl Node ===
+// === impl NodeLogState ===
 
-impl Node {
+impl NodeLogState {
     pub(super) fn tell(
         &mut self,
         (node, nodes, fleet): (&str, usize, &FleetConfig),
@@ -121,9 +121,9 @@ impl Changes {
     }
 }
 
-// === impl Said ===
+// === impl FleetLogState ===
 
-impl Said {
+impl FleetLogState {
     pub(super) fn tell(
         &mut self,
         picture: &Picture,
