@@ -1,5 +1,7 @@
 //! The commands of people to a running fleet: `pause`, `resume`, `trigger`, `resign`, `drain`. The store is asked and nothing else: no
 //! replica need be reachable.
+//!
+//! Their arguments: `args.rs`. How the fleet is asked: `ask.rs`. What became of a run: `follow.rs`; of triggers: `triggers.rs`.
 
 use std::{
     io::{self, Read},

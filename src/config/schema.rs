@@ -1,4 +1,5 @@
-//! Which keys there are and what fits them, asked of the settings themselves: no second list that could differ.
+//! Which keys there are and what fits them, asked of the settings themselves: no second list that could differ. The keys live with
+//! their owners: see `mod.rs`.
 
 use std::sync::OnceLock;
 

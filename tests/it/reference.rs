@@ -174,12 +174,26 @@ fn the_suites_that_the_book_runs_are_there() {
     let mut seen = 0;
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
+        // Some pages give a long beginning a name first.
+        let text = text.replace("$test ", "cargo test ");
         for line in text.lines().filter(|line| line.contains("cargo test ")) {
             let words: Vec<&str> = line
                 .split(|c: char| c.is_whitespace() || c == '`')
                 .skip_while(|word| *word != "test")
                 .take_while(|word| *word != "--" && !word.is_empty())
                 .collect();
+            if let Some(at) = words.iter().position(|word| *word == "--lib")
+                && let Some(wanted) = words.get(at + 1)
+            {
+                let wanted = wanted.trim_end_matches("::");
+                let part = |path: &Path| path.iter().any(|part| part == wanted);
+                let there = sources
+                    .iter()
+                    .any(|(path, _)| part(&path.with_extension("")))
+                    || tests.keys().any(|name| name.contains(wanted));
+                assert!(there, "{}: no library has {wanted}", page.display());
+                seen += 1;
+            }
             let Some(suite) = words.iter().position(|word| *word == "--test") else {
                 continue;
             };
@@ -209,6 +223,54 @@ fn the_suites_that_the_book_runs_are_there() {
                 || tests.iter().any(named)
                 || sources.iter().any(case);
             assert!(there, "{}: {suite} has no {wanted}", page.display());
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
+
+/// Variables that commands of the book set for tests are read by a test or a script, and programs of the repository that they
+/// run are there.
+#[test]
+fn what_commands_of_the_book_set_and_run_is_there() {
+    let scripts = [
+        "tests/run",
+        "tests/pool",
+        "tests/loaded",
+        "tests/interop/install",
+    ];
+    let mut known: String = sources().into_iter().map(|(_, code)| code).collect();
+    known.extend(scripts.map(source));
+    let mut seen = 0;
+    for page in pages(&root().join("docs/developing")) {
+        let text = fs::read_to_string(&page).unwrap();
+        let blocks = text.split("```").skip(1).step_by(2);
+        for line in blocks
+            .filter_map(|block| block.strip_prefix("sh\n"))
+            .flat_map(str::lines)
+        {
+            let (set, rest): (Vec<&str>, Vec<&str>) = line
+                .split(' ')
+                .partition(|word| word.starts_with("WATCHKEEPER_") && word.contains('='));
+            for variable in set {
+                let (name, _) = variable.split_once('=').unwrap();
+                assert!(
+                    known.contains(name),
+                    "{}: nothing reads {name}",
+                    page.display()
+                );
+                seen += 1;
+            }
+            if let Some(program) = rest
+                .first()
+                .filter(|word| word.contains('/') && !word.contains('='))
+            {
+                assert!(
+                    root().join(program).is_file(),
+                    "{}: {program}",
+                    page.display()
+                );
+                seen += 1;
+            }
         }
     }
     assert!(seen > 5, "{seen}");

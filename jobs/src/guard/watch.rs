@@ -71,6 +71,7 @@ const DRAINED: usize = 32;
 /// Between two looks for what is still to be killed.
 const AGAIN: Duration = Duration::from_millis(2);
 /// A guard that has not ended a command so long after it was to be killed is given up, where no lease is about to end.
+/// Under a lease half its abort margin counts (`slack`), from that time or from when the guard was last told, whichever is later.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 // === impl Leash ===

@@ -59,6 +59,8 @@ pub fn add_to(worker: Worker) -> Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -79,6 +81,60 @@ mod tests {
         let keys: Vec<&str> = told.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["backoff", "batch_size", "columns.idd", "tabel"]);
         assert!(told[3].1.contains("`table`"), "{}", told[3].1);
+    }
+
+    /// The keys that a table of parameters may have, as the complaint about one that it has not says.
+    fn keys_of(kind: &str, table: Option<&str>) -> BTreeSet<String> {
+        let unknown = json!({ "?": 0 });
+        let params = match table {
+            Some(table) => json!({ table: unknown }),
+            None => unknown,
+        };
+        let told = found(kind, &params);
+        let (_, expected) = told[0].1.rsplit_once(", expected ").unwrap();
+        let quoted = expected.split('`').skip(1).step_by(2);
+        let prefix = table.map_or(String::new(), |table| format!("{table}."));
+        quoted.map(|key| format!("{prefix}{key}")).collect()
+    }
+
+    #[test]
+    fn the_reference_has_each_parameter_of_each_kind_and_says_which_are_fixed() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../docs/reference/configuration.md"
+        );
+        let reference = std::fs::read_to_string(path).unwrap();
+        for kind in KINDS {
+            let head = format!("\n### The job `{}`\n", kind.name);
+            let (_, section) = reference.split_once(&head).unwrap();
+            let section = section.split("\n#").next().unwrap();
+            let rows = section.lines().filter_map(|line| {
+                let (names, _) = line.strip_prefix("| `")?.split_once(" | ")?;
+                Some((names.split('`').step_by(2), names.ends_with('†')))
+            });
+            let (mut free, mut fixed) = (BTreeSet::new(), BTreeSet::new());
+            for (names, is_fixed) in rows {
+                let names = names.map(str::to_owned);
+                match is_fixed {
+                    true => fixed.extend(names),
+                    false => free.extend(names),
+                }
+            }
+            // Tables that are read by themselves, by the tests of which their keys are held.
+            free.retain(|name| !name.starts_with("mail.") && !name.starts_with("rate[]"));
+            let mut keys = keys_of(kind.name, None);
+            if kind.name == "notifications" {
+                keys.extend(
+                    ["columns", "side_tables"]
+                        .into_iter()
+                        .flat_map(|table| keys_of(kind.name, Some(table))),
+                );
+            }
+            let really: BTreeSet<String> = kind.fixed.iter().map(ToString::to_string).collect();
+            assert_eq!(fixed, really, "marked in the table of {}", kind.name);
+            free.extend(fixed);
+            assert_eq!(free, keys, "in the table of {}", kind.name);
+        }
     }
 
     #[test]

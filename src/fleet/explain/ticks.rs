@@ -1,6 +1,6 @@
 //! The ticks of a job around now, each with what became of it or what is known of it: what a page shows of a schedule.
 //!
-//! Made of the same facts as an explanation of one tick, by the same rules.
+//! Made of the same facts as an explanation of one tick, by the same rules. Why a tick did not run: `rule` in `../explain.rs`.
 
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 

@@ -1,4 +1,4 @@
-//! The families of metrics: names, labels, buckets. The names are a public interface.
+//! The families of metrics: names, labels, buckets. The names are a public interface. Values are set in `../metrics.rs`.
 //!
 //! The registry has no prefix: the `distributed_lock_` names must come out verbatim, and units and `_total` are
 //! added by the encoder, so they are missing from the names below.
