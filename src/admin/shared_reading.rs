@@ -1,23 +1,30 @@
 //! One reading of the store for all who ask for the same at one time.
 //!
-//! A task of its own makes it: a client that asked for it may go, and those who come meanwhile get what it finds.
+//! A task of its own makes it: a client that asked for it may go, and those who come meanwhile get what it finds. Where a moment's
+//! age does no harm, and reading takes more than a tenth of a second, a client gets what was read last while it is read anew, and does
+//! not wait for that.
 //!
 //! # Invariants
 //! - W6 Of one thing one reading is under way at a time, and where a moment's age does no harm it is read for a tenth of the time at
 //!   most, however many ask.   (one_reading_serves_all_who_ask, a_reading_goes_on_without_its_client)
 //! - W7 Nothing that was read is kept for longer than it serves.   (what_was_read_is_not_kept)
+//! - W8 Where a moment's age does no harm, and reading takes long, a client that comes soon after another waits for no reading.
+//!   (what_was_read_last_serves_while_it_is_read_anew)
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::sync::{OwnedMutexGuard, Semaphore, oneshot};
 
 use crate::{
     clock::{Clock, Moment},
     spawn::Spawn,
 };
 
-/// A reading serves for so long, or for nine times as long as it took.
+/// A reading serves for so long, or for nine times as long as it took; then once more as long, while it is read anew.
 const SERVES: Duration = Duration::from_millis(900);
 
 /// What readings are made with.
@@ -30,19 +37,30 @@ pub(super) struct Reader {
 }
 
 /// What was read last of one thing, for all who ask for it. Clones are the same one.
-pub(super) struct SharedReading<T>(Arc<Mutex<Option<Found<T>>>>);
+pub(super) struct SharedReading<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
+    last: Mutex<Option<Found<T>>>,
+    /// Held while it is read.
+    reading: Arc<tokio::sync::Mutex<()>>,
+}
 
 struct Found<T> {
     what: Arc<T>,
     began: Moment,
-    until: Moment,
+    /// From then on it is read anew when a client asks.
+    renew_at: Moment,
+    ends_at: Moment,
 }
 
 // === impl SharedReading ===
 
 impl<T> Default for SharedReading<T> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(None)))
+        Self(Arc::new(Shared {
+            last: Mutex::new(None),
+            reading: Arc::default(),
+        }))
     }
 }
 
@@ -62,18 +80,25 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
     ) -> Arc<T> {
         let clock = &reader.clock;
         let asked = clock.now();
-        loop {
-            // Held while it is read: those who ask meanwhile wait for the same reading.
-            let last = self.0.clone().lock_owned().await;
-            if let Some(found) = last.as_ref()
-                && (asked <= found.began || clock.now() < found.until && serves(&found.what))
-            {
-                return found.what.clone();
-            }
+        let begin = |turn| {
             let (tell, told) = oneshot::channel();
-            let reading = self.clone().read(last, reader.clone(), read(), tell);
+            let reading = self.clone().read(turn, reader.clone(), read(), tell);
             drop(reader.spawn.spawn(reading));
-            if let Ok(what) = told.await {
+            told
+        };
+        loop {
+            if let Some((what, is_old)) = self.found(asked, clock.now(), &serves) {
+                if is_old && let Ok(turn) = self.0.reading.clone().try_lock_owned() {
+                    drop(begin(turn));
+                }
+                return what;
+            }
+            // Those who ask while it is read wait for the same reading.
+            let turn = self.0.reading.clone().lock_owned().await;
+            if let Some((what, false)) = self.found(asked, clock.now(), &serves) {
+                return what;
+            }
+            if let Ok(what) = begin(turn).await {
                 return what;
             }
             // It has died, and is not begun again at once.
@@ -81,35 +106,64 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
         }
     }
 
+    /// What was found, where it serves a client that asked then, and whether it is time to read it anew.
+    fn found(
+        &self,
+        asked: Moment,
+        now: Moment,
+        serves: impl Fn(&T) -> bool,
+    ) -> Option<(Arc<T>, bool)> {
+        let last = self.last();
+        let found = last.as_ref()?;
+        let (is_new, is_old) = (asked <= found.began, now >= found.renew_at);
+        let served = is_new || now < found.ends_at && serves(&found.what);
+        served.then(|| (found.what.clone(), is_old && !is_new))
+    }
+
     async fn read(
         self,
-        mut last: OwnedMutexGuard<Option<Found<T>>>,
+        turn: OwnedMutexGuard<()>,
         reader: Reader,
         read: BoxFuture<'static, T>,
         tell: oneshot::Sender<Arc<T>>,
     ) {
         let Reader { clock, turns, .. } = reader;
-        // Not kept beside what is read now.
-        *last = None;
         let (began, what) = {
             // Closed never: the semaphore lives as long as the router.
             let _turn = turns.acquire().await;
             (clock.now(), Arc::new(read.await))
         };
         let now = clock.now();
-        let until = now + SERVES.max(now.since(began) * 9);
-        *last = Some(Found {
+        let (least, by_cost) = (SERVES, now.since(began) * 9);
+        let renew_at = now + by_cost.max(least);
+        // What is quickly read is worth the wait.
+        let spare = if by_cost > least {
+            by_cost
+        } else {
+            Duration::ZERO
+        };
+        let ends_at = renew_at + spare;
+        *self.last() = Some(Found {
             what: what.clone(),
             began,
-            until,
+            renew_at,
+            ends_at,
         });
-        drop(last);
+        drop(turn);
         drop(tell.send(what));
-        clock.sleep_until(until).await;
-        let mut last = self.0.lock().await;
-        if last.as_ref().is_some_and(|last| last.until <= clock.now()) {
+        clock.sleep_until(ends_at).await;
+        let mut last = self.last();
+        if last
+            .as_ref()
+            .is_some_and(|last| last.ends_at <= clock.now())
+        {
             *last = None;
         }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Found<T>>> {
+        // Changed in one step.
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anything is kept, or a reader asks.
@@ -178,6 +232,8 @@ mod tests {
         scene.pause(4_000).await;
         assert_eq!(*scene.get(true).await, 1);
         scene.pause(1_000).await;
+        assert_eq!(*scene.get(true).await, 1);
+        scene.pause(600).await;
         assert_eq!(*scene.get(true).await, 2);
         // Where the present is wanted, those who come while it is read share the next reading.
         scene.pause(1_000).await;
@@ -189,6 +245,29 @@ mod tests {
         assert_eq!(*first, 3);
         assert!(others.iter().all(|one| **one == 4), "{others:?}");
         assert_eq!(scene.reads(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_read_last_serves_while_it_is_read_anew() {
+        let scene = Scene::new();
+        assert_eq!(*scene.get(true).await, 1);
+        // It serves for four and a half seconds, and as long again.
+        scene.pause(8_900).await;
+        let clock = &scene.reader.clock;
+        let asked = clock.now();
+        let found = join_all((0..20).map(|_| scene.get(true))).await;
+        assert!(found.iter().all(|one| **one == 1), "{found:?}");
+        assert_eq!(clock.now(), asked);
+        // One reading for all of them, which those who want the present share.
+        scene.pause(400).await;
+        assert_eq!(*scene.get(true).await, 2, "too old by now");
+        assert_eq!(
+            (scene.reads(), clock.now().since(asked).as_millis()),
+            (2, 500)
+        );
+        scene.pause(9_100).await;
+        assert_eq!(*scene.get(true).await, 3);
+        assert_eq!(clock.now().since(asked).as_millis(), 10_100);
     }
 
     #[tokio::test(start_paused = true)]
@@ -224,7 +303,9 @@ mod tests {
         let scene = Scene::new();
         let found = Arc::downgrade(&scene.get(true).await);
         assert!(found.upgrade().is_some() && scene.reading.is_used());
-        scene.pause(5_000).await;
+        scene.pause(8_900).await;
+        assert!(found.upgrade().is_some());
+        scene.pause(200).await;
         assert!(found.upgrade().is_none() && !scene.reading.is_used());
     }
 }
