@@ -203,7 +203,9 @@ impl<'a> Table<'a> {
             true => next_tick.map(|tick| tick.max(later(now, PAUSED_PAUSE))),
             false => next_tick,
         };
-        let retries = self.retries().map(|(at, ..)| at);
+        // Where nothing may start, what is due wakes for nothing.
+        let may_start = self.facts.may_start;
+        let retries = self.retries().map(|(at, ..)| at).filter(|_| may_start);
         // A pause that has ended by a clock that is ahead of this one.
         let resumed = self.facts.paused_upto;
         let resumed = resumed.filter(|upto| self.is_paused() && *upto < Timestamp::MAX);
@@ -211,7 +213,7 @@ impl<'a> Table<'a> {
             .into_iter()
             .chain(resumed)
             .chain(retries)
-            .chain(self.restart_at())
+            .chain(self.restart_at().filter(|_| may_start))
             .min()
     }
 
@@ -277,10 +279,11 @@ impl<'a> Table<'a> {
         self.facts.schedule.due_upto(self.facts.now)
     }
 
-    /// Ticks up to here are older than the window.
+    /// Ticks up to here are older than the window, counted from their start.
     fn before_window(&self) -> Option<Timestamp> {
         let window = SignedDuration::try_from(self.facts.policy.misfire.window?).ok()?;
-        before(self.facts.now.checked_sub(window).ok()?)
+        let upto = before(self.facts.now.checked_sub(window).ok()?)?;
+        Some(self.facts.schedule.due_upto(upto))
     }
 }
 

@@ -74,6 +74,7 @@ struct Bench {
     token: Token,
     alive: Vec<RunKey>,
     triggers: Vec<String>,
+    may_start: bool,
     paused_upto: Option<Timestamp>,
 }
 
@@ -91,6 +92,7 @@ impl Bench {
             token: TERM,
             alive: vec![],
             triggers: vec![],
+            may_start: true,
             paused_upto: None,
         }
     }
@@ -103,6 +105,7 @@ impl Bench {
             token,
             alive,
             triggers,
+            may_start,
             paused_upto,
         } = self;
         decide(&Facts {
@@ -112,7 +115,7 @@ impl Bench {
             now,
             token: *token,
             alive,
-            may_start: true,
+            may_start: *may_start,
             triggers,
             paused_upto: *paused_upto,
         })

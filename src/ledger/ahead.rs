@@ -3,6 +3,7 @@
 //! # Invariants
 //! - L9 What is taken back never starts again if it may have started: such instants lie in spans that stay decided.
 //!   (what_may_have_run_ahead_never_starts_again)
+//! - L9 The pause before an attempt that waits is as long by the right time. (what_waits_for_its_next_attempt_is_taken_back_too)
 //! - L9 While there are spans, versions that do not know them cannot read the ledger, and leave the job to others.
 //!   (a_version_that_knows_no_spans_leaves_such_a_ledger_alone)
 
@@ -28,10 +29,16 @@ impl Ledger {
     /// started after it: nothing in them ever starts. Ticks that wait, and rows of skipped ones, are kept up to there; `rows`
     /// stand in the place of all rows.
     pub(crate) fn take_back(&mut self, upto: Timestamp, ran: Vec<Span>, rows: Vec<Skipped>) {
-        if self.decided_upto.is_none_or(|decided| decided <= upto) {
+        let Some(decided) = self.decided_upto.filter(|decided| *decided > upto) else {
             return;
-        }
+        };
         self.decided_upto = Some(upto);
+        let ahead = decided.duration_since(upto);
+        for run in &mut self.open {
+            let later = run.not_before.filter(|at| *at > upto);
+            let right = later.map(|at| at.checked_sub(ahead).map_or(upto, |at| at.max(upto)));
+            run.not_before = right.or(run.not_before);
+        }
         self.waiting.retain(|tick| *tick <= upto);
         self.queued.retain(|tick| *tick <= upto);
         self.skipped = rows;
@@ -113,6 +120,22 @@ mod tests {
         };
         ledger.take_back(at(200), vec![ran], Vec::new());
         ledger
+    }
+
+    #[test]
+    fn what_waits_for_its_next_attempt_is_taken_back_too() {
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(100)).unwrap();
+        let keys = [at(900), at(950)].map(|tick| ledger.start_tick(tick, Token(1)).unwrap().key());
+        for (key, not_before) in keys.iter().zip([at(920), at(980)]) {
+            ledger.retry_later(key, Token(1), not_before).unwrap();
+        }
+        // 750 seconds ahead.
+        ledger.take_back(at(200), Vec::new(), Vec::new());
+        let waits: Vec<_> = ledger.open().iter().map(|run| run.not_before).collect();
+        assert_eq!(waits, [Some(at(200)), Some(at(230))]);
+        ledger.take_back(at(200), Vec::new(), Vec::new());
+        assert_eq!(ledger.open()[1].not_before, Some(at(230)));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl TermLoop<'_> {
             alive: &alive,
             may_start,
             triggers: &triggers,
-            paused_upto: engine.ctx.intents.paused_upto(&engine.name),
+            paused_upto: engine.paused_upto(now),
         };
         due::decide(&facts).map_err(|refused| {
             tracing::warn!(job = engine.name, %refused, "a later leader has written the ledger");

@@ -207,7 +207,7 @@ impl Engine {
             let (why, ended) = self.lead_by_tick(term, &pass).await;
             if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
-                ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
+                self.pause(ctx.locks.timing().ttl / 2).await;
             }
         }
         ctx.local_status.stands(&self.name, JobStanding::Off);
@@ -398,7 +398,7 @@ impl Engine {
             alive: &[],
             may_start: true,
             triggers: &self.triggers_to_run(&ledger),
-            paused_upto: ctx.intents.paused_upto(&self.name),
+            paused_upto: self.paused_upto(now),
         });
         match plan {
             Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,

@@ -125,6 +125,13 @@ impl Engine {
         );
     }
 
+    /// Up to where undecided ticks of the job fell into a pause; the end of time while it lasts.
+    pub(super) fn paused_upto(&self, now: Timestamp) -> Option<Timestamp> {
+        let latest = now.checked_add(self.ctx.locks.timing().skew);
+        let latest = latest.unwrap_or(Timestamp::MAX);
+        self.ctx.intents.paused_upto(&self.name, latest)
+    }
+
     /// What to do about a ledger that is so far ahead of the clock; says what is to be said.
     pub(super) fn look_ahead(&self, ahead: Option<Duration>) -> ahead::Next {
         let ctx = &self.ctx;

@@ -112,17 +112,15 @@ impl Intents {
 
     /// A shard is paused by its own name, or by that of its job.
     pub(crate) fn is_paused(&self, job: &str) -> bool {
-        self.paused_upto(job) == Some(Timestamp::MAX)
+        self.paused_upto(job, Timestamp::MAX) == Some(Timestamp::MAX)
     }
 
-    /// Up to where undecided ticks of the job fell into a pause; the end of time while it lasts.
-    pub(crate) fn paused_upto(&self, job: &str) -> Option<Timestamp> {
+    /// Up to where undecided ticks of the job fell into a pause; the end of time while it lasts. One that has ended after `latest`
+    /// was ended by a clock that had jumped ahead: when that was is not known, and it pauses nothing any more.
+    pub(crate) fn paused_upto(&self, job: &str, latest: Timestamp) -> Option<Timestamp> {
         let all = shard_of(job).and_then(|(whole, _)| self.pause(whole));
         let pauses = self.pause(job).into_iter().chain(all);
-        let upto = pauses.map(|pause| match pause.paused {
-            true => Timestamp::MAX,
-            false => pause.at,
-        });
+        let upto = pauses.filter_map(|pause| reaches(&pause, latest));
         upto.max()
     }
 
@@ -206,5 +204,31 @@ impl Intents {
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, KnownIntent>> {
         // Every change is complete before the lock is given back.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Up to where a pause reaches, as long as it was not ended after `latest`.
+fn reaches(pause: &Pause, latest: Timestamp) -> Option<Timestamp> {
+    match pause.paused {
+        true => Some(Timestamp::MAX),
+        false => (pause.at <= latest).then_some(pause.at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_was_ended_by_a_clock_ahead_pauses_nothing() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let pause = |paused, second| Pause {
+            paused,
+            at: at(second),
+            ..Pause::default()
+        };
+        assert_eq!(reaches(&pause(true, 9000), at(100)), Some(Timestamp::MAX));
+        assert_eq!(reaches(&pause(false, 100), at(100)), Some(at(100)));
+        assert_eq!(reaches(&pause(false, 101), at(100)), None);
     }
 }

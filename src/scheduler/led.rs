@@ -49,10 +49,19 @@ impl Engine {
                     TermEnd::Unread => ttl,
                     _ => ttl / 2,
                 };
-                ctx.clock.sleep(pause).await;
+                self.pause(pause).await;
             }
         }
         ctx.local_status.stands(&self.name, JobStanding::Off);
+    }
+
+    /// Lets others go first for so long, unless this engine is to end.
+    pub(super) async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            biased;
+            () = self.ctx.gate.drain().cancelled() => {}
+            () = self.ctx.clock.sleep(pause) => {}
+        }
     }
 
     /// Stands by until this replica leads; nothing where it is to begin anew.

@@ -76,7 +76,7 @@ async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
         let asked = client.set_paused("job", true, "", Duration::ZERO).await;
         asked.unwrap();
         let heard = fleet.clock().now() + INTERVAL * 2;
-        while member.ctx.intents.paused_upto("job").is_none() {
+        while !member.ctx.intents.is_paused("job") {
             assert!(fleet.clock().now() < heard, "phase {phase}");
             fleet.sleep(ms(1)).await;
         }

@@ -142,6 +142,12 @@ async fn a_leader_hands_over_after_max_term_only_if_another_stands_by() {
     let took = fleet.time.elapsed() - start;
     assert!(took < SECOND * 6, "{took:?}");
     assert!(stands_by_for(&a, |why| *why == Loss::MaxTerm));
+    // It lets others go first for a while, which no drain waits for.
+    let start = fleet.time.elapsed();
+    a.drain();
+    a.ended().await;
+    let took = fleet.time.elapsed() - start;
+    assert!(took < SECOND, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -177,6 +177,15 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
     assert!((10..=18).contains(&ill), "{ill}");
     assert_eq!(a.ctx.local_status.dead_engine(), None);
     assert!(starts.len() > 100, "the other job has not heard of it");
+    // Or its definition would be taken for the newest of the fleet.
+    let loaded: Vec<_> = a
+        .ctx
+        .local_status
+        .jobs()
+        .iter()
+        .map(|job| job.loaded)
+        .collect();
+    assert_eq!(loaded[0], loaded[1], "nothing was loaded since it began");
     a.drain();
     a.ended().await;
 }

@@ -60,6 +60,8 @@ pub(crate) struct Supervisor {
 struct Slot {
     /// The definition it has, or will have next.
     ready: Ready,
+    /// When that was loaded, by the fleet's clock: an engine that begins again loads nothing.
+    loaded: Timestamp,
     next_definition: NextDefinition,
     gate: Gate,
     /// Whether there is an engine: not where this replica is no candidate.
@@ -180,6 +182,7 @@ impl Supervisor {
         match definition(&slot.ready, &job, loaded) {
             Some(next) => {
                 slot.next_definition.put(next);
+                slot.loaded = loaded;
                 bury(std::mem::replace(&mut slot.ready, job));
             }
             None => {
@@ -190,11 +193,11 @@ impl Supervisor {
     }
 
     fn fill(&mut self, job: Ready) {
-        self.fill_after(job, None);
+        let loaded = self.ctx.locks.wall();
+        self.fill_after(job, loaded, None);
     }
 
-    fn fill_after(&mut self, job: Ready, death: Option<Death>) {
-        let loaded = self.ctx.locks.wall();
+    fn fill_after(&mut self, job: Ready, loaded: Timestamp, death: Option<Death>) {
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
         let peers = &self.ctx.peers;
@@ -215,6 +218,7 @@ impl Supervisor {
         }
         let slot = Box::new(Slot {
             ready: job,
+            loaded,
             next_definition,
             gate,
             works,
@@ -295,10 +299,10 @@ impl Supervisor {
             self.ctx.local_status.engine_died(name, None);
             return;
         }
-        let ready = slot.ready.clone();
+        let (ready, loaded) = (slot.ready.clone(), slot.loaded);
         let (pause, why) = (death.pause, death.why.clone());
         bury(self.slots.remove(name));
-        self.fill_after(ready, Some(death));
+        self.fill_after(ready, loaded, Some(death));
         self.look();
         // It tells that it has died until it has lived for a while.
         self.ctx.local_status.engine_died(name, Some(why));

@@ -89,6 +89,40 @@ fn misfire_all_runs_each_in_order_within_limit_and_window() {
 }
 
 #[test]
+fn the_window_counts_from_the_delayed_start_of_a_tick() {
+    let mut job = Bench::new(Misfire::Once);
+    let hours = Schedule::parse("@every 1h", None, None).unwrap();
+    job.schedule = hours.of_job("job", Duration::from_secs(3000));
+    job.policy.misfire.window = Some(Duration::from_secs(60));
+    let delay = |tick: i64| job.schedule.starts(at(tick)).duration_since(at(tick));
+    let tick = (1..)
+        .map(|n| n * 3600)
+        .find(|tick| delay(*tick).as_secs() > 600);
+    let tick = tick.unwrap();
+    job.ledger = Ledger::default();
+    job.ledger.first_sight(at(tick - 1)).unwrap();
+    let started = job.schedule.starts(at(tick)).as_second() + 1;
+    assert_eq!(job.ask(at(started + 8)).unwrap().decisions, [fresh(tick)]);
+    assert_eq!(
+        job.ask(at(started + 61)).unwrap().decisions,
+        [missed(tick, tick, 1, WhySkipped::Window)]
+    );
+}
+
+#[test]
+fn a_leader_that_may_start_nothing_is_woken_by_nothing_that_is_due() {
+    let mut job = busy(Overlap::Allow, 2);
+    job.at(1010);
+    job.at(1020);
+    job.retry(1025);
+    job.may_start = false;
+    assert_eq!(job.at(1026), (vec![], 1030));
+    assert_eq!(job.at(1031), (vec![], 1040));
+    job.may_start = true;
+    assert_eq!(job.ask(at(1026)).unwrap().decisions.len(), 1);
+}
+
+#[test]
 fn paused_ticks_do_not_run_whatever_waits() {
     let mut job = busy(Overlap::Queue, 1);
     job.at(1010);
