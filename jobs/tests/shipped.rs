@@ -157,7 +157,7 @@ fn every_command_line_that_is_shipped_is_understood() {
             lines.push(command.to_owned());
         }
     }
-    assert_eq!(lines.len(), 2, "ExecStartPre and ExecStart");
+    assert_eq!(lines.len(), 1, "ExecStart");
     let list = compose
         .lines()
         .find_map(|line| line.trim().strip_prefix("command: [")?.strip_suffix(']'))

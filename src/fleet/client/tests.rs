@@ -415,6 +415,30 @@ async fn one_trigger_starts_every_shard_once_and_is_withdrawn_from_all() {
         (gone.job.as_str(), gone.state),
         ("mail", TriggerState::Withdrawing)
     );
+
+    // Each shard answers for itself: one has started meanwhile, and the others are withdrawn.
+    let third = client
+        .trigger("mail", TriggerParams::default())
+        .await
+        .unwrap();
+    let mut asked = client.outstanding(Some("mail")).await.unwrap();
+    asked.retain(|trigger| trigger.id == third.id);
+    let states = [
+        TriggerState::Ended,
+        TriggerState::Started,
+        TriggerState::Ended,
+    ];
+    for (mut trigger, state) in asked.clone().into_iter().zip(states) {
+        trigger.state = state;
+        client
+            .write(trigger.revision(), &Intent::Trigger(trigger))
+            .await
+            .unwrap();
+    }
+    let answers = client.withdraw_these(asked, Duration::ZERO).await.unwrap();
+    let answers: Vec<_> = answers.iter().map(|t| (t.job.as_str(), t.state)).collect();
+    let jobs = ["mail.0", "mail.1", "mail.2"];
+    assert_eq!(answers, jobs.into_iter().zip(states).collect::<Vec<_>>());
     assert!(
         client
             .withdraw("none", Duration::ZERO)

@@ -310,7 +310,10 @@ impl Fleet {
         let docs = self.locks.docs_of(&news).await.unwrap_or_default();
         for read in docs.iter().filter_map(Intent::from_doc) {
             if let Intent::Trigger(read) = read
-                && let Some(known) = asked.iter_mut().find(|known| known.id == read.id)
+                // Shards have one id.
+                && let Some(known) = asked
+                    .iter_mut()
+                    .find(|known| known.id == read.id && known.job == read.job)
                 && read.state > known.state
             {
                 *known = read;

@@ -71,9 +71,10 @@ impl SharedView {
             self.seldom(locks, &led, &memory_loss).await?
         };
         let mut replicas = replicas.lock().await;
+        let mut is_whole = true;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         if !records.values().filter_map(Reading::tag).all(known) {
-            let _ = replicas.look(locks, Wanted::Jobs).await;
+            is_whole = replicas.look(locks, Wanted::Jobs).await.is_ok();
         }
         let moved = replicas.take_moved();
         let others = Words {
@@ -82,7 +83,7 @@ impl SharedView {
             told: &|job| replicas.told_of(job),
         };
         let heads = replicas.heads(locks.wall());
-        Ok(beside.merge(
+        let fleet = beside.merge(
             locks,
             &heads,
             &others,
@@ -90,7 +91,12 @@ impl SharedView {
             &me,
             records,
             remembered,
-        ))
+        );
+        if !is_whole {
+            // A part of it was read, and would not be looked at again.
+            *replicas = Replicas::noting_jobs();
+        }
+        Ok(fleet)
     }
 
     async fn seldom(
