@@ -88,7 +88,8 @@ impl Shared {
                 self.client.leave(done.member);
                 let member = self.client.name_of(done.member);
                 let why = format!(
-                    "{member}: its endpoints lead to different clusters, or it was made anew"
+                    "{member}: its endpoints lead to different clusters, or it was made anew: then start members of it at all \
+                     endpoints, or take the others out of locks.etcd.endpoints and restart this program"
                 );
                 return Err(NodeError::Unfit(why));
             }

@@ -1,5 +1,7 @@
 //! An address of PostgreSQL servers: `postgres://USER:PASSWORD@HOST:PORT,HOST/DATABASE?sslmode=verify-full`.
 //!
+//! What is wrong with one is said here; its key and its remedy in `lock/src/settings/postgres.rs`.
+//!
 //! # Invariants
 //! - P1 Nothing secret of an address is shown, not even of one that cannot be read.   (no_secret_of_an_address_is_shown)
 //! - P2 A server that is reached over a network with TLS is always verified, against the name in the address. Who trusts a
@@ -60,8 +62,8 @@ pub struct Server {
 
 /// How an address is written.
 const FORM: &str = "postgres://USER@HOST:PORT/DATABASE";
-/// A connection that takes longer is given up.
-const CONNECT: Duration = Duration::from_secs(5);
+/// One address of a name that does not answer is given up after this: less than half of what all of them may take.
+const CONNECT: Duration = Duration::from_secs(2);
 /// What was sent and not taken for so long breaks the connection.
 const UNTAKEN: Duration = Duration::from_secs(10);
 
@@ -188,6 +190,9 @@ impl PgAddress {
         if let Some(options) = from.get_options() {
             config.options(options);
         }
+        if let Some(name) = from.get_application_name() {
+            config.application_name(name);
+        }
         let host = from.get_hosts().get(i);
         match host {
             Some(Host::Tcp(name)) => _ = config.host(name.clone()),
@@ -223,6 +228,12 @@ impl PgAddress {
         config.tcp_user_timeout(from.get_tcp_user_timeout().copied().unwrap_or(UNTAKEN));
         config.keepalives(from.get_keepalives());
         config.keepalives_idle(from.get_keepalives_idle().min(30.secs()));
+        if let Some(every) = from.get_keepalives_interval() {
+            config.keepalives_interval(every);
+        }
+        if let Some(most) = from.get_keepalives_retries() {
+            config.keepalives_retries(most);
+        }
         config.channel_binding(from.get_channel_binding());
         Server {
             name: format!("postgres://{}/{}", place(host, address, port), self.name()),
@@ -298,6 +309,17 @@ mod tests {
 
     fn servers(text: &str) -> Vec<Server> {
         PgAddress::parse(text).unwrap().servers().unwrap()
+    }
+
+    #[test]
+    fn a_silent_address_of_a_name_leaves_time_for_the_next() {
+        let config = |text| servers(text).remove(0).config;
+        let usual = config("postgres://me@db/app");
+        let limit = *usual.get_connect_timeout().unwrap();
+        assert!(limit * 2 < super::super::session::LEAST_CONNECT_LIMIT);
+        let own = config("postgres://me@db/app?connect_timeout=7&application_name=shop");
+        assert_eq!(own.get_connect_timeout(), Some(&Duration::from_secs(7)));
+        assert_eq!(own.get_application_name(), Some("shop"));
     }
 
     #[test]

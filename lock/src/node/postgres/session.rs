@@ -37,7 +37,7 @@ const CLEAN_EVERY: Duration = Duration::from_secs(60);
 /// The longest text that is announced; PostgreSQL takes less than 8,000 bytes.
 const LONGEST_NEWS: usize = 7_500;
 /// Connections may take longer to make than calls to answer.
-const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection with what is known of its server.
 pub(super) struct Session {

@@ -103,8 +103,13 @@ impl Users {
         Ok(read_noted(&text[..read]).map(|(used, _)| used))
     }
 
-    /// How many changes the file has had at least, as far as was noted.
+    /// How many changes the file has had at least, as far as was noted. What is read while it is written may show a part of each
+    /// number: the smaller one of two readings is never ahead.
     pub(super) fn changes(&self) -> io::Result<u64> {
+        Ok(self.read_changes()?.min(self.read_changes()?))
+    }
+
+    fn read_changes(&self) -> io::Result<u64> {
         let mut text = [0; NUMBER];
         let read = self.file.read_at(&mut text, 0)?;
         Ok(number(&text[..read]).unwrap_or(0))
