@@ -17,7 +17,7 @@ mod guard;
 pub(crate) mod knowledge;
 mod log_state;
 mod looks;
-mod one_node;
+pub(crate) mod one_node;
 mod report;
 pub(crate) mod roster;
 #[cfg(test)]

@@ -291,11 +291,12 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
 }
 
 /// How many of these are told in one call: a server does nothing else while it takes them in. At least one.
-pub(super) fn at_once(ops: &[Op]) -> usize {
+pub(crate) fn at_once(ops: &[Op]) -> usize {
     let mut room = TOLD_AT_ONCE;
     let fits = ops.iter().take_while(|op| {
         let text = match op {
             Op::Merge { record, .. } => record.body.len(),
+            Op::Write { body, .. } => body.len(),
             Op::PutDoc { body, .. } => body.len(),
             _ => 0,
         };

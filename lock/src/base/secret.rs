@@ -145,9 +145,14 @@ pub fn redact(url: &str) -> String {
     let Some(at) = rest.rfind('@') else {
         return redact_query(url);
     };
-    let (user, host) = rest.split_at(at);
-    let user = user.split_once(':').map_or(user, |(name, _)| name);
-    let mask = if rest[..at].contains(':') { ":***" } else { "" };
+    let (before, host) = rest.split_at(at);
+    let user = before.split_once(':').map_or(before, |(name, _)| name);
+    let mask = if before.contains(':') { ":***" } else { "" };
+    // That `@` may stand in the query: what is behind it may be anything.
+    let host = match before.contains(':') && before.contains('?') {
+        true => "@***",
+        false => host,
+    };
     redact_query(&format!("{scheme}{user}{mask}{host}"))
 }
 
@@ -242,6 +247,26 @@ mod tests {
             (
                 "redis+unix:///n.sock?db=1&pass=pw",
                 "redis+unix:///n.sock?db=1&pass=***",
+            ),
+            (
+                "https://gw:8443/hook?to=ops@example.com&token=pw",
+                "https://gw:***@***",
+            ),
+            (
+                "https://me:pw@h/x?to=a@b.c&api_key=pw",
+                "https://me:***@***",
+            ),
+            (
+                "postgres://db:5432/app?user=me@db&password=pw",
+                "postgres://db:***@***",
+            ),
+            (
+                "sentinel://:pw@h1:26379/m?sentinel_password=p@ss",
+                "sentinel://:***@***",
+            ),
+            (
+                "https://h/hook?to=ops@example.com&token=pw",
+                "https://h/hook?to=ops@example.com&token=***",
             ),
             (
                 "https://:pw@h/?a=1&api_token=pw",

@@ -258,6 +258,7 @@ impl Keeper {
                 subscriptions: Subscriptions::of(nodes),
                 tag: self.tag.take(),
                 busy: Arc::default(),
+                repeats: Arc::default(),
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant.clone(),
             }),

@@ -6,6 +6,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{lease_table::next_renewal, shared::Shared};
 use crate::{
+    admission::one_node::at_once,
     clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
@@ -228,11 +229,13 @@ fn bring_up_to_date(
             expiry,
         })
     });
-    let behind: Vec<Op> = behind.collect();
+    let mut behind: Vec<Op> = behind.collect();
     drop(table);
     if behind.is_empty() {
         return;
     }
+    // As much as arrives in time; the next round finds the rest behind.
+    behind.truncate(at_once(&behind));
     let sent = shared.cluster.send_to(node, &behind);
     // Best effort: the next round sees whether it arrived.
     shared.cluster.spawn.spawn(async move { drop(sent.await) });

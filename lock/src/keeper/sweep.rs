@@ -34,7 +34,10 @@ use super::shared::Shared;
 use crate::{
     clock::Moment,
     node::{Answer, Cursor, Op, Page},
-    quorum::{cluster::Cluster, link::Link},
+    quorum::{
+        cluster::Cluster,
+        link::{Link, MOST_OPS},
+    },
 };
 
 /// How much of a node's memory is looked at in one call: the server does nothing else meanwhile.
@@ -168,9 +171,9 @@ async fn forget(cluster: &Cluster, node: usize, link: &Link, orphans: &mut Orpha
             });
         }
     }
-    if !ops.is_empty() {
+    for part in ops.chunks(MOST_OPS) {
         // What is not forgotten now is found by a later walk.
-        let _ = link.send(ops).await;
+        let _ = link.send(part.to_vec()).await;
     }
 }
 

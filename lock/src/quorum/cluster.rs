@@ -69,6 +69,8 @@ pub(crate) struct Parts {
     pub(crate) tag: Option<String>,
     /// How many of [`Busy`] there are.
     pub(crate) busy: Arc<UnderWay>,
+    /// What is told again and again.
+    pub(crate) repeats: Arc<Repeats>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -92,6 +94,16 @@ pub(crate) struct UnderWay {
     count: AtomicUsize,
     none: Notify,
 }
+
+/// How much there is that a node has not heard and is told again: each is a task that lives for up to `max_ttl`.
+#[derive(Default)]
+pub(crate) struct Repeats(AtomicUsize);
+
+/// One of them.
+pub(crate) struct Repeat(Arc<Repeats>);
+
+/// No more are kept: a few kilobytes each.
+const MOST_REPEATS: usize = 10_000;
 
 /// An answer on its way.
 pub(crate) type Sent =
@@ -460,6 +472,10 @@ impl Cluster {
         told: tokio::sync::watch::Sender<Progress>,
         quiet: Moment,
     ) {
+        let Some(_repeat) = self.repeats.begin() else {
+            // Others watch what was not told for a ttl.
+            return;
+        };
         let until = self.clock.now() + self.timing.max_ttl;
         let mut backoff = Backoff::new(self.timing.node_timeout, Duration::from_secs(1));
         while !missing.is_empty() && self.clock.now() < until {
@@ -492,10 +508,42 @@ impl Cluster {
     }
 }
 
+// === impl Repeats ===
+
+impl Repeats {
+    /// A place for one more, unless there are too many.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Repeat> {
+        let repeat = Repeat(self.clone());
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        (before < MOST_REPEATS).then_some(repeat)
+    }
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.none.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_again_and_again_is_bounded() {
+        let repeats = Arc::new(Repeats::default());
+        let mut kept: Vec<_> = (0..MOST_REPEATS).filter_map(|_| repeats.begin()).collect();
+        assert_eq!(kept.len(), MOST_REPEATS);
+        assert!(repeats.begin().is_none());
+        kept.pop();
+        assert!(repeats.begin().is_some());
     }
 }

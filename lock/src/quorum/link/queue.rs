@@ -102,6 +102,10 @@ impl Queue {
     ) -> Result<(), Return> {
         // With anything else they would not fit into a call that a node takes of extensions alone.
         let extends = !ops.is_empty() && ops.iter().all(|op| matches!(op, Op::Extend { .. }));
+        // No call would ever have room for it, and what waits behind it would wait for good.
+        if ops.len() > MOST_OPS && !extends {
+            return Err(reply.into());
+        }
         // What is held is extended whatever else is wanted.
         if self.ops + ops.len() > MOST_QUEUED && !extends {
             return Err(reply.into());

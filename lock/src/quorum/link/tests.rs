@@ -294,6 +294,33 @@ fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
     assert_eq!(sizes(MOST_OPS / 2), Some(vec![1]));
 }
 
+#[test]
+fn what_no_call_has_room_for_is_refused_and_keeps_nothing_waiting() {
+    let leave = Op::Leave {
+        key: "k".into(),
+        ticket: "t".into(),
+    };
+    let mut queue = Queue::default();
+    let mut push = |ops: Vec<Op>| {
+        let reply = oneshot::channel().0;
+        queue
+            .push(ops, (Moment::ZERO, Moment::NEVER), reply)
+            .is_ok()
+    };
+    assert!(!push(vec![leave.clone(); MOST_OPS + 1]));
+    assert!(push(vec![leave.clone(); MOST_OPS]));
+    assert!(push(vec![leave]));
+    for size in [MOST_OPS, 1] {
+        let batch = queue.next_batch((MOST_OPS, MOST_OPS), MOST_OPS, Moment::ZERO);
+        let batch = batch.unwrap();
+        assert_eq!(
+            batch.iter().map(|queued| queued.ops.len()).sum::<usize>(),
+            size
+        );
+    }
+    assert_eq!(queue.len(), 0);
+}
+
 fn slow(time: &SimTime) -> Link {
     let clock = time.clock();
     let node = Slow {
