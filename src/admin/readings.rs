@@ -7,6 +7,8 @@
 //! - W1 However many look at the fleet, it is read for one of them. Those who follow, and pages of many jobs, are shown what was found
 //!   a moment ago; a page of few jobs what is found after it was asked for, so that no leader is named whose successor has run.
 //!   (one_reading_of_the_fleet_serves_all_who_follow, a_page_of_few_jobs_shows_the_present)
+//! - W9 Of jobs, so many are read or kept at a time, and no more.
+//!   (clients_that_ask_for_ever_other_jobs_and_go_queue_no_more_than_so_many_readings)
 
 use std::{
     collections::BTreeMap,
@@ -39,6 +41,11 @@ const FEW: usize = 100;
 
 /// For so long the failure to list items serves, which may have taken long: the database may be there again.
 const FAILED: Duration = Duration::from_secs(3);
+
+/// Things of one kind that are read or kept at one time.
+const MOST: usize = 256;
+/// What a client is told that asks for one more.
+const TOO_MANY: &str = "as many jobs are being looked at as may be: do it again";
 
 /// Every lock; why they cannot be listed.
 pub(super) type Locks = Result<Vec<LockStatus>, String>;
@@ -161,7 +168,9 @@ impl Readings {
             let (source, job) = (self.source.clone(), job.to_owned());
             async move { source.facts(&job).await }.boxed()
         };
-        let of_job = one_of(&self.facts, job.to_owned());
+        let Some(of_job) = one_of(&self.facts, job.to_owned()) else {
+            return Arc::new(Err(TOO_MANY.to_owned()));
+        };
         of_job.get(&self.reader, |_| true, read).await
     }
 
@@ -179,20 +188,23 @@ impl Readings {
         };
         let clock = &self.reader.clock;
         let serves = |found: &FoundItems| found.items.is_ok() || clock.now() < found.at + FAILED;
-        let of_job = one_of(&self.items, (job.to_owned(), asked.clone()));
+        let Some(of_job) = one_of(&self.items, (job.to_owned(), asked.clone())) else {
+            return Arc::new(Err(OrderError::TooMany(TOO_MANY.to_owned())));
+        };
         let found = of_job.get(&self.of_items, serves, read).await;
         found.items.clone()
     }
 }
 
-/// The reading of one thing. As many are kept as were asked for within the time for which one serves.
+/// The reading of one thing, unless too many others are kept or wait: a client that asks for ever other ones and goes away must not
+/// keep the store busy.
 fn one_of<K: Ord, T: Send + Sync + 'static>(
     all: &Mutex<BTreeMap<K, SharedReading<T>>>,
     of: K,
-) -> SharedReading<T> {
+) -> Option<SharedReading<T>> {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, reading| reading.is_used());
-    all.entry(of).or_default().clone()
+    (all.len() < MOST || all.contains_key(&of)).then(|| all.entry(of).or_default().clone())
 }
 
 async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
@@ -306,6 +318,30 @@ mod tests {
     }
 
     /// However long it took: a database that is there again is seen soon.
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_ask_for_ever_other_jobs_and_go_queue_no_more_than_so_many_readings() {
+        let turns = Arc::new(Semaphore::new(0));
+        let reader = Reader {
+            clock: SimTime::new().clock(),
+            spawn: Spawn::system(),
+            turns: turns.clone(),
+        };
+        let fake = Fake::without_items(reader.clock.clone(), Duration::ZERO);
+        let readings = Readings::new(reader.clone(), Arc::new(fake));
+        for n in 0..MOST {
+            let job = format!("job {n}");
+            let asked = readings.facts(&job);
+            let left = reader.clock.timeout(Duration::from_millis(1), asked).await;
+            assert!(left.is_err(), "{n}");
+        }
+        let refused = Err(TOO_MANY.to_owned());
+        assert_eq!(*readings.facts("another").await, refused);
+        turns.add_permits(4);
+        assert_ne!(*readings.facts("job 0").await, refused);
+        reader.clock.sleep(Duration::from_secs(60)).await;
+        assert_ne!(*readings.facts("another").await, refused);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_failure_to_list_items_does_not_serve_for_long() {
         let reader = Reader {

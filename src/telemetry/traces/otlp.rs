@@ -3,6 +3,9 @@
 //! ```text
 //! tell -> queue (2,048, never waited for) -> a batch of 512, or after a second -> three tries -> taken, or counted and gone
 //! ```
+//!
+//! # Not promised
+//! A receiver that takes a batch and says that it rejects a part of it has taken it: the exporter tells that to its log alone.
 
 use std::{
     cell::Cell,
