@@ -12,8 +12,9 @@
 //!
 //! # Invariants
 //! - G1 Nothing of a command is left when its lease ends, also when the worker was killed or frozen, and also when the
-//!   command forks, leaves its session, ignores SIGTERM or closes its descriptors.
-//!   (`a_killed_workers_command_is_gone_in_time`, `a_frozen_workers_command_is_gone_in_time`). On a busy machine a killed process
+//!   command forks, leaves its session, ignores SIGTERM or closes its descriptors, whatever its programs are called.
+//!   (`a_killed_workers_command_is_gone_in_time`, `a_frozen_workers_command_is_gone_in_time`,
+//!   `a_command_whose_name_is_cut_within_a_letter_is_ended`). On a busy machine a killed process
 //!   may be listed for a while: it executes nothing more, and waits for a processor to go.
 //! - G2 The lease is not released before nothing is left.           (`a_lease_is_held_until_nothing_is_left`)
 //! - G3 A command that was not started leaves nothing behind.       (`a_start_that_fails_is_told_by_its_reason`)

@@ -18,10 +18,9 @@ pub(super) fn descendants(ancestor: Pid) -> Vec<Process> {
     let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
         for child in children(parent) {
-            if let Some(process) = Process::numbered(child) {
-                found.push(process);
-                parents.push(child);
-            }
+            found.extend(Process::numbered(child));
+            // What it has started is looked for also where it cannot be read itself.
+            parents.push(child);
         }
     }
     found
@@ -48,7 +47,7 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
 
 /// Whether this process ignores a signal, as its parent may have wanted.
 pub(super) fn ignores(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = text("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
@@ -100,7 +99,13 @@ impl Stat {
 }
 
 fn stat(pid: Pid) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&text(&format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// A file of `/proc`. Names of processes stand in them as they are: in any encoding, and cut within a letter.
+fn text(path: &str) -> io::Result<String> {
+    let bytes = fs::read(path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// State, parent, group, session and start are the 3rd to 6th and the 22nd field; the name in brackets may hold anything.

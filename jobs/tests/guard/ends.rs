@@ -146,3 +146,31 @@ pub(crate) fn a_lease_is_held_until_nothing_is_left() {
         assert!(locks.lock("k").acquire().await.is_ok());
     });
 }
+
+pub(crate) fn a_command_whose_name_is_cut_within_a_letter_is_ended() {
+    let scene = Scene::new();
+    // Linux keeps fifteen bytes of a name, which is half of the last letter here.
+    let script = r#"
+        trap '' TERM HUP INT
+        setsid sh -c '
+            printf "datensicherung\303\244" > /proc/$$/comm
+            echo >> "$1"
+            while :; do sleep 0.2; done
+        ' sh "$1" &
+        printf 'datensicherung\303\244' > /proc/$$/comm
+        echo >> "$1"
+        while :; do sleep 0.2; done
+    "#;
+    let command = scene.shell(script);
+    run(async {
+        let command = command.start(Vec::new()).await.unwrap();
+        let ready = scene.path().join("ready");
+        soon("the program and its child", || {
+            std::fs::read(&ready).unwrap_or_default().len() == 2
+        });
+        command.kill();
+        let end = command.ended().await;
+        assert_eq!((end.status, end.cause), (Status::Signal(9), Cause::Asked));
+        assert_eq!(scene.left(), 0);
+    });
+}

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
             what_forks_all_the_time_does_not_outrun_its_end,
             output_of_any_length_costs_bounded_memory,
             a_lease_is_held_until_nothing_is_left,
+            a_command_whose_name_is_cut_within_a_letter_is_ended,
         },
         faults::{
             a_killed_workers_command_is_gone_in_time,

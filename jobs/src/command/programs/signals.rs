@@ -74,7 +74,9 @@ impl Heard {
 impl Signals {
     /// Takes the signals over. Call it once, inside a runtime.
     pub(super) fn listen() -> io::Result<Self> {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        // Our name stands there as it is, and may be cut within a letter.
+        let status = fs::read("/proc/self/status").unwrap_or_default();
+        let status = String::from_utf8_lossy(&status);
         let listen = |heard: Heard, kind| {
             let wanted = !is_ignored(&status, heard.number());
             wanted.then(|| unix::signal(kind)).transpose()

@@ -66,8 +66,9 @@ fn writers(locks: &str, inode: u64) -> Vec<u32> {
 }
 
 fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it is in parentheses, and may hold anything.
+    // The name before it is in parentheses, and may hold anything, also what is no UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     let state = stat
         .rsplit(')')
         .next()
@@ -89,6 +90,21 @@ mod tests {
                      4: FLOCK  ADVISORY  WRITE 14 08:01:77 0 EOF\n\
                      4: -> POSIX  ADVISORY  WRITE 15 08:01:77 120 120\n";
         assert_eq!(writers(locks, 77), [11]);
+    }
+
+    #[test]
+    fn a_stopped_process_is_known_whatever_it_is_called() {
+        use rustix::process::{Pid, WaitOptions, waitpid};
+
+        // Linux keeps fifteen bytes of a name, which is half of the last letter here.
+        let script = r"printf 'datensicherung\303\244' > /proc/$$/comm; kill -STOP $$";
+        let mut shell = std::process::Command::new("sh");
+        let mut child = shell.args(["-c", script]).spawn().unwrap();
+        waitpid(Some(Pid::from_child(&child)), WaitOptions::UNTRACED).unwrap();
+        assert!(is_stopped(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(child.id()));
     }
 
     #[test]
