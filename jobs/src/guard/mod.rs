@@ -16,7 +16,8 @@
 //!   (`a_killed_workers_command_is_gone_in_time`, `a_frozen_workers_command_is_gone_in_time`,
 //!   `a_command_whose_name_is_cut_within_a_letter_is_ended`). On a busy machine a killed process
 //!   may be listed for a while: it executes nothing more, and waits for a processor to go.
-//! - G2 The lease is not released before nothing is left.           (`a_lease_is_held_until_nothing_is_left`)
+//! - G2 The lease is not released before nothing is left, nor while that cannot be looked at.
+//!   (`a_lease_is_held_until_nothing_is_left`, `a_lease_is_held_while_what_is_left_cannot_be_looked_for`)
 //! - G3 A command that was not started leaves nothing behind.       (`a_start_that_fails_is_told_by_its_reason`)
 //! - G4 A guard that is killed takes the command with it, and the worker ends what that has left.
 //!   (`a_killed_guard_takes_its_command_along`)

@@ -2,7 +2,10 @@
 
 use std::{fs, io};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 
 /// A process: its number, and its start, because numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,21 +31,43 @@ pub(super) fn descendants(ancestor: Pid) -> Vec<Process> {
 
 /// Every living process whose environment holds `text`, as far as this user may look, or that is in `session`: programs
 /// that show a title of their own write it over their environment.
-pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
-    let holds = |pid: Pid| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .windows(text.len())
-            .any(|part| part == text.as_bytes())
-    };
-    let found = all().filter_map(|pid| {
-        let stat = stat(pid)?;
+///
+/// # Errors
+/// What could not be looked at, such as where no more files can be opened: there may be more of them.
+pub(super) fn marked(text: &str, session: Option<Pid>) -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for pid in all()? {
+        let Some(stat) = seen(look(pid))? else {
+            continue;
+        };
+        if stat.is_over() {
+            continue;
+        }
         let same_session = session.is_some() && session == stat.session;
-        let ours = !stat.is_over() && (same_session || holds(pid));
-        let start = stat.start;
-        ours.then_some(Process { pid, start })
-    });
-    found.collect()
+        if same_session || holds(pid, text)? {
+            let start = stat.start;
+            found.push(Process { pid, start });
+        }
+    }
+    Ok(found)
+}
+
+fn holds(pid: Pid, text: &str) -> io::Result<bool> {
+    let environment = seen(fs::read(format!("/proc/{pid}/environ")))?.unwrap_or_default();
+    let mut parts = environment.windows(text.len());
+    Ok(parts.any(|part| part == text.as_bytes()))
+}
+
+/// None of a process that is gone, or that this user may not look at. Any other failure says nothing about it.
+fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Whether this process ignores a signal, as its parent may have wanted.
@@ -99,7 +124,12 @@ impl Stat {
 }
 
 fn stat(pid: Pid) -> Option<Stat> {
-    parse_stat(&text(&format!("/proc/{pid}/stat")).ok()?)
+    look(pid).ok()
+}
+
+fn look(pid: Pid) -> io::Result<Stat> {
+    let text = text(&format!("/proc/{pid}/stat"))?;
+    parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// A file of `/proc`. Names of processes stand in them as they are: in any encoding, and cut within a letter.
@@ -136,9 +166,9 @@ fn children(parent: Pid) -> Vec<Pid> {
             Ok(list) => found.extend(list.split_whitespace().filter_map(number)),
             // A kernel without these lists: look at all processes.
             Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
-                return all()
-                    .filter(|pid| stat(*pid).is_some_and(|s| s.parent == Some(parent)))
-                    .collect();
+                let mut processes = all().unwrap_or_default();
+                processes.retain(|pid| stat(*pid).is_some_and(|s| s.parent == Some(parent)));
+                return processes;
             }
             Err(_) => {}
         }
@@ -146,9 +176,12 @@ fn children(parent: Pid) -> Vec<Pid> {
     found
 }
 
-fn all() -> impl Iterator<Item = Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| number(entry.file_name().to_str()?))
+fn all() -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        found.extend(entry?.file_name().to_str().and_then(number));
+    }
+    Ok(found)
 }
 
 /// A process number; zero and less name none, and signals to them reach others.
@@ -183,6 +216,18 @@ mod tests {
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
         assert!(stat.is_over());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_taken_for_gone() {
+        let looked = |errno: Errno| seen::<()>(Err(errno.into()));
+        for gone in [Errno::NOENT, Errno::SRCH, Errno::ACCESS, Errno::PERM] {
+            assert_eq!(looked(gone).unwrap(), None, "{gone}");
+        }
+        for unknown in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO] {
+            assert!(looked(unknown).is_err(), "{unknown}");
+        }
+        assert_eq!(seen(Ok(1)).unwrap(), Some(1));
     }
 
     #[test]

@@ -193,6 +193,11 @@ impl<'a> Guard<'a> {
                 }
             }
             Some(Act::Kill) => {
+                if self.state.outcome().is_none() {
+                    // Also where no more files can be opened, and so no processes are seen: its end was not taken note of
+                    // yet, so the number is its own.
+                    let _ = kill_process(self.command, Signal::KILL);
+                }
                 let killed = self.kill_all();
                 if self.state.is_after_the_end() {
                     self.left_behind = self.left_behind.max(killed);

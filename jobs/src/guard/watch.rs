@@ -311,16 +311,28 @@ impl Watch {
         }
     }
 
-    /// Kills all that carries our mark or is in the guard's own session, until there is none.
+    /// Kills all that carries our mark or is in the guard's own session, until there is none. Not being able to look is
+    /// not the same: then it looks again.
     fn sweep(&self, session: Option<Pid>) {
+        let mut told = false;
         loop {
-            let left = marked(&self.mark, session);
-            if left.is_empty() {
-                return;
-            }
-            for process in left {
-                // One that has ended meanwhile is what we want.
-                let _ = process.signal(Signal::KILL);
+            match marked(&self.mark, session) {
+                Ok(left) if left.is_empty() => return,
+                Ok(left) => {
+                    for process in left {
+                        // One that has ended meanwhile is what we want.
+                        let _ = process.signal(Signal::KILL);
+                    }
+                }
+                Err(error) => {
+                    if !told {
+                        tracing::error!(
+                            %error,
+                            "what a command without its guard has left cannot be looked for: its lease is held until it can"
+                        );
+                    }
+                    told = true;
+                }
             }
             let _ = poll(&mut [], Some(&timespec(AGAIN)));
         }

@@ -103,24 +103,76 @@ pub(crate) fn a_guard_that_fails_ends_what_it_guards_first() {
         scene.wait_until_stubborn();
         let guard = guard_of(command.pid());
         // Waiting for more descriptors than it may have is an error. It cannot look for processes either.
-        let files = |current| {
-            let limit = Rlimit {
-                current: Some(current),
-                ..getrlimit(Resource::Nofile)
-            };
-            prlimit(Some(guard), Resource::Nofile, limit).unwrap()
-        };
-        let usual = files(2);
+        let usual = files(guard, 2);
         kill_process(guard, Signal::USR1).unwrap();
         let stat = format!("/proc/{}/stat", command.pid());
         soon("the end of the command itself", || {
             !std::fs::exists(&stat).unwrap()
         });
         assert!(scene.left() > 0, "what it has started is not seen");
-        files(usual.current.unwrap());
+        files(guard, usual);
         assert_eq!(command.ended().await.cause, Cause::GuardLost);
         assert_eq!(scene.left(), 0);
     });
+}
+
+pub(crate) fn a_guard_that_sees_no_processes_kills_its_command_in_time() {
+    let scene = Scene::new();
+    run(async {
+        let command = scene.stubborn().start(Vec::new()).await.unwrap();
+        scene.wait_until_stubborn();
+        let guard = guard_of(command.pid());
+        // Enough to wait for all of its descriptors, and one more cannot be opened.
+        let usual = files(guard, 4);
+        command.kill();
+        let stat = format!("/proc/{}/stat", command.pid());
+        soon("the end of the command itself", || {
+            !std::fs::exists(&stat).unwrap()
+        });
+        files(guard, usual);
+        let end = command.ended().await;
+        assert_eq!((end.status, end.cause), (Status::Signal(9), Cause::Asked));
+        assert_eq!(scene.left(), 0);
+    });
+}
+
+pub(crate) fn a_lease_is_held_while_what_is_left_cannot_be_looked_for() {
+    let mut worker = Worker::start();
+    let process = Pid::from_child(&worker.child);
+    let guard = child_called(process, "wk-guard");
+    let usual = files(process, 3);
+    kill_process(guard, Signal::KILL).unwrap();
+    run(async {
+        let locks = worker.scene.locks(LIFE);
+        let early = locks.lock("k").wait(LIFE / 2).acquire().await;
+        assert!(early.is_err(), "{} processes are left", worker.scene.left());
+    });
+    files(process, usual);
+    assert_eq!(worker.successor_finds().0, 0);
+    assert!(worker.child.wait().unwrap().success());
+}
+
+/// Lets a process open so many files, and says how many it could before.
+fn files(process: Pid, current: u64) -> u64 {
+    let limit = Rlimit {
+        current: Some(current),
+        ..getrlimit(Resource::Nofile)
+    };
+    let before = prlimit(Some(process), Resource::Nofile, limit).unwrap();
+    before.current.unwrap()
+}
+
+fn child_called(parent: Pid, name: &str) -> Pid {
+    let of = |entry: std::fs::DirEntry| {
+        let status = std::fs::read(entry.path().join("status")).ok()?;
+        let status = String::from_utf8_lossy(&status);
+        let has = |line: String| status.lines().any(|one| one == line);
+        let is = has(format!("Name:\t{name}")) && has(format!("PPid:\t{parent}"));
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        is.then(|| Pid::from_raw(number)).flatten()
+    };
+    let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.find_map(of).unwrap()
 }
 
 pub(crate) fn a_killed_guard_leaves_nothing_that_has_wiped_its_environment() {

@@ -62,6 +62,8 @@ fn main() -> ExitCode {
             a_frozen_workers_command_is_gone_in_time,
             a_killed_guard_takes_its_command_along,
             a_guard_that_fails_ends_what_it_guards_first,
+            a_guard_that_sees_no_processes_kills_its_command_in_time,
+            a_lease_is_held_while_what_is_left_cannot_be_looked_for,
             a_killed_guard_leaves_nothing_that_has_wiped_its_environment,
             a_frozen_guard_is_given_up_in_time,
             a_command_outlives_its_first_lease_while_it_is_extended,
