@@ -1,6 +1,9 @@
 //! Processes as the kernel shows them in `/proc`.
 
-use std::{fs, io};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use rustix::{
     io::Errno,
@@ -44,7 +47,7 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> io::Result<Vec<Process
             continue;
         }
         let same_session = session.is_some() && session == stat.session;
-        if same_session || holds(pid, text)? {
+        if same_session || holds(&environ(pid)?, text) {
             let start = stat.start;
             found.push(Process { pid, start });
         }
@@ -52,10 +55,28 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> io::Result<Vec<Process
     Ok(found)
 }
 
-fn holds(pid: Pid, text: &str) -> io::Result<bool> {
-    let environment = seen(fs::read(format!("/proc/{pid}/environ")))?.unwrap_or_default();
+fn holds(environment: &[u8], text: &str) -> bool {
     let mut parts = environment.windows(text.len());
-    Ok(parts.any(|part| part == text.as_bytes()))
+    parts.any(|part| part == text.as_bytes())
+}
+
+/// The environment with which it was started. Where its first thread has ended the others show it.
+fn environ(pid: Pid) -> io::Result<Vec<u8>> {
+    let of = |place: &Path| -> io::Result<Vec<u8>> {
+        Ok(seen(fs::read(place.join("environ")))?.unwrap_or_default())
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let mut found = of(&process)?;
+    if found.is_empty()
+        && let Some(threads) = seen(fs::read_dir(process.join("task")))?
+    {
+        for thread in threads {
+            if let Some(thread) = seen(thread)? {
+                found.extend(of(&thread.path())?);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// None of a process that is gone, or that this user may not look at. Any other failure says nothing about it.
@@ -111,15 +132,20 @@ struct Stat {
     /// None while its parent takes note of its end: Linux gives -1 then.
     group: Option<Pid>,
     session: Option<Pid>,
+    threads: u64,
     start: u64,
 }
 
 // === impl Stat ===
 
 impl Stat {
-    /// Dead, though not yet taken note of.
+    /// Dead, though not yet taken note of. One whose first thread has ended looks the same, but others of it run.
     fn is_over(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        match self.state {
+            'X' => true,
+            'Z' => self.threads <= 1,
+            _ => false,
+        }
     }
 }
 
@@ -138,7 +164,8 @@ fn text(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// State, parent, group, session and start are the 3rd to 6th and the 22nd field; the name in brackets may hold anything.
+/// State, parent, group and session are the 3rd to 6th field, the number of threads and the start the 20th and the 22nd; the
+/// name in brackets may hold anything.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
@@ -146,12 +173,14 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let parent = number(fields.next()?);
     let group = number(fields.next()?);
     let session = number(fields.next()?);
-    let start = fields.nth(15)?.parse().ok()?;
+    let threads = fields.nth(13)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
     Some(Stat {
         state,
         parent,
         group,
         session,
+        threads,
         start,
     })
 }
@@ -216,6 +245,18 @@ mod tests {
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
         assert!(stat.is_over());
+    }
+
+    #[test]
+    fn a_process_is_over_when_its_last_thread_is() {
+        let over = |state: char, threads: u64| {
+            let line = format!(
+                "17 (a) {state} 5 16 15 0 -1 4 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 1000 2"
+            );
+            parse_stat(&line).unwrap().is_over()
+        };
+        assert!(over('Z', 1) && over('Z', 0) && over('X', 2));
+        assert!(!over('Z', 2) && !over('S', 1));
     }
 
     #[test]
