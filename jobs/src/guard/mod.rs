@@ -22,6 +22,8 @@
 //! - G4 A guard that is killed takes the command with it, and the worker ends what that has left.
 //!   (`a_killed_guard_takes_its_command_along`)
 //! - G5 A guard that fails ends what it guards before it goes.       (`a_guard_that_fails_ends_what_it_guards_first`)
+//! - G6 The status of a command that had ended before its guard failed is told all the same.
+//!   (`a_guard_that_fails_after_the_end_tells_how_its_command_ended`)
 //!
 //! # Not promised
 //! Processes that the system starts on behalf of the command are none of its descendants: containers of a daemon, units

@@ -137,6 +137,10 @@ impl<'a> Guard<'a> {
             Err(_) => io::Error::other("it has panicked"),
         };
         self.end_all();
+        if self.state.outcome().is_some() {
+            // What it has done counts, and must not be done again because of what happened to its guard later.
+            return self.outcome();
+        }
         failed(&error)
     }
 

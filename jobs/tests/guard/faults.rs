@@ -116,6 +116,33 @@ pub(crate) fn a_guard_that_fails_ends_what_it_guards_first() {
     });
 }
 
+pub(crate) fn a_guard_that_fails_after_the_end_tells_how_its_command_ended() {
+    let scene = Scene::new();
+    let script = r#"trap 'exit 6' USR1; sleep 1000 & echo $! > "$1"; wait"#;
+    run(async {
+        let command = scene.shell(script).start(Vec::new()).await.unwrap();
+        let told = || std::fs::read_to_string(scene.path().join("ready")).unwrap_or_default();
+        soon("what is left behind", || told().ends_with('\n'));
+        let left = Pid::from_raw(told().trim().parse().unwrap()).unwrap();
+        let guard = guard_of(command.pid());
+        soon("a guard that waits", || {
+            let stat = std::fs::read_to_string(format!("/proc/{guard}/stat")).unwrap();
+            stat.contains(") S ")
+        });
+        // It hears of the end of the command, and then cannot wait for that of the other.
+        files(guard, 2);
+        let ends = Pid::from_raw(command.pid().cast_signed()).unwrap();
+        kill_process(ends, Signal::USR1).unwrap();
+        soon("the end of the command itself", || {
+            !std::fs::exists(format!("/proc/{ends}")).unwrap()
+        });
+        kill_process(left, Signal::KILL).unwrap();
+        let end = command.ended().await;
+        assert_eq!((end.status, end.cause), (Status::Code(6), Cause::Itself));
+        assert_eq!(scene.left(), 0);
+    });
+}
+
 pub(crate) fn a_guard_that_sees_no_processes_kills_its_command_in_time() {
     let scene = Scene::new();
     run(async {

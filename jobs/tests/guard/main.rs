@@ -62,6 +62,7 @@ fn main() -> ExitCode {
             a_frozen_workers_command_is_gone_in_time,
             a_killed_guard_takes_its_command_along,
             a_guard_that_fails_ends_what_it_guards_first,
+            a_guard_that_fails_after_the_end_tells_how_its_command_ended,
             a_guard_that_sees_no_processes_kills_its_command_in_time,
             a_lease_is_held_while_what_is_left_cannot_be_looked_for,
             a_killed_guard_leaves_nothing_that_has_wiped_its_environment,
