@@ -12,6 +12,7 @@
 //! # Invariants
 //! - A worker that stands still gives no sign of life, so that its manager ends it.
 //!   (a_worker_that_stands_still_gives_no_sign_of_life, a_keeper_that_stands_still_gives_no_sign_of_life)
+//! - A worker that is well again says so at once.         (a_worker_that_turns_again_gives_its_sign_of_life_at_once)
 //! - A manager that has no room for a message delays nothing but that message.   (a_manager_that_is_busy_is_told_later)
 
 use std::{
@@ -43,6 +44,8 @@ const WATCHED: &str = "WATCHDOG_PID";
 /// A manager that has no room for a message is tried again after this, so often at most.
 const AGAIN: Duration = Duration::from_millis(100);
 const TRIES: u32 = 100;
+/// A worker that stood still when a sign of life was due is looked at so often until the next would be.
+const LOOKS: u32 = 20;
 
 /// The service manager of this process.
 pub(super) struct ServiceManager {
@@ -112,10 +115,14 @@ impl ServiceManager {
         };
         loop {
             // What stands still by this judgement must not be kept alive by a task that happens to go on.
-            if turns() {
+            let next = if turns() {
                 self.tell(clock, "WATCHDOG=1").await;
-            }
-            clock.sleep(every).await;
+                every
+            } else {
+                // One that is well again, such as a process that was stopped for a while, must not be ended for one sign.
+                every / LOOKS
+            };
+            clock.sleep(next).await;
         }
     }
 
@@ -251,8 +258,26 @@ mod tests {
         scene.clock.sleep(SECOND * 5).await;
         assert_eq!(scene.told(), [""; 0]);
         scene.turns.store(true, Ordering::SeqCst);
-        scene.clock.sleep(SECOND).await;
+        scene.clock.sleep(SECOND / 2).await;
         assert_eq!(scene.told(), ["WATCHDOG=1"]);
+        attending.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_turns_again_gives_its_sign_of_life_at_once() {
+        let scene = Scene::new();
+        let attending = scene.attend();
+        scene.clock.sleep(SECOND / 2).await;
+        assert_eq!(scene.told().len(), 2);
+        scene.turns.store(false, Ordering::SeqCst);
+        // The sign that was due at the first second is left out.
+        scene.clock.sleep(SECOND * 3 / 4).await;
+        assert_eq!(scene.told(), [""; 0]);
+        scene.turns.store(true, Ordering::SeqCst);
+        scene.clock.sleep(SECOND / 10).await;
+        assert_eq!(scene.told(), ["WATCHDOG=1"]);
+        scene.clock.sleep(SECOND * 4 / 5).await;
+        assert_eq!(scene.told(), [""; 0], "and then as usual");
         attending.abort();
     }
 
