@@ -18,7 +18,7 @@ pub(super) mod directives;
 mod shown;
 
 use super::TelemetrySettings;
-use crate::terminal::Paint;
+use crate::terminal::{self, Paint};
 use behind::Behind;
 pub use directives::LogError;
 use directives::filter;
@@ -55,7 +55,7 @@ pub fn init(settings: &TelemetrySettings) -> Result<Flush, LogError> {
     }
     // Only the one log of this process comes here, so the place is free.
     BEHIND.get_or_init(|| behind);
-    watchkeeper_lock::keeper::before_abort(flush);
+    watchkeeper_lock::keeper::before_abort(flush_within);
     Ok(Flush(()))
 }
 
@@ -77,8 +77,21 @@ pub(crate) fn init_where_none_is(settings: &TelemetrySettings) -> Result<Option<
 
 /// Waits until every line so far is written, a second at most. Call it before the process ends in a hurry.
 pub fn flush() {
+    flush_within(LAST_LINES);
+}
+
+/// Says this on standard error behind the lines of the log, and waits until it is written, so long at most: for the end of a
+/// process that must not wait for a reader. Without a log nothing is said.
+#[doc(hidden)] // for the command
+pub fn say_at_last(text: &str, limit: Duration) {
     if let Some(behind) = BEHIND.get() {
-        behind.flush(LAST_LINES);
+        behind.say(&terminal::lines(text), limit.min(LAST_LINES));
+    }
+}
+
+fn flush_within(limit: Duration) {
+    if let Some(behind) = BEHIND.get() {
+        behind.flush(limit.min(LAST_LINES));
     }
 }
 

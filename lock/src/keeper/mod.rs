@@ -8,6 +8,8 @@
 //! # Invariants          R8 here, R11 in `shared`, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
+//! - R12 What a process says before it is aborted takes half of the rest of its lease at most, whether it is read or not.
+//!   (the_last_words_take_half_of_what_is_left_of_the_lease)
 //! # When things fail
 //! Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that panics with leases in
 //! its care ends the process, because work could outlive them unseen.
@@ -71,7 +73,7 @@ pub(crate) use watchlist::Watchlist;
 use crate::{
     admission::{self, Guard},
     chance::Chance,
-    clock::Clock,
+    clock::{Clock, Moment},
     event::Events,
     latest,
     lease::{LeaseView, Note, Pulse},
@@ -136,23 +138,43 @@ pub(crate) fn abort_process() -> OnUnstoppable {
             token = lease.token().0,
             "work outlives its lease and cannot be stopped: aborting the process, so that no two run"
         );
-        abort()
+        abort(for_last_words(lease))
     })
 }
 
-/// What this process does before it is aborted.
-static LAST_WORDS: OnceLock<fn()> = OnceLock::new();
+/// What this process does before it is aborted, and how long that may take.
+static LAST_WORDS: OnceLock<fn(Duration)> = OnceLock::new();
+
+/// How long the last words of a process may take whose lease is over already: enough to write a line.
+const A_LINE: Duration = Duration::from_millis(20);
 
 /// Has `last` called before this process is aborted, so that a log which is written behind can be written out: the line
-/// that says why must not die with the process. The first caller's stays.
+/// that says why must not die with the process. It is told how long it may take. The first caller's stays.
 #[doc(hidden)] // for the worker
-pub fn before_abort(last: fn()) {
+pub fn before_abort(last: fn(Duration)) {
     let _ = LAST_WORDS.set(last);
 }
 
-fn abort() -> ! {
+/// How long a process that ends because of this lease may take to say why: the end must not come after that of the lease
+/// because no one reads.
+#[doc(hidden)] // for the worker
+#[must_use]
+pub fn for_last_words(lease: &LeaseView) -> Duration {
+    last_words_until(lease.deadline(), lease.clock().now())
+}
+
+/// Half of what is left. After that the lease is over, and the end is late already.
+fn last_words_until(deadline: Moment, now: Moment) -> Duration {
+    if now < deadline {
+        deadline.since(now) / 2
+    } else {
+        A_LINE
+    }
+}
+
+fn abort(words: Duration) -> ! {
     if let Some(last) = LAST_WORDS.get() {
-        last();
+        last(words);
     }
     std::process::abort()
 }
@@ -165,13 +187,13 @@ fn died(table: &Mutex<LeaseTable>) {
     // In the same step: an attempt that is under way may win yet.
     table.orphan();
     let leases = table.at_stake().count();
-    if let Some(lease) = table.at_stake().next() {
+    if let Some(lease) = table.at_stake().min_by_key(|lease| lease.deadline()) {
         tracing::error!(
             key = lease.key(),
             leases,
             "the lock keeper has panicked and its leases are no longer extended: aborting the process, so that no two run"
         );
-        abort()
+        abort(for_last_words(lease))
     }
     tracing::error!("the lock keeper has panicked: this process takes no locks any more");
 }

@@ -1,7 +1,8 @@
 //! Lines written behind the back of their writers.
 //!
 //! # Invariants
-//! - B1 Writing a line never waits for the reader of the lines.   (a_reader_that_stands_still_stops_nobody)
+//! - B1 Writing a line never waits for the reader of the lines, and the last line so long at most as it is told.
+//!   (a_reader_that_stands_still_stops_nobody, the_last_line_waits_as_long_as_it_may)
 //! - B2 Lines that found no room are counted, and the count is written when there is room again.
 //!   (lost_lines_are_counted)
 
@@ -45,6 +46,13 @@ impl Behind {
             .name("watchkeeper-log".into())
             .spawn(move || theirs.write_all_to(out, json))?;
         Ok(Self(shared))
+    }
+
+    /// Writes `text` as a line behind all others, and waits for it as [`Behind::flush`] does.
+    pub(super) fn say(&self, text: &str, limit: Duration) -> bool {
+        // Never a failure: it is taken, or counted as lost.
+        let _ = self.clone().write(format!("{text}\n").as_bytes());
+        self.flush(limit)
     }
 
     /// Waits until all lines so far are written, at most `limit`. Says whether they are.
@@ -157,6 +165,16 @@ mod tests {
         let lines: Vec<_> = seen.try_iter().collect();
         assert_eq!(lines.len(), 100);
         assert_eq!(lines[99], "99\n");
+    }
+
+    #[test]
+    fn the_last_line_waits_as_long_as_it_may() {
+        let (mut log, go, seen) = slow();
+        log.write_all(b"first\n").unwrap();
+        assert!(!log.say("last", Duration::from_millis(10)));
+        drop(go);
+        assert!(log.flush(Duration::from_secs(60)));
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["first\n", "last\n"]);
     }
 
     #[test]

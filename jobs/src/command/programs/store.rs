@@ -14,6 +14,7 @@ use watchkeeper::{
     event::Events,
     fleet::status::replica_id,
     human::duration,
+    lock::keeper::for_last_words,
     telemetry::{
         log::{self, Flush},
         traces::{Origin, Traces},
@@ -186,17 +187,17 @@ impl Settings {
                 opened => break opened.map_err(|error| error.to_string())?,
             }
         };
-        let voice = Voice { quiet: false };
         let locks = opened
             .chance(chance)
             .tag(&nonce)
             .events(events.of_locks())
             .on_unstoppable(move |lease| {
-                voice.say(&format_args!(
-                    "the lease of {} is over and the command not known to have ended: giving up, its guard ends it",
+                // Not as all else is said: a reader that stands still must not keep this process beyond its lease.
+                let what = format!(
+                    "watchkeeper: the lease of {} is over and the command not known to have ended: giving up, its guard ends it",
                     lease.key()
-                ));
-                log::flush();
+                );
+                log::say_at_last(&what, for_last_words(lease));
                 std::process::exit(exit::FAILED.into());
             })
             .start()

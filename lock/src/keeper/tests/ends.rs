@@ -51,7 +51,10 @@ fn child() {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
-    crate::keeper::before_abort(|| eprintln!("{LAST_WORDS}"));
+    crate::keeper::before_abort(|limit| {
+        assert!(limit < TTL / 2, "{limit:?}");
+        eprintln!("{LAST_WORDS}");
+    });
     let folder = tempfile::tempdir().unwrap();
     let locks = match ends.to_str() {
         #[cfg(feature = "sqlite")]
@@ -110,6 +113,15 @@ fn a_keeper_that_panics_over_a_lease_aborts_the_process() {
     let output = child_that("panicked");
     assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
     says(&output, "the lock keeper has panicked");
+}
+
+#[test]
+fn the_last_words_take_half_of_what_is_left_of_the_lease() {
+    let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+    let words = |now| crate::keeper::last_words_until(at(10_000), at(now)).as_millis();
+    assert_eq!([9000, 9500, 9998].map(words), [500, 250, 1]);
+    // Work of a process that was frozen: its lease is over already.
+    assert_eq!([10_000, 60_000].map(words), [20, 20]);
 }
 
 fn says(output: &Output, why: &str) {
