@@ -121,7 +121,7 @@ pub(super) fn still(open: &Inodes, now: &Inodes) -> Still {
 /// Refuses a place where others could use the same file unseen. `names` are absolute, and exist or not.
 pub(super) fn check(names: &Names) -> Result<(), OpenError> {
     // What cannot be read shows nothing; the file system is asked all the same.
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let folder = names.main.parent().unwrap_or(Path::new("/"));
     // Mounts are listed without links: those among the folders are followed.
     let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
@@ -193,12 +193,12 @@ fn network_kind(magic: u64) -> Option<&'static str> {
 }
 
 /// Whether something is mounted on exactly this.
-fn is_mount_point(mountinfo: &str, path: &Path) -> bool {
+fn is_mount_point(mountinfo: &[u8], path: &Path) -> bool {
     mounts(mountinfo).any(|(point, _)| point == path.as_os_str().as_bytes())
 }
 
 /// The type of the mount on which this lies: of the longest mount point above it the last, which hides the others.
-fn mount_of<'a>(mountinfo: &'a str, path: &Path) -> Option<&'a str> {
+fn mount_of<'a>(mountinfo: &'a [u8], path: &Path) -> Option<&'a str> {
     let above = mounts(mountinfo).filter(|(point, _)| {
         let point = Path::new(std::ffi::OsStr::from_bytes(point));
         path.starts_with(point)
@@ -207,23 +207,25 @@ fn mount_of<'a>(mountinfo: &'a str, path: &Path) -> Option<&'a str> {
     nearest.map(|(_, kind)| kind)
 }
 
-/// Mount points and types of mountinfo; see proc_pid_mountinfo(5).
-fn mounts(mountinfo: &str) -> impl Iterator<Item = (Vec<u8>, &str)> {
-    mountinfo.lines().filter_map(|line| {
+/// Mount points and types of mountinfo; see proc_pid_mountinfo(5). Paths stand there in any encoding.
+fn mounts(mountinfo: &[u8]) -> impl Iterator<Item = (Vec<u8>, &str)> {
+    mountinfo.split(|byte| *byte == b'\n').filter_map(|line| {
         // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-        let (mount, source) = line.split_once(" - ")?;
-        let point = mount.split(' ').nth(4)?;
-        Some((unescape(point), source.split(' ').next()?))
+        let mut fields = line.split(|byte| *byte == b' ');
+        let point = fields.nth(4)?;
+        fields.find(|field| *field == b"-")?;
+        let kind = std::str::from_utf8(fields.next()?).ok()?;
+        Some((unescape(point), kind))
     })
 }
 
 /// Blanks, tabs, line ends and backslashes stand there as `\ooo`.
-fn unescape(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
+fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let octal = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
     let (mut found, mut i) = (Vec::with_capacity(bytes.len()), 0);
     while let Some(byte) = bytes.get(i) {
-        let octal = text.get(i + 1..i + 4).filter(|_| *byte == b'\\');
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+        let digits = bytes.get(i + 1..i + 4).filter(|_| *byte == b'\\');
+        match digits.and_then(octal) {
             Some(escaped) => {
                 found.push(escaped);
                 i += 4;
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     /// A container with a folder and a file of its host, a share and the root of fuse-overlayfs.
-    const MOUNTS: &str = "\
+    const MOUNTS: &[u8] = b"\
         22 27 0:21 / /proc rw,relatime - proc proc rw\n\
         27 1 0:40 / / rw,relatime - fuse.fuse-overlayfs fuse-overlayfs rw,user_id=0\n\
         30 27 254:0 /srv/data /data rw,relatime shared:1 - ext4 /dev/vda rw\n\
@@ -250,6 +252,7 @@ mod tests {
         32 27 0:41 / /mnt/my\\040share rw,relatime - fuse.sshfs host:/ rw\n\
         33 27 254:0 / /twice rw,relatime - ext4 /dev/vda rw\n\
         34 33 0:42 / /twice rw,relatime - virtiofs share rw\n\
+        35 27 0:43 / /mnt/B\xfccher rw,relatime - fuse.sshfs host:/B\xfccher rw\n\
         nonsense\n";
 
     #[test]
@@ -268,7 +271,16 @@ mod tests {
         assert_eq!(of("/database/store.db"), Some("fuse.fuse-overlayfs"));
         assert_eq!(of("/mnt/my share/a/store.db"), Some("fuse.sshfs"));
         assert_eq!(of("/twice/store.db"), Some("virtiofs"));
-        assert_eq!(mount_of("", Path::new("/x")), None);
+        assert_eq!(mount_of(b"", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn a_mount_point_in_another_encoding_hides_neither_itself_nor_others() {
+        let latin = Path::new(std::ffi::OsStr::from_bytes(b"/mnt/B\xfccher"));
+        assert!(is_mount_point(MOUNTS, latin));
+        let of = |path: &Path| mount_of(MOUNTS, path);
+        assert_eq!(of(&latin.join("store.db")), Some("fuse.sshfs"));
+        assert_eq!(of(Path::new("/data/store.db")), Some("ext4"));
     }
 
     #[test]
