@@ -12,7 +12,6 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags},
-    process::getpgrp,
     termios::tcgetpgrp,
 };
 use tokio::sync::{oneshot, watch};
@@ -21,6 +20,7 @@ use watchkeeper::{chance::Chance, lease::LeaseView};
 use super::{
     end::End,
     message::{Failure, Kind, Order, Step, Text, Times},
+    procs::own_group,
     role::{GUARD, PROGRAM, can_serve},
     watch::{Leash, Watch, Written},
 };
@@ -333,7 +333,6 @@ fn mark() -> String {
 fn terminal_group() -> Option<i32> {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
-    let ours = getpgrp();
-    let listens = tcgetpgrp(terminal).ok()? == ours;
-    listens.then(|| ours.as_raw_nonzero().get())
+    let front = tcgetpgrp(terminal).ok()?;
+    (own_group() == Some(front)).then(|| front.as_raw_nonzero().get())
 }

@@ -74,6 +74,7 @@ use std::{env, process::ExitCode};
 
 pub use command::{Command, Guarded, Output, StartError};
 pub use end::{Cause, End, Status};
+pub(crate) use procs::own_group;
 use role::{GUARD, SHIM};
 
 /// Call it first thing in `main`, before threads and runtimes: when this process was started to guard a command, it

@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal},
 };
 
 /// A process: its number, and its start, because numbers are used again.
@@ -89,6 +89,11 @@ fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
             _ => Err(error),
         },
     }
+}
+
+/// The group of this process; none where its leader is outside of our PID namespace, and getpgrp(2) gives a zero.
+pub(crate) fn own_group() -> Option<Pid> {
+    stat(getpid())?.group
 }
 
 /// Whether this process ignores a signal, as its parent may have wanted.
@@ -245,6 +250,13 @@ mod tests {
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
         assert!(stat.is_over());
+    }
+
+    #[test]
+    fn a_group_whose_leader_is_in_another_namespace_has_no_number() {
+        let line = "1 (worker) S 0 0 0 34817 7 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
     }
 
     #[test]

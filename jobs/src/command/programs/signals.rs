@@ -2,8 +2,10 @@
 
 use std::{fs, future, io};
 
-use rustix::{process::getpgrp, termios::tcgetpgrp};
+use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
+
+use crate::guard::own_group;
 
 /// A signal that asks us to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub(super) fn shares_terminal() -> bool {
     let Ok(terminal) = fs::File::open("/dev/tty") else {
         return false;
     };
-    tcgetpgrp(&terminal).is_ok_and(|front| front == getpgrp())
+    tcgetpgrp(&terminal).is_ok_and(|front| own_group() == Some(front))
 }
 
 // === impl Heard ===
