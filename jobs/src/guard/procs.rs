@@ -96,6 +96,29 @@ pub(crate) fn own_group() -> Option<Pid> {
     stat(getpid())?.group
 }
 
+/// Whether `/proc` shows the processes of our PID namespace, under our numbers.
+///
+/// # Errors
+/// It does not, with the remedy; or it cannot be read.
+pub(super) fn are_shown() -> io::Result<()> {
+    let status = text("/proc/self/status")?;
+    if shows(&status, getpid()) {
+        return Ok(());
+    }
+    let why =
+        "/proc shows other processes: mount one for this PID namespace (mount -t proc proc /proc)";
+    Err(io::Error::other(why))
+}
+
+/// Whether this status is that of a process with the number `pid`, and with no other number above its own namespace.
+fn shows(status: &str, pid: Pid) -> bool {
+    let numbers = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    // A kernel that knows of no namespaces within others has the plain number alone.
+    let numbers = numbers("NSpid:").or_else(|| numbers("Pid:"));
+    let mut numbers = numbers.unwrap_or_default().split_whitespace();
+    numbers.next().and_then(number) == Some(pid) && numbers.next().is_none()
+}
+
 /// Whether this process ignores a signal, as its parent may have wanted.
 pub(super) fn ignores(signal: i32) -> bool {
     let status = text("/proc/self/status").unwrap_or_default();
@@ -257,6 +280,19 @@ mod tests {
         let line = "1 (worker) S 0 0 0 34817 7 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.parent, stat.group, stat.session), (None, None, None));
+    }
+
+    #[test]
+    fn another_namespaces_processes_are_known_by_our_own_numbers() {
+        let pid = Pid::from_raw(7).unwrap();
+        let shown = |lines: &str| shows(&format!("Name:\tPid: 7\n{lines}"), pid);
+        assert!(shown("Pid:\t7\nNSpid:\t7\n"));
+        assert!(shown("Pid:\t7\n"), "a kernel without these");
+        // As a namespace above ours sees it, also where both numbers happen to be the same.
+        assert!(!shown("Pid:\t4711\nNSpid:\t4711\t7\n"));
+        assert!(!shown("Pid:\t7\nNSpid:\t7\t7\n"));
+        assert!(!shown("Pid:\t4711\n") && !shown(""));
+        are_shown().unwrap();
     }
 
     #[test]

@@ -34,7 +34,7 @@ use watchkeeper::clock::{Clock, Moment};
 use super::{
     end::Status,
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
-    procs::{descendants, ignores},
+    procs::{are_shown, descendants, ignores},
     role::{PROGRAM, SHIM, control},
     state::{AGAIN, Act, Event, State},
     timespec::timespec,
@@ -76,6 +76,8 @@ struct Guard<'a> {
 impl<'a> Guard<'a> {
     fn start(worker: &'a UnixStream) -> io::Result<Self> {
         rustix::thread::set_name(c"wk-guard")?;
+        // Else it would take the command for ended, or signal processes of others.
+        are_shown()?;
         for signal in NOT_FOR_US {
             // Caught and forgotten; not ignored, because the command would inherit that. It does inherit what our
             // caller wants ignored (`nohup`), so that is left as it is.
