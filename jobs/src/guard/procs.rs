@@ -2,12 +2,13 @@
 
 use std::{
     fs, io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal},
 };
 
 /// A process: its number, and its start, because numbers are used again.
@@ -144,11 +145,24 @@ impl Process {
 
     /// Sends it a signal, and to no process that got its number since.
     pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
-        let handle = pidfd_open(self.pid, PidfdFlags::empty())?;
-        match Self::numbered(self.pid) {
-            Some(same) if same == self => Ok(pidfd_send_signal(handle, signal)?),
-            _ => Err(io::ErrorKind::NotFound.into()),
+        self.signal_by(pidfd_open(self.pid, PidfdFlags::empty()), signal)
+    }
+
+    /// Where a process cannot be held on to, because the kernel is old or system calls are filtered, its number has to do,
+    /// looked at just before.
+    fn signal_by(self, handle: rustix::io::Result<OwnedFd>, signal: Signal) -> io::Result<()> {
+        let handle = match handle {
+            Err(Errno::NOSYS | Errno::PERM) => None,
+            handle => Some(handle?),
+        };
+        if Self::numbered(self.pid) != Some(self) {
+            return Err(io::ErrorKind::NotFound.into());
         }
+        match handle {
+            Some(handle) => pidfd_send_signal(handle, signal)?,
+            None => kill_process(self.pid, signal)?,
+        }
+        Ok(())
     }
 }
 
@@ -338,5 +352,25 @@ mod tests {
         sleeper.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(sleeper.signal(Signal::KILL).is_err());
+    }
+
+    #[test]
+    fn a_kernel_or_a_filter_without_handles_of_processes_hinders_no_end() {
+        for errno in [Errno::NOSYS, Errno::PERM] {
+            let mut child = std::process::Command::new("sleep")
+                .arg("1000")
+                .spawn()
+                .unwrap();
+            let sleeper = Process::numbered(Pid::from_child(&child)).unwrap();
+            let other = Process {
+                start: sleeper.start + 1,
+                ..sleeper
+            };
+            assert!(other.signal_by(Err(errno), Signal::KILL).is_err());
+            assert!(sleeper.signal_by(Err(Errno::SRCH), Signal::KILL).is_err());
+            assert!(child.try_wait().unwrap().is_none());
+            sleeper.signal_by(Err(errno), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
     }
 }
