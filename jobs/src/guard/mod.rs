@@ -33,10 +33,11 @@
 //! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at the
 //! same time, or the guard is killed while the worker is frozen, the command dies with the guard, but what it has forked
 //! may live on; when the guard alone is killed, so may what has left its session (or shares a terminal) and has wiped its
-//! environment. A guard that is frozen is killed by its worker in time, but by no process when the worker is killed, too.
-//! And a guard acts as soon as the system lets it run: a machine on which it waits longer for a processor than two abort
-//! margins (a tenth of the ttl, 200 ms at least) needs a longer ttl; the log, and who is told of the end, hear by how much
-//! a command has outlived its lease. What has reached another machine is beyond any of this: give it the fencing token.
+//! environment, or hides it, as programs that keep secrets do (`PR_SET_DUMPABLE`: `ssh-agent`, and this command itself). A
+//! guard that is frozen is killed by its worker in time, but by no process when the worker is killed, too. And a guard acts
+//! as soon as the system lets it run: a machine on which it waits longer for a processor than two abort margins (a tenth of
+//! the ttl, 200 ms at least) needs a longer ttl; the log, and who is told of the end, hear by how much a command has outlived
+//! its lease. What has reached another machine is beyond any of this: give it the fencing token.
 //!
 //! # Example
 //! ```no_run
