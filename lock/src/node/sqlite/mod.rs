@@ -42,8 +42,8 @@
 //! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file
 //! locked until it goes on or is killed. Transactions take milliseconds, and there is no leader meanwhile, so nothing
 //! runs twice. More than one machine. What other programs than SQLite write over the file's content in place. That a
-//! folder which was removed or moved away is noticed by a new process that does not see the old ones, in another container:
-//! these notice at their next call. What a killed process left running under its lease, when the file is removed as well.
+//! folder which was removed or moved away is noticed by a new process that does not see the old ones, in another container or
+//! because of `hidepid`: these notice at their next call. What a killed process left running under its lease, when the file is removed as well.
 //!
 //! # Example
 //! ```no_run

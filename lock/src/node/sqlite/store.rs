@@ -94,6 +94,10 @@ impl Store {
         })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.names.main
+    }
+
     /// Executes a call.
     pub(super) fn call(&mut self, call: &Call) -> Result<Reply, NodeError> {
         if let Some(why) = &self.gone {

@@ -4,21 +4,28 @@
 //! stopped. A process that finds itself alone notes there which file, log and shared memory it uses; a later process must find
 //! the same three. So a file that was removed, replaced, moved away or taken back from a backup is not used by a new process while an
 //! old one may still believe in leases of the old one. Where the lock file is new as well, because the folder is, the open
-//! files of living processes are searched for one that was opened under the same path.
+//! files of living processes are searched for one that was opened under the same path. A process that keeps secrets shows
+//! them to no other (`PR_SET_DUMPABLE`, as the stock command does, or rights of its own): so the store's thread is called
+//! after the path, which every process shows.
 //!
 //! # Invariants
 //! - U1 A process that is not alone uses exactly the file that the others use, or none.  (a_new_process_waits_for_those_of_a_removed_file)
 //! - U2 So it is where the folder was removed or moved away, as far as this process sees those of others.
-//!   (a_folder_that_is_moved_away_takes_its_leases_with_it)
+//!   (a_folder_that_is_moved_away_takes_its_leases_with_it, a_process_that_hides_its_files_is_found_by_its_threads_name)
 //! - U3 The number of changes noted there is never ahead of the file.         (a_copy_of_an_earlier_time_is_refused)
 //!
 //! # Not promised
-//! U2 among containers that do not see each other's processes.
+//! U2 among containers that do not see each other's processes, and where `/proc` is mounted with `hidepid` and a process
+//! keeps secrets.
 
 use std::{
+    ffi::CString,
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -28,7 +35,7 @@ use rustix::{
 };
 
 use super::place::{Inode, Inodes};
-use crate::{files, owned};
+use crate::{files, hash::fnv1a, owned};
 
 /// The number of changes is the first line, always of this length.
 const NUMBER: usize = 20;
@@ -168,11 +175,48 @@ pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
         Some((pid, process))
     });
-    let uses = |process: &Path| listed(process.join("fd")).any(|fd| opened_here(&fd));
+    let thread = thread_name(path);
+    let uses = |process: &Path| match fs::read_dir(process.join("fd")) {
+        Ok(entries) => entries.flatten().any(|fd| opened_here(&fd.path())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            has_thread(process, us, &thread)
+        }
+        Err(_) => false,
+    };
     processes
         .filter(|(_, process)| uses(process))
         .map(|(pid, _)| pid)
         .collect()
+}
+
+/// Calls this thread after the path of the store that it works on, so that this process is found by it.
+pub(super) fn show(path: &Path) {
+    if let Ok(name) = CString::new(thread_name(path)) {
+        // It is a name of a length that Linux takes.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// Linux keeps fifteen bytes of it.
+fn thread_name(path: &Path) -> String {
+    let hash = fnv1a(path.as_os_str().as_bytes().iter().copied());
+    format!("wk-{:012x}", hash & 0xffff_ffff_ffff)
+}
+
+/// Whether a process of this user has a thread with this name. Others could bear it to keep us out.
+fn has_thread(process: &Path, user: u32, name: &str) -> bool {
+    let text = |path: PathBuf| fs::read(path).unwrap_or_default();
+    let status = text(process.join("status"));
+    let status = String::from_utf8_lossy(&status);
+    // Its own, and that by which it acts, which is what its files belong to.
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let acts_as = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    if acts_as != Some(user) {
+        return false;
+    }
+    let threads = fs::read_dir(process.join("task"));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.any(|thread| text(thread.path().join("comm")).trim_ascii_end() == name.as_bytes())
 }
 
 fn noted_path(file: &File) -> Option<String> {
@@ -281,6 +325,19 @@ mod tests {
         assert_eq!(of_another_folder(&path), [0; 0]);
         drop((first, second));
         assert!(matches!(Users::enter(&path).unwrap(), Entered::Alone(_)));
+    }
+
+    #[test]
+    fn a_thread_is_called_after_its_store() {
+        let (path, other) = (Path::new("/data/a.db"), Path::new("/data/b.db"));
+        assert_eq!(thread_name(path).len(), 15, "which is all that Linux keeps");
+        let found = std::thread::spawn(move || {
+            show(path);
+            let us = owned::user();
+            let has = |user, path| has_thread(Path::new("/proc/self"), user, &thread_name(path));
+            [has(us, path), has(us, other), has(us + 1, path)]
+        });
+        assert_eq!(found.join().unwrap(), [true, false, false]);
     }
 
     #[test]

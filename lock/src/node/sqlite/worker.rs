@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use super::store::Store;
+use super::{store::Store, users};
 use crate::{
     node::{Announcement, Announcements, Call, NodeError, NodeFacts, Reply},
     seldom::Seldom,
@@ -32,6 +32,8 @@ pub(super) enum Job {
 
 /// Works until every handle is gone.
 pub(super) fn run(mut store: Store, jobs: &Receiver<Job>) {
+    // Before anything is granted.
+    users::show(store.path());
     let mut watch = Watch::default();
     let mut said = Seldom::default();
     loop {

@@ -1,17 +1,24 @@
 //! What becomes of leases when the file is not one file, or not the file that it was.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use rusqlite::Connection;
+use rustix::process::DumpableBehavior;
 use tempfile::TempDir;
 
 use super::{ByHand, acquire, call, folder, store, view};
 use crate::{
     clock::Clock,
     node::{
-        Answer, Cursor, Kind, NodeError, Op, Take, Token,
+        Answer, Cursor, Kind, Node, NodeError, Op, Take, Token,
         sqlite::{
-            OpenError,
+            OpenError, SqliteNode,
             place::Names,
             store::Store,
             users::{Entered, Users},
@@ -175,6 +182,51 @@ fn a_folder_that_is_moved_away_takes_its_leases_with_it() {
             });
         }
     });
+}
+
+/// Names, in a process of its own, the store that it is to hold open.
+const HIDDEN: &str = "WATCHKEEPER_TEST_HIDDEN_STORE";
+const IS_OPEN: &str = "the store is held open";
+
+/// Runs only in the process of the test below.
+#[test]
+fn hidden_child() {
+    let Some(path) = std::env::var_os(HIDDEN) else {
+        return;
+    };
+    // As the stock command does.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let node = SqliteNode::open(path, Clock::system()).unwrap();
+    runtime.unwrap().block_on(node.inspect()).unwrap();
+    println!("{IS_OPEN}");
+    // Until the parent has seen enough.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Where tests run as root they see what others hide; then the process is found by its files.
+#[test]
+fn a_process_that_hides_its_files_is_found_by_its_threads_name() {
+    let folder = folder();
+    let inner = folder.path().join("inner");
+    let path = inner.join("locks.db");
+    let name = "node::sqlite::tests::one_file::hidden_child";
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(HIDDEN, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains(IS_OPEN)));
+    fs::rename(&inner, folder.path().join("moved")).unwrap();
+    let open = || SqliteNode::open(&path, Clock::system());
+    let said = open().err().unwrap().to_string();
+    assert!(said.contains(&format!("process {}", child.id())), "{said}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(open().is_ok());
 }
 
 #[test]
