@@ -185,6 +185,34 @@ async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
     assert_eq!((scene.tally().requests, scene.tally().accepted), (6, 5));
 }
 
+#[tokio::test]
+async fn a_mark_that_a_trigger_undoes_or_cannot_follow_is_refused() {
+    let scene = Scene::with_rows(5).await;
+    scene.sql(
+        "CREATE TRIGGER undoes BEFORE UPDATE ON notifications WHEN NEW.id IN (2, 4)
+             BEGIN SELECT RAISE(ROLLBACK, 'all of it'); END;",
+    );
+    let job = scene.job(json!({}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (2, 2));
+    assert_eq!(left.ids(State::Parked), [2, 4].map(ItemId::Int));
+    let reason = &left.items[0].exception.reason;
+    assert!(reason.contains("all of it"), "{reason}");
+
+    let scene = Scene::with_rows(3).await;
+    scene.sql(
+        "CREATE TRIGGER notes AFTER UPDATE ON notifications BEGIN INSERT INTO notes VALUES (NEW.id); END;",
+    );
+    let job = scene.job(json!({}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((left.counts.parked, left.doubted_ever), (3, 3));
+    let reason = &left.items[0].exception.reason;
+    assert!(reason.contains("no such table: main.notes"), "{reason}");
+    assert!(job.pending(9).await.unwrap().is_empty(), "a person has it");
+}
+
 /// Names of columns are the same in capital letters and small ones.
 #[tokio::test]
 async fn rows_with_known_ids_are_left_out_however_the_column_is_written() {

@@ -131,6 +131,50 @@ pub(crate) async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_mar
     assert_eq!((scene.tally().requests, scene.tally().accepted), (8, 7));
 }
 
+pub(crate) async fn a_mark_is_refused_whatever_the_code_with_which() {
+    let scene = Scene::with_rows(6).await;
+    scene.sql(
+        "CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF NEW.id = 2 THEN RAISE EXCEPTION ''not this one'' USING ERRCODE = ''AP001''; END IF;
+                    IF NEW.id = 3 THEN INSERT INTO gone VALUES (NEW.id); END IF;
+                    IF NEW.id = 4 THEN RAISE no_data_found; END IF; RETURN NEW; END';
+         CREATE TRIGGER raises BEFORE UPDATE ON notifications FOR EACH ROW EXECUTE FUNCTION raises();
+         CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN RAISE EXCEPTION ''not at the end'' USING ERRCODE = ''AP002''; END';
+         CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON notifications DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.id = 5) EXECUTE FUNCTION late();",
+    );
+    let job = scene.job(json!({}));
+    send(&job, 1, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (4, 4));
+    assert_eq!(left.ids(State::Parked), [2, 3, 4, 5].map(ItemId::Int));
+    for (item, said) in left
+        .items
+        .iter()
+        .zip(["not this one", "\"gone\"", "", "not at the end"])
+    {
+        let reason = &item.exception.reason;
+        assert!(reason.contains(said), "{reason}");
+    }
+    assert!(
+        job.pending(9).await.unwrap().is_empty(),
+        "a person has them"
+    );
+    assert_eq!(scene.tally().requests, 6);
+
+    // All refuse: without what tells changes to others, say.
+    let scene = Scene::with_rows(3).await;
+    scene.sql("ALTER TABLE notifications DROP CONSTRAINT notifications_pkey");
+    scene.sql("CREATE UNIQUE INDEX id ON notifications (id); CREATE PUBLICATION p FOR TABLE notifications");
+    let job = scene.job(json!({}));
+    send(&job, 1, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((left.counts.parked, scene.unsent()), (3, 3));
+    let reason = &left.items[0].exception.reason;
+    assert!(reason.contains("replica identity"), "{reason}");
+}
+
 pub(crate) async fn writers_wait_for_no_sender() {
     let scene = Scene::with_rows(5).await;
     scene.receiver.behave(Faults {

@@ -151,6 +151,7 @@ fn main() {
             a_row_that_another_program_holds_is_marked_later,
             a_row_that_stays_held_is_repeated_with_pauses_or_parked,
             a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
+            a_mark_is_refused_whatever_the_code_with_which,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,
             a_successor_waits_for_the_open_transaction_of_the_last_holder,

@@ -349,6 +349,29 @@ impl SourceError {
         }
     }
 
+    /// Whether this, said of the statement that marks rows, is of the rows: what the table, or a trigger of it, makes of the mark.
+    /// All else is of the server, the connection or the moment: nothing said, cut off, at odds with another transaction, out of
+    /// room, held, stopped, broken; a statement that is no longer prepared.
+    #[must_use]
+    pub(crate) fn is_of_marking(&self) -> bool {
+        use rusqlite::{Error, ErrorCode};
+        const OF_THE_MOMENT: [&str; 8] = ["08", "25", "26", "40", "53", "57", "58", "XX"];
+        match self {
+            // A trigger that cannot do its work has no code of its own.
+            Self::Sqlite(Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. })
+                if error.code == ErrorCode::Unknown =>
+            {
+                true
+            }
+            Self::Server { state, .. } => {
+                !state.is_empty()
+                    && state != "55P03"
+                    && !OF_THE_MOMENT.iter().any(|class| state.starts_with(class))
+            }
+            other => other.is_of_rows(),
+        }
+    }
+
     /// Whether the same may be answered otherwise in a moment.
     #[must_use]
     pub(crate) fn may_pass(&self) -> bool {

@@ -13,7 +13,8 @@
 //! - G4 Work is found without reading the rows that were sent.   (the_search_for_work_uses_the_partial_index)
 //!
 //! - G5 A row that cannot be marked is sent no oftener than one that is never answered, and keeps no other from being marked.
-//!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked)
+//!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
+//!   a_mark_is_refused_whatever_the_code_with_which)
 //!
 //! # Not promised
 //! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent
@@ -341,7 +342,7 @@ impl Source for PgSource {
             let ending = open.finish(holder, &marks, how);
             let ended = match self.end(&open, CALL, ending).await {
                 // One row keeps all others from being marked; which one is seen when each is marked alone.
-                Err(error) if error.is_of_rows() && !one_by_one => {
+                Err(error) if error.is_of_marking() && !one_by_one => {
                     one_by_one = true;
                     continue;
                 }

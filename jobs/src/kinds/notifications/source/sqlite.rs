@@ -12,6 +12,7 @@ mod side;
 pub(crate) use schema::SIDE_TABLES;
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -267,12 +268,32 @@ impl Db {
         marks: &[(ItemId, Mark)],
         now_ms: i64,
     ) -> Result<Finish> {
+        let mut refused = BTreeMap::new();
+        loop {
+            let ended = self.finish_but(&mut refused, batch, token, policy, marks, now_ms)?;
+            if let Some(finish) = ended {
+                return Ok(finish);
+            }
+        }
+    }
+
+    /// The same, but for the marks that are known to be refused. None where one more of them has ended the transaction with
+    /// everything in it, as a trigger may; it is known now.
+    fn finish_but(
+        &mut self,
+        refused: &mut BTreeMap<ItemId, String>,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        marks: &[(ItemId, Mark)],
+        now_ms: i64,
+    ) -> Result<Option<Finish>> {
         let table = &self.table;
         let tx = immediate(&mut self.conn)?;
         let present = intent(&tx, table, batch)?;
         let holder = present.as_ref().map(|intent| intent.token);
         let Some(present) = present.filter(|_| holder == Some(token)) else {
-            return Ok(Finish::Lost(holder));
+            return Ok(Some(Finish::Lost(holder)));
         };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
         // Repeats come second: they are marked as the row is that was sent.
@@ -281,6 +302,9 @@ impl Db {
             marks.iter().partition(|(_, mark)| is_repeat(mark));
         for (id, mark) in others.into_iter().chain(repeats) {
             let refusal = match mark {
+                Mark::Sent | Mark::Duplicate if refused.contains_key(id) => {
+                    refused.get(id).cloned()
+                }
                 Mark::Sent | Mark::Duplicate => {
                     match rows::mark_sent(&tx, table, id, is_repeat(mark), now_ms) {
                         Ok(true) => {
@@ -288,8 +312,12 @@ impl Db {
                             continue;
                         }
                         Ok(false) => None,
-                        // It costs no other row its mark, unless it has ended the whole transaction.
-                        Err(error) if error.is_of_rows() && !tx.is_autocommit() => {
+                        // It costs no other row its mark, also where it has ended the whole transaction.
+                        Err(error) if error.is_of_rows() && tx.is_autocommit() => {
+                            refused.insert(id.clone(), error.said());
+                            return Ok(None);
+                        }
+                        Err(error) if error.is_of_marking() && !tx.is_autocommit() => {
                             Some(error.said())
                         }
                         Err(error) => return Err(error),
@@ -312,7 +340,7 @@ impl Db {
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;
-        Ok(Finish::Written(unmarked))
+        Ok(Some(Finish::Written(unmarked)))
     }
 
     fn exceptions(&mut self) -> Result<Exceptions> {

@@ -369,7 +369,7 @@ pub(super) async fn mark_one_by_one(
                 session.batch("RELEASE one").await?;
                 left.extend(held);
             }
-            Err(error) if error.is_of_rows() => {
+            Err(error) if error.is_of_marking() => {
                 session.batch("ROLLBACK TO one").await?;
                 refused.push((id.clone(), error.said()));
             }
