@@ -187,6 +187,37 @@ pub(crate) async fn a_digest_in_doubt_goes_again_with_the_same_rows_under_the_sa
     assert_eq!(scene.unsent(), 0);
 }
 
+pub(crate) async fn a_text_holds_all_rows_of_a_digest() {
+    let scene = scene(4).await;
+    scene.sql("UPDATE notifications SET body = 'No ' || id");
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    let job = scene.job(json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "digest": {"every": "1h", "since": "born"},
+        "body": r#"{"whom": "${recipient}", "second": "${items.1.body}", "all": ${items:json}}"#,
+    }));
+    scene.advance(HOUR);
+    send_what_goes(&job, 1).await;
+    let mut sent: Vec<_> = receiver.requests().iter().map(Request::json).collect();
+    sent.sort_by_key(|body| body["whom"].to_string());
+    assert_eq!((sent.len(), scene.unsent()), (2, 0));
+    assert_eq!(
+        (&sent[0]["whom"], &sent[0]["second"]),
+        (&json!("r0"), &json!("No 4"))
+    );
+    let bodies: Vec<_> = sent[1]["all"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (&item["id"], &item["body"]))
+        .collect();
+    assert_eq!(
+        bodies,
+        [(&json!(1), &json!("No 1")), (&json!(3), &json!("No 3"))]
+    );
+}
+
 pub(crate) async fn what_a_digest_cannot_go_with_is_said() {
     let scene = Scene::with_rows(1).await;
     let column = |name: &str| json!({ name: "recipient" });

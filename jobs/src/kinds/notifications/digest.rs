@@ -18,6 +18,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{cell::ItemId, source::Item};
 
+/// What the rows of a digest are called in its body, and in texts.
+pub(crate) const ITEMS: &str = "items";
+
 /// The name of the digest of these rows: how many there are, and a hash of their ids.
 #[must_use]
 pub(crate) fn name_of(ids: &[ItemId]) -> String {
@@ -93,8 +96,8 @@ fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Op
     if let Some(table) = first.body.get("table") {
         body.insert("table".to_owned(), table.clone());
     }
-    body.insert("items".to_owned(), Value::Array(bodies.clone()));
-    first.columns.insert("items".to_owned(), bodies.into());
+    body.insert(ITEMS.to_owned(), Value::Array(bodies.clone()));
+    first.columns.insert(ITEMS.to_owned(), bodies.into());
     first.key = key(&name);
     first.body = body;
     first.members = members;

@@ -15,7 +15,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
-use super::text::{Form, Text};
+use super::{
+    digest::ITEMS,
+    text::{Form, Text},
+};
 use crate::{kinds::kind::take, web::shown};
 pub use backoff::Backoff;
 #[cfg(feature = "postgres")]
@@ -303,15 +306,9 @@ impl NotificationsParams {
         columns.extend(digest.map(|digest| ("digest.since", digest.since.clone())));
         let dedupe = self.dedupe.iter();
         columns.extend(dedupe.map(|dedupe| ("dedupe.column", dedupe.column.clone())));
-        let body = self.body.iter().map(|text| ("body", text.expose()));
-        let mail = MailParams::deserialize(&self.mail).ok();
-        let mail = mail.iter().flat_map(MailParams::texts);
-        for (key, text) in body.chain(mail.map(|text| ("mail", text))) {
-            // What cannot be read is told by the check.
-            if let Ok(text) = Text::parse(text, Form::Plain) {
-                columns.extend(text.columns().map(|column| (key, column.to_owned())));
-            }
-        }
+        let texts = self.columns_of_texts().into_iter();
+        // The rows of a digest are no column of theirs.
+        columns.extend(texts.filter(|(_, column)| self.digest.is_none() || column != ITEMS));
         for limit in self.limits() {
             if let By::Columns(text, _) = &limit.by {
                 columns.extend(text.columns().map(|column| ("rate", column.to_owned())));
@@ -319,6 +316,21 @@ impl NotificationsParams {
         }
         columns.sort_by(|a, b| a.1.cmp(&b.1));
         columns.dedup_by(|a, b| a.1 == b.1);
+        columns
+    }
+
+    /// What stands in the texts that are written here, each with the key of its text.
+    fn columns_of_texts(&self) -> Vec<(&'static str, String)> {
+        let body = self.body.iter().map(|text| ("body", text.expose()));
+        let mail = MailParams::deserialize(&self.mail).ok();
+        let mail = mail.iter().flat_map(MailParams::texts);
+        let mut columns = Vec::new();
+        for (key, text) in body.chain(mail.map(|text| ("mail", text))) {
+            // What cannot be read is told by the check.
+            if let Ok(text) = Text::parse(text, Form::Plain) {
+                columns.extend(text.columns().map(|column| (key, column.to_owned())));
+            }
+        }
         columns
     }
 
@@ -341,13 +353,21 @@ impl NotificationsParams {
     )]
     pub(crate) fn whole_column(&self) -> Option<String> {
         let body = Text::parse(self.body.as_ref()?.expose(), Form::Plain).ok()?;
-        body.whole_column().map(str::to_owned)
+        let column = body.whole_column()?;
+        (self.digest.is_none() || column != ITEMS).then(|| column.to_owned())
     }
 
     /// Whether what is sent is written here, and not the row as it is.
     #[must_use]
     pub(crate) fn has_text(&self) -> bool {
         self.body.is_some() || !self.mail.is_null()
+    }
+
+    /// Whether what would be sent of a row as it is has to be read: it is sent, or a text holds that of all rows of a digest.
+    #[must_use]
+    pub(crate) fn needs_payload(&self) -> bool {
+        let names_items = || self.columns_of_texts().iter().any(|(_, c)| c == ITEMS);
+        !self.has_text() || self.digest.is_some() && names_items()
     }
 
     /// What is wrong with these parameters; does not touch the database.

@@ -28,8 +28,8 @@ pub(super) struct Wanted {
     for_sink: Vec<(&'static str, String)>,
     /// Those of them that are not sent.
     hidden: Vec<String>,
-    /// Whether the sink writes what is sent.
-    has_text: bool,
+    /// Whether what would be sent of a row as it is has to be read.
+    needs_payload: bool,
     /// The column for the sink that is sent as it stands there.
     whole: Option<String>,
     filter: Option<String>,
@@ -163,7 +163,7 @@ impl Wanted {
             payload: params.columns.payload.clone(),
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
-            has_text: params.has_text(),
+            needs_payload: params.needs_payload(),
             whole: params.whole_column(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
@@ -302,7 +302,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         for_sink.push((column.clone(), find(key, column)?));
     }
     let sent: Vec<&Column> = match &wanted.payload {
-        _ if wanted.has_text => Vec::new(),
+        _ if !wanted.needs_payload => Vec::new(),
         Some(column) => vec![find("columns.payload", column)?],
         None => {
             let mut others = vec![id.number, sent_at.number];
@@ -351,7 +351,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         id_may_be_null: !id.not_null,
         sql_sent_value: sent_value,
         payload: match wanted.payload {
-            Some(_) if !wanted.has_text => Payload::Column(names().collect()),
+            Some(_) if wanted.needs_payload => Payload::Column(names().collect()),
             _ => Payload::Fields(names().collect()),
         },
         sql_values: read

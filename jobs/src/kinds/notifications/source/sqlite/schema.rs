@@ -71,8 +71,8 @@ pub(super) struct Wanted {
     for_sink: Vec<(&'static str, String)>,
     /// Those of them that are not sent.
     hidden: Vec<String>,
-    /// Whether the sink writes what is sent.
-    has_text: bool,
+    /// Whether what would be sent of a row as it is has to be read.
+    needs_payload: bool,
     batch_size: u32,
     buckets: u32,
 }
@@ -277,7 +277,7 @@ impl Wanted {
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
-            has_text: params.has_text(),
+            needs_payload: params.needs_payload(),
             batch_size: params.batch_size.max(1),
             buckets: params.buckets.max(1),
         }
@@ -430,7 +430,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         for_sink.push((column.clone(), find(key, column)?.name.clone()));
     }
     let payload = match &wanted.payload {
-        _ if wanted.has_text => Payload::Fields(Vec::new()),
+        _ if !wanted.needs_payload => Payload::Fields(Vec::new()),
         Some(column) => Payload::Column(find("columns.payload", column)?.name.clone()),
         None => {
             let hidden = |name: &str| wanted.hidden.iter().any(|h| h.eq_ignore_ascii_case(name));
