@@ -7,6 +7,8 @@
 //! - U1 A digest in doubt is repeated with the same rows, and nothing of its recipient goes before it.
 //!   (`a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key`)
 //! - U2 A recipient gets one digest in the time between two.          (`a_digest_goes_when_its_oldest_row_is_old_enough`)
+//! - U3 Rows that could be sent alone make no digest that is too large to be sent.
+//!   (`a_digest_takes_as_many_rows_as_a_service_takes_bytes`)
 //!
 //! # Not promised
 //! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own.
@@ -20,6 +22,9 @@ use super::{cell::ItemId, source::Item};
 
 /// What the rows of a digest are called in its body, and in texts.
 pub(crate) const ITEMS: &str = "items";
+
+/// Bytes of the rows of a digest: with what else is in its body, it is below what a web service is sent.
+const MOST: usize = 900_000;
 
 /// The name of the digest of these rows: how many there are, and a hash of their ids.
 #[must_use]
@@ -70,7 +75,7 @@ pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> Stri
                 .into_iter()
                 .filter(|item| item.digest.as_ref() == Some(name))
                 .collect(),
-            None => group,
+            None => those_that_fit(group),
         };
         // Perhaps not all of it was read: a batch has its limits. It comes first in another one, and whole.
         let is_cut = doubt.is_some_and(|name| size_of(&name) > group.len());
@@ -80,6 +85,19 @@ pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> Stri
         folded.extend(one_of(group, recipient, &key));
     }
     folded
+}
+
+/// The first rows of a group, as many as one message holds, and one in any case. The others wait for the next.
+fn those_that_fit(mut group: Vec<Item>) -> Vec<Item> {
+    let mut bytes = 0_usize;
+    let sizes = group.iter().map(|item| {
+        let size = serde_json::to_vec(&item.body).map_or(usize::MAX, |body| body.len());
+        bytes = bytes.saturating_add(size).saturating_add(1);
+        bytes
+    });
+    let fit = sizes.take_while(|bytes| *bytes <= MOST).count();
+    group.truncate(fit.max(1));
+    group
 }
 
 fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Option<Item> {
@@ -171,6 +189,31 @@ mod tests {
         assert_eq!(groups, [[0]]);
         // Cut although it is the first, a row has gone.
         assert_ne!(folded(vec![doubt(1)])[0].0, format!("d/{name}"));
+    }
+
+    #[test]
+    fn a_digest_takes_as_many_rows_as_a_service_takes_bytes() {
+        let large = |id, bytes: usize, digest| {
+            let mut item = row(id, json!("a"), digest);
+            item.body
+                .insert("text".to_owned(), "x".repeat(bytes).into());
+            item
+        };
+        let sent = |rows| folded(rows).remove(0).1;
+        let rows = (1..=20).map(|id| large(id, 99_000, None)).collect();
+        assert_eq!(sent(rows), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        // One that is too large alone says so itself.
+        assert_eq!(
+            sent(vec![large(1, 2_000_000, None), large(2, 1, None)]),
+            [1]
+        );
+        // What may have been received goes as it went.
+        let name = name_of(&ids(&[1, 2]));
+        let rows = vec![
+            large(1, 600_000, Some(&name)),
+            large(2, 600_000, Some(&name)),
+        ];
+        assert_eq!(sent(rows), [1, 2]);
     }
 
     #[test]
