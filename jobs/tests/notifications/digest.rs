@@ -59,7 +59,7 @@ async fn send_what_goes(job: &Notifications, mut token: u64) -> u64 {
     token
 }
 
-fn rows(request: &Request) -> Vec<u64> {
+pub(crate) fn rows(request: &Request) -> Vec<u64> {
     let body = request.json();
     let items = body["items"].as_array().unwrap();
     items
@@ -68,7 +68,7 @@ fn rows(request: &Request) -> Vec<u64> {
         .collect()
 }
 
-fn key(request: &Request) -> &str {
+pub(crate) fn key(request: &Request) -> &str {
     &request.headers["idempotency-key"]
 }
 

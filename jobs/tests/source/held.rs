@@ -11,6 +11,8 @@ use watchkeeper_jobs::{
 };
 
 use crate::{
+    digest::{key, rows},
+    rough::{Does, Rough},
     scene::Scene,
     sender::{listed, run, send},
 };
@@ -129,6 +131,53 @@ pub(crate) async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_mar
     let left = listed(&job).await;
     assert_eq!((left.counts.parked, left.counts.in_doubt), (4, 0));
     assert_eq!((scene.tally().requests, scene.tally().accepted), (8, 7));
+}
+
+pub(crate) async fn a_digest_whose_rows_stay_held_comes_again_as_it_was() {
+    let scene = Scene::with_rows(6).await;
+    scene.sql(
+        "UPDATE notifications SET recipient = 'r', created_at = created_at - interval '1 day'",
+    );
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    let job = scene.job(json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "digest": {"every": "1h", "at_most": 3, "since": "created_at"},
+        "buckets": 1,
+    }));
+    let batch = job.pending(1).await.unwrap().remove(0);
+    let other = scene.session().await;
+    let hold = "BEGIN; SELECT 1 FROM notifications WHERE id < 4 FOR UPDATE";
+    other.batch_execute(hold).await.unwrap();
+    send(&job, 1, &batch).await;
+    let doubts = listed(&job).await;
+    assert_eq!(doubts.ids(State::InDoubt), [1, 2, 3].map(ItemId::Int));
+    let waits = |n: usize| doubts.items[n].exception.not_before_ms;
+    assert_eq!(
+        (waits(0), waits(0)),
+        (waits(1), waits(2)),
+        "they wait as one"
+    );
+
+    // One of them is let go: what is left of it is one message again, and nothing is added to it.
+    other.batch_execute("COMMIT").await.unwrap();
+    let hold = "BEGIN; SELECT 1 FROM notifications WHERE id IN (1, 3) FOR UPDATE";
+    other.batch_execute(hold).await.unwrap();
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, &batch).await;
+    assert_eq!((scene.unsent(), receiver.requests().len()), (5, 2));
+    other.batch_execute("COMMIT").await.unwrap();
+    scene.advance(Duration::from_secs(60));
+    scene.send_all(&job, 3).await;
+    let sent: Vec<Vec<u64>> = receiver.requests().iter().map(rows).collect();
+    assert_eq!(sent, [&[1, 2, 3][..], &[1, 2, 3], &[1, 3], &[4, 5, 6]]);
+    let keys: Vec<String> = receiver
+        .requests()
+        .iter()
+        .map(|r| key(r).to_owned())
+        .collect();
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(scene.unsent(), 0);
 }
 
 pub(crate) async fn a_mark_is_refused_whatever_the_code_with_which() {

@@ -152,6 +152,7 @@ fn main() {
             a_row_that_another_program_holds_is_marked_later,
             a_row_that_stays_held_is_repeated_with_pauses_or_parked,
             a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
+            a_digest_whose_rows_stay_held_comes_again_as_it_was,
             a_mark_is_refused_whatever_the_code_with_which,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,

@@ -6,6 +6,7 @@
 //! # Invariants
 //! - U1 A digest in doubt is repeated with the same rows, and nothing of its recipient goes before it.
 //!   (`a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key`)
+//!   So is one whose rows other programs held.        (`a_digest_whose_rows_stay_held_comes_again_as_it_was`)
 //! - U2 A recipient gets one digest in the time between two.          (`a_digest_goes_when_its_oldest_row_is_old_enough`)
 //! - U3 Rows that could be sent alone make no digest that is too large to be sent.
 //!   (`a_digest_takes_as_many_rows_as_a_service_takes_bytes`)

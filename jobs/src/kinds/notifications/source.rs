@@ -7,7 +7,7 @@ pub(crate) mod postgres;
 pub(crate) mod sqlite;
 mod table;
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use watchkeeper::{job::JobError, node::Token};
 use super::{
     cell::ItemId,
     delivery::{Exception, Mark, Policy, State},
+    digest,
 };
 
 /// A table whose rows are sent.
@@ -417,10 +418,34 @@ impl Named {
         Self(items.iter().map(of).collect())
     }
 
-    /// These alone.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn alone(ids: &[ItemId]) -> Self {
-        Self(ids.iter().cloned().map(OneOrMore::One).collect())
+    /// Those of them that are still open. What is left of a message of several rows is a message again: it comes again as one, with
+    /// nothing else in it.
+    pub(crate) fn only(&self, is_open: impl Fn(&ItemId) -> bool) -> Self {
+        let open = self.0.iter().filter_map(|named| match named {
+            OneOrMore::One(id) => is_open(id).then(|| named.clone()),
+            OneOrMore::More(ids) => {
+                let open: Vec<ItemId> = ids.iter().filter(|id| is_open(id)).cloned().collect();
+                (!open.is_empty()).then_some(OneOrMore::More(open))
+            }
+        });
+        Self(open.collect())
+    }
+
+    /// What the pause of an item goes by: one of a message of several rows waits as long as the others of it.
+    pub(crate) fn pause_keys(&self) -> BTreeMap<&ItemId, String> {
+        let mut keys = BTreeMap::new();
+        for named in &self.0 {
+            match named {
+                OneOrMore::One(id) => {
+                    keys.insert(id, id.to_string());
+                }
+                OneOrMore::More(ids) => {
+                    let name = digest::name_of(ids);
+                    keys.extend(ids.iter().map(|id| (id, name.clone())));
+                }
+            }
+        }
+        keys
     }
 
     /// All of them.

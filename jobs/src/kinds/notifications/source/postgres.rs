@@ -34,7 +34,7 @@ mod statements;
 mod table;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -598,6 +598,10 @@ impl Open<'_> {
             refused.extend(not_taken);
         }
         sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
+        let open = {
+            let sent: BTreeSet<&ItemId> = sent.iter().collect();
+            present.items.only(|id| !sent.contains(id))
+        };
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
             .filter_map(|(id, mark)| match mark {
@@ -609,22 +613,23 @@ impl Open<'_> {
         let refused = refused.iter().map(|(id, why)| (id, Some(why.as_str())));
         let mut unmarked = Unmarked::default();
         for (id, exception) in self
-            .unmarked(held.chain(refused).collect(), how.policy, now_ms)
+            .unmarked(held.chain(refused).collect(), &open, how.policy, now_ms)
             .await?
         {
             unmarked.count(&exception);
             exceptions.push((id, exception));
         }
         self.record(holder, &exceptions).await?;
-        side::note_digests(session, table, &present.items).await?;
+        side::note_digests(session, table, &open).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
         let is_over = left.is_empty() || how.last;
+        let held = open.only(|id| left.contains(id));
         let intent = async {
             match is_over {
                 true => side::remove_intent(session, table, batch).await,
                 // Nothing is locked while others are waited for, and what was marked stays so.
-                false => side::narrow_intent(session, table, batch, &left).await,
+                false => side::narrow_intent(session, table, batch, &held).await,
             }
         };
         let forget = side::forget(session, table, &sent);
@@ -639,6 +644,7 @@ impl Open<'_> {
     async fn unmarked<'i>(
         &self,
         rows: Vec<(&'i ItemId, Option<&str>)>,
+        open: &Named,
         policy: Policy,
         now_ms: i64,
     ) -> Result<Vec<(&'i ItemId, Exception)>> {
@@ -647,9 +653,11 @@ impl Open<'_> {
         }
         let ids: Vec<ItemId> = rows.iter().map(|(id, _)| (*id).clone()).collect();
         let known = rows::look_up(&self.session, &self.table, &ids).await?;
+        let keys = open.pause_keys();
         let of = |(id, refusal): (&'i ItemId, Option<&str>)| {
             let prior = known.get(id).and_then(|row| row.prior.as_ref());
-            let exception = policy.unmarked(prior, refusal, now_ms, &id.to_string());
+            let key = keys.get(id).map_or("", String::as_str);
+            let exception = policy.unmarked(prior, refusal, now_ms, key);
             (id, exception)
         };
         Ok(rows.into_iter().map(of).collect())

@@ -12,7 +12,7 @@ mod side;
 pub(crate) use schema::SIDE_TABLES;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -296,6 +296,7 @@ impl Db {
             return Ok(Some(Finish::Lost(holder)));
         };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
+        let (keys, mut marked) = (present.items.pause_keys(), BTreeSet::new());
         // Repeats come second: they are marked as the row is that was sent.
         let is_repeat = |mark: &Mark| *mark == Mark::Duplicate;
         let (repeats, others): (Vec<_>, Vec<_>) =
@@ -309,6 +310,7 @@ impl Db {
                     match rows::mark_sent(&tx, table, id, is_repeat(mark), now_ms) {
                         Ok(true) => {
                             forget(&tx, table, id)?;
+                            marked.insert(id);
                             continue;
                         }
                         Ok(false) => None,
@@ -330,13 +332,14 @@ impl Db {
                 }
             };
             let (_, prior) = rows::standing(&tx, table, id)?;
-            let key = id.to_string();
-            let doubt = policy.unmarked(prior.as_ref(), refusal.as_deref(), now_ms, &key);
+            let key = keys.get(id).map_or("", String::as_str);
+            let doubt = policy.unmarked(prior.as_ref(), refusal.as_deref(), now_ms, key);
             doubts += 1;
             unmarked.count(&doubt);
             record(&tx, table, batch, token, id, &doubt, now_ms)?;
         }
-        note_digests(&tx, table, &present.items)?;
+        let open = present.items.only(|id| !marked.contains(id));
+        note_digests(&tx, table, &open)?;
         count_doubts(&tx, table, doubts)?;
         remove_intent(&tx, table, batch)?;
         tx.commit()?;

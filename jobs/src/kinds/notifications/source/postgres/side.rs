@@ -404,14 +404,14 @@ pub(super) async fn write_intent(
     Ok(())
 }
 
-/// From now on the intent of a batch names these items alone.
+/// From now on the intent of a batch names these alone.
 pub(super) async fn narrow_intent(
     session: &Session,
     table: &Table,
     batch: &str,
-    ids: &[ItemId],
+    items: &Named,
 ) -> Result<()> {
-    let items = serde_json::to_string(&Named::alone(ids)).map_err(|_| SourceError::Unfinished)?;
+    let items = serde_json::to_string(items).map_err(|_| SourceError::Unfinished)?;
     session
         .execute(
             &format!(
