@@ -214,6 +214,32 @@ async fn a_mark_that_a_trigger_undoes_or_cannot_follow_is_refused() {
     assert!(job.pending(9).await.unwrap().is_empty(), "a person has it");
 }
 
+/// SQLite reads a time in fewer ways than it is written in.
+#[tokio::test]
+async fn a_row_is_not_sent_before_a_time_that_the_database_does_not_read() {
+    let scene = Scene::with_rows(2).await;
+    scene.sql(
+        "ALTER TABLE notifications ADD COLUMN due TEXT;
+         UPDATE notifications SET due = strftime('%Y-%m-%dt%H:%M:%S+0000', 'now', '+1 hour') WHERE id = 2",
+    );
+    let job = scene.job(json!({"columns": {"send_after": "due"}}));
+    send(&job, 1, "notifications/50/0").await;
+    let waits = listed(&job).await;
+    assert_eq!(
+        (scene.tally().requests, waits.ids(State::Retry)),
+        (1, vec![ItemId::Int(2)])
+    );
+    let waits = &waits.items[0].exception;
+    assert_eq!(
+        (waits.attempts, waits.reason.as_str()),
+        (0, "its time has not come")
+    );
+    assert!(job.pending(9).await.unwrap().is_empty());
+    scene.advance(Duration::from_secs(3601));
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!((scene.tally().requests, scene.unsent()), (2, 0));
+}
+
 /// Names of columns are the same in capital letters and small ones.
 #[tokio::test]
 async fn rows_with_known_ids_are_left_out_however_the_column_is_written() {

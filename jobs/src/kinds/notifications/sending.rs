@@ -102,10 +102,7 @@ impl Sending<'_> {
         let hosts = self.sink.hosts();
         let mut news = hosts.map(|hosts| hosts.news());
         let mut turns = self.limits.news();
-        let expired = |item: &Item| {
-            let why = self.times.refuse(&item.columns, self.clock.wall())?;
-            Some(Answer::Refused { why })
-        };
+        let kept = |item: &Item| self.times.keep(&item.columns, self.clock.wall());
         let recipients: Vec<Option<String>> = items.iter().map(|i| self.recipient(i)).collect();
         let groups = items.iter().map(|item| {
             let host = self.sink.host_of(item);
@@ -162,7 +159,7 @@ impl Sending<'_> {
                                 .is_some_and(|message| sent.contains(message));
                         let answer = match is_repeat {
                             true => Some(Answer::Duplicate),
-                            false => expired(item),
+                            false => kept(item),
                         };
                         if let Some(answer) = answer {
                             if self.lets_pass(&answer) {

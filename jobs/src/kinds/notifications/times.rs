@@ -1,13 +1,19 @@
 //! When a row may be sent: not before one time, and not after another.
 //!
-//! Rows that are not due are left out by the source (`columns.send_after`). A row whose deadline has passed
+//! Rows that are not due are left out by the source (`columns.send_after`); where the database does not read a time as such and finds the
+//! row, it waits here. A row whose deadline has passed
 //! (`columns.expires_at`) is dead, and was not sent: what comes too late is worth nothing. A value that is no time makes the row
 //! dead as well, with the reason.
+//!
+//! # Invariants
+//! - T1 No row is sent before its time, however that is written.   (`a_row_waits_for_its_time_however_that_is_written`)
+
+use std::time::Duration;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 use serde_json::{Map, Value};
 
-use super::params::Columns;
+use super::{delivery::Answer, params::Columns};
 
 /// The columns that say it.
 #[derive(Clone, Debug, Default)]
@@ -26,21 +32,33 @@ impl Times {
         }
     }
 
-    /// Why a row is not sent, now or ever.
-    pub(crate) fn refuse(&self, row: &Map<String, Value>, now: Timestamp) -> Option<String> {
+    /// What becomes of a row that is not sent, now or ever.
+    pub(crate) fn keep(&self, row: &Map<String, Value>, now: Timestamp) -> Option<Answer> {
         let of = |column: &Option<String>| {
             let column = column.as_deref()?;
             let value = row.get(column).filter(|value| !value.is_null())?;
             Some(time(value).ok_or_else(|| format!("column `{column}` holds no time")))
         };
-        if let Some(Err(why)) = of(&self.send_after) {
-            return Some(why);
+        let refused = |why| Some(Answer::Refused { why });
+        let send_after = of(&self.send_after);
+        if let Some(Err(why)) = send_after {
+            return refused(why);
         }
-        match of(&self.expires_at)? {
-            Ok(deadline) if now >= deadline => Some(format!("its deadline {deadline} has passed")),
-            Ok(_) => None,
-            Err(why) => Some(why),
+        match of(&self.expires_at) {
+            Some(Ok(deadline)) if now >= deadline => {
+                return refused(format!("its deadline {deadline} has passed"));
+            }
+            Some(Err(why)) => return refused(why),
+            Some(Ok(_)) | None => {}
         }
+        let Some(Ok(time)) = send_after else {
+            return None;
+        };
+        let after = Duration::try_from(time.duration_since(now)).ok()?;
+        (!after.is_zero()).then(|| Answer::Waits {
+            why: "its time has not come".to_owned(),
+            after,
+        })
     }
 }
 
@@ -67,13 +85,49 @@ mod tests {
 
     use super::*;
 
-    fn refused(row: Value) -> Option<String> {
+    fn kept(row: &Value) -> Option<Answer> {
         let times = Times {
             send_after: Some("after".to_owned()),
             expires_at: Some("until".to_owned()),
         };
         let now = "2026-03-27T12:00:00Z".parse().unwrap();
-        times.refuse(row.as_object().unwrap(), now)
+        times.keep(row.as_object().unwrap(), now)
+    }
+
+    fn refused(row: Value) -> Option<String> {
+        match kept(&row)? {
+            Answer::Refused { why } => Some(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_row_waits_for_its_time_however_that_is_written() {
+        for after in [
+            json!("2026-03-27T12:01:00Z"),
+            json!("2026-03-27T13:01:00+0100"),
+            json!("2026-03-27 12:01:00+00"),
+            json!("2026-03-27t12:01:00z"),
+            json!("2026-03-27T12:01:00Z[Europe/Rome]"),
+            json!("2026-03-27 12:01"),
+            json!(1_774_612_860),
+        ] {
+            let waits = Answer::Waits {
+                why: "its time has not come".to_owned(),
+                after: Duration::from_secs(60),
+            };
+            assert_eq!(kept(&json!({ "after": after })), Some(waits), "{after}");
+        }
+        for after in [
+            json!("2026-03-27T12:00:00Z"),
+            json!("2026-03-27"),
+            json!(null),
+        ] {
+            assert_eq!(kept(&json!({ "after": after })), None, "{after}");
+        }
+        // What comes too late then is dead now.
+        let row = json!({ "after": "2026-03-27T13:01:00+0100", "until": "2026-03-27" });
+        assert!(refused(row).unwrap().starts_with("its deadline"));
     }
 
     #[test]
