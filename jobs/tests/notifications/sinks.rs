@@ -166,6 +166,19 @@ fn hooks(scene: &Scene, changes: &Value) -> Notifications {
 }
 
 #[tokio::test]
+async fn rows_without_an_address_wait_for_a_sink_that_is_gone() {
+    let gone = Rough::start(|_| Does::Answers(410)).await;
+    let scene = customers(&[("", 6)]).await;
+    let job = hooks(&scene, &json!({"sink": gone.url("all"), "per_host": 1}));
+    for (token, batch) in (1..).zip(job.pending(100).await.unwrap()) {
+        send(&job, token, &batch).await;
+    }
+    let end = listed(&job).await;
+    assert_eq!((end.counts.dead, end.counts.retry), (1, 5), "{end:?}");
+    assert_eq!(gone.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn the_endpoint_of_one_customer_holds_up_no_other() {
     let good = Rough::start(|_| Does::Answers(200)).await;
     let busy = Rough::start(|_| Does::AsksToWait(503, 3600)).await;

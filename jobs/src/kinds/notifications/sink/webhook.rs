@@ -12,7 +12,7 @@
 //! | 429, 502, 503, 504 | later | is left alone for `Retry-After`, or a growing while, then sent to at half the pace |
 //! | 408, 425, other 5xx | later; `Retry-After` is honoured | |
 //! | 3xx | later: the address has changed, and the configuration must follow | |
-//! | 410 | dead | that address is off for an hour, its items are dead; one of the configuration is left alone |
+//! | 410 | dead | that address is off for an hour, its items are dead; the host of one of the configuration is left alone |
 //! | other 4xx | dead | |
 //! | no connection | later | is left alone after five in a row |
 //! | connection but no answer | in doubt | the same |
@@ -264,9 +264,12 @@ impl Webhook {
     /// An address that says it is no more must not be asked for every row.
     fn is_gone(&self, url: &Url) {
         let (now, why) = (self.clock.now(), "answered 410: the receiver is gone");
-        match self.to {
+        match &self.to {
             // The rows are not to blame, and need a new address in the configuration.
             To::One(_) => self.hosts.pause("", GONE_FOR, why, now),
+            To::Each { otherwise, .. } if otherwise.as_ref() == Some(url) => {
+                self.hosts.pause(&self.host(url), GONE_FOR, why, now);
+            }
             To::Each { .. } => {
                 warn!(
                     host = shown(url),
