@@ -1,5 +1,8 @@
 //! Appends items to a file: one JSON line each, with the key, in a single write, so that replicas may share it.
 //!
+//! Key and token stand beside the row as `idempotency_key` and `token`; where the row has a column of that name, as `watchkeeper_key` and
+//! `watchkeeper_token`, and the column stays.
+//!
 //! Nothing is kept open: a file that was moved away (log rotation) is begun anew with the next item.
 
 use std::{
@@ -39,8 +42,22 @@ impl Sink for Lines {
 
     async fn send(&self, item: &Item, token: Token) -> Answer {
         let mut line = item.body.clone();
-        line.insert("idempotency_key".to_owned(), item.key.as_str().into());
-        line.insert("token".to_owned(), token.0.into());
+        let ours = [
+            (
+                "idempotency_key",
+                "watchkeeper_key",
+                Value::from(item.key.as_str()),
+            ),
+            ("token", "watchkeeper_token", token.0.into()),
+        ];
+        for (name, otherwise, value) in ours {
+            let name = if line.contains_key(name) {
+                otherwise
+            } else {
+                name
+            };
+            line.insert(name.to_owned(), value);
+        }
         let line = format!("{}\n", Value::Object(line));
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || append(&path, line.as_bytes())).await;
@@ -114,6 +131,26 @@ mod tests {
         assert_eq!(read.len(), 2);
         assert_eq!(read[1]["idempotency_key"], "d/t/2");
         assert_eq!(read[1]["token"], 9);
+    }
+
+    #[tokio::test]
+    async fn a_column_of_the_row_is_replaced_by_nothing_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sent.jsonl");
+        let mut item = item(1);
+        item.body.insert("token".to_owned(), "of the user".into());
+        Lines::new(path.clone()).send(&item, Token(9)).await;
+        item.body.insert("idempotency_key".to_owned(), 7.into());
+        Lines::new(path.clone()).send(&item, Token(9)).await;
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                r#"{"id":1,"idempotency_key":"d/t/1","token":"of the user","watchkeeper_token":9}"#,
+                r#"{"id":1,"idempotency_key":7,"token":"of the user","watchkeeper_key":"d/t/1","watchkeeper_token":9}"#,
+            ]
+        );
     }
 
     #[tokio::test]
