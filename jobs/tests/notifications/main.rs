@@ -44,7 +44,7 @@ use watchkeeper_jobs::{
 
 use crate::{
     command::{Ran, watchkeeper},
-    commands::configure,
+    commands::{configure, notify, number},
     scene::Scene,
     sender::{listed, send},
 };
@@ -212,6 +212,40 @@ async fn a_mark_that_a_trigger_undoes_or_cannot_follow_is_refused() {
     let reason = &left.items[0].exception.reason;
     assert!(reason.contains("no such table: main.notes"), "{reason}");
     assert!(job.pending(9).await.unwrap().is_empty(), "a person has it");
+}
+
+#[tokio::test]
+async fn an_order_that_fails_half_way_tells_what_it_has_changed() {
+    let scene = Scene::with_rows(400).await;
+    configure(&scene, "");
+    scene.job(json!({})).pending(1).await.unwrap();
+    scene.note_all();
+    for event in ["INSERT", "UPDATE"] {
+        scene.sql(&format!(
+            "CREATE TRIGGER stops_{event} BEFORE {event} ON watchkeeper_delivery WHEN NEW.item = 350 AND NEW.state <> 'dead'
+                 BEGIN SELECT RAISE(ABORT, 'no further'); END"
+        ));
+    }
+    scene.sql(
+        "CREATE TRIGGER stops_DELETE BEFORE DELETE ON watchkeeper_delivery WHEN OLD.item = 350
+             BEGIN SELECT RAISE(ABORT, 'no further'); END",
+    );
+    let ids: Vec<String> = (1..=400).map(|id| id.to_string()).collect();
+    let mut named = vec!["park", "--yes"];
+    named.extend(ids.iter().map(String::as_str));
+    let ran = notify(&scene, &named).await.with(1);
+    assert!(ran.out.contains("200 parked"), "{}", ran.out);
+    assert!(ran.err.contains("no further"), "{}", ran.err);
+    let parked = scene.number("SELECT count(*) FROM watchkeeper_delivery WHERE state = 'parked'");
+    assert_eq!(parked, 333, "those up to 300, and every third");
+
+    // Also where all of a state are meant, and nothing is said of nothing.
+    let all = ["retry", "--state", "parked,dead", "--yes", "--json"];
+    let ran = notify(&scene, &all).await.with(1);
+    assert_eq!(number(&ran.json(), "changed"), 333);
+    assert!(ran.err.contains("no further"), "{}", ran.err);
+    let ran = notify(&scene, &["retry", "350"]).await.with(1);
+    assert_eq!(ran.out, "");
 }
 
 /// SQLite reads a time in fewer ways than it is written in.

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 use crate::notifications::{
     delivery::State,
     items::{by_name, retry_all},
+    source::SourceError,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -43,8 +44,8 @@ pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failu
             let order = ItemOrder::Retry;
             let mut table = mailing.change().await?;
             let mut changed = ItemsChanged::default();
-            by_name(&mut *table, words, order, &mut changed).await?;
-            report(&mailing, &changed, order, args.json)
+            let ended = by_name(&mut *table, words, order, &mut changed).await;
+            tell(&mailing, &changed, order, args.json, ended)
         }
         (true, false) => retry_states(&mailing, &states, args).await,
     }
@@ -62,8 +63,8 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
     let order = ItemOrder::Park;
     let mut table = mailing.change().await?;
     let mut changed = ItemsChanged::default();
-    by_name(&mut *table, words, order, &mut changed).await?;
-    report(&mailing, &changed, order, args.json)
+    let ended = by_name(&mut *table, words, order, &mut changed).await;
+    tell(&mailing, &changed, order, args.json, ended)
 }
 
 /// All items of these states, in short transactions.
@@ -88,16 +89,19 @@ async fn retry_states(
     confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
     let clock = Clock::system();
     let bar = progress_bar(all);
-    let mut changed = ItemsChanged::default();
+    let (mut changed, mut ended) = (ItemsChanged::default(), Ok(()));
     for state in states {
         let stepped = |items| {
             bar.inc(items);
             true
         };
-        retry_all(&mut *table, *state, None, &clock, &mut changed, stepped).await?;
+        ended = retry_all(&mut *table, *state, None, &clock, &mut changed, stepped).await;
+        if ended.is_err() {
+            break;
+        }
     }
     bar.finish_and_clear();
-    report(mailing, &changed, ItemOrder::Retry, args.json)
+    tell(mailing, &changed, ItemOrder::Retry, args.json, ended)
 }
 
 /// On standard error, where that is a terminal.
@@ -131,6 +135,25 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
         "y" | "yes" => Ok(()),
         _ => Err(Failure::Failed("nothing was changed".to_owned())),
     }
+}
+
+/// Reports what was changed, also where it was not all of it.
+fn tell(
+    mailing: &Mailing,
+    changed: &ItemsChanged,
+    order: ItemOrder,
+    json: bool,
+    ended: Result<(), SourceError>,
+) -> Result<(), Failure> {
+    let Err(error) = ended else {
+        return report(mailing, changed, order, json);
+    };
+    let counts = [changed.changed, changed.unchanged, changed.forgotten];
+    if counts.iter().any(|n| *n > 0) || !changed.left_alone.is_empty() {
+        // What was left alone is told here, and the error says more.
+        let _ = report(mailing, changed, order, json);
+    }
+    Err(error.into())
 }
 
 fn report(
