@@ -187,6 +187,48 @@ pub(crate) async fn a_digest_in_doubt_goes_again_with_the_same_rows_under_the_sa
     assert_eq!(scene.unsent(), 0);
 }
 
+pub(crate) async fn a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it() {
+    let scene = scene(6).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0'");
+    // The first row comes late.
+    scene.sql("UPDATE notifications SET sent_at = created_at WHERE id = 1");
+    let receiver = Rough::start(|request| match request.before {
+        0 => Does::Breaks,
+        _ => Does::Answers(204),
+    })
+    .await;
+    let job = digests(&scene, &receiver, 5);
+    scene.advance(HOUR);
+    let token = send_what_goes(&job, 1).await;
+    assert_eq!(listed(&job).await.counts.in_doubt, 5);
+    scene.sql("UPDATE notifications SET sent_at = NULL WHERE id = 1");
+    scene.advance(HOUR);
+    let token = send_what_goes(&job, token).await;
+    send_what_goes(&job, token).await;
+    let requests = receiver.requests();
+    let sent: Vec<Vec<u64>> = requests.iter().map(rows).collect();
+    assert_eq!(sent, [&[2, 3, 4, 5, 6][..], &[2, 3, 4, 5, 6], &[1]]);
+    assert_eq!(key(&requests[0]), key(&requests[1]));
+    assert_eq!(scene.unsent(), 0);
+
+    // What is gone is not waited for.
+    let scene = self::scene(6).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0'");
+    let receiver = Rough::start(|request| match request.before {
+        0 => Does::Breaks,
+        _ => Does::Answers(204),
+    })
+    .await;
+    let job = digests(&scene, &receiver, 6);
+    scene.advance(HOUR);
+    let token = send_what_goes(&job, 1).await;
+    scene.sql("DELETE FROM notifications WHERE id = 4");
+    scene.advance(HOUR);
+    send_what_goes(&job, token).await;
+    assert_eq!(rows(&receiver.requests()[1]), [1, 2, 3, 5, 6]);
+    assert_eq!(scene.unsent(), 0);
+}
+
 pub(crate) async fn a_text_holds_all_rows_of_a_digest() {
     let scene = scene(4).await;
     scene.sql("UPDATE notifications SET body = 'No ' || id");

@@ -4,15 +4,17 @@
 //! sent again with exactly these rows under the same key, and rows that came meanwhile wait for the next.
 //!
 //! # Invariants
-//! - U1 A digest in doubt is repeated with the same rows, and nothing of its recipient goes before it.
-//!   (`a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key`)
-//!   So is one whose rows other programs held.        (`a_digest_whose_rows_stay_held_comes_again_as_it_was`)
+//! - U1 A digest in doubt is repeated with the same rows, and nothing of its recipient goes before it; also where other programs held
+//!   its rows, or a batch had no room for all of them.
+//!   (`a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key`,
+//!   `a_digest_whose_rows_stay_held_comes_again_as_it_was`, `a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it`)
 //! - U2 A recipient gets one digest in the time between two.          (`a_digest_goes_when_its_oldest_row_is_old_enough`)
 //! - U3 Rows that could be sent alone make no digest that is too large to be sent.
 //!   (`a_digest_takes_as_many_rows_as_a_service_takes_bytes`)
 //!
 //! # Not promised
-//! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own.
+//! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own; so are those
+//! that could not be marked where the others could.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -49,6 +51,17 @@ fn size_of(name: &str) -> usize {
     size.unwrap_or(0)
 }
 
+/// Names of digests in doubt of which not all rows are among these: those that a batch cut off, or that are gone.
+#[must_use]
+pub(crate) fn cut(items: &[Item]) -> Vec<String> {
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in items.iter().filter_map(|item| item.digest.as_deref()) {
+        *found.entry(name).or_default() += 1;
+    }
+    let cut = found.iter().filter(|(name, rows)| size_of(name) > **rows);
+    cut.map(|(name, _)| (*name).to_owned()).collect()
+}
+
 /// Makes one item of each recipient's rows, which come in the order of their ids. `recipient` is the column that says it;
 /// `key` makes a key of a digest's name.
 #[must_use]
@@ -78,7 +91,7 @@ pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> Stri
                 .collect(),
             None => those_that_fit(group),
         };
-        // Perhaps not all of it was read: a batch has its limits. It comes first in another one, and whole.
+        // The rest was looked for: it is gone, or its time has not come. That comes first in another batch.
         let is_cut = doubt.is_some_and(|name| size_of(&name) > group.len());
         if is_cut && !folded.is_empty() {
             continue;

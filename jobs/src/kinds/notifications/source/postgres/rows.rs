@@ -17,6 +17,7 @@ use super::{
 use crate::notifications::{
     cell::{Cell, ItemId, Layout},
     delivery::Exception,
+    digest,
     params::MOST_ROWS,
     source::{
         Item, Result,
@@ -71,7 +72,8 @@ pub(super) async fn due(
     let batch = i64::from(table.batch_size);
     if table.digest.is_some() {
         // Whole messages: a row of one may be far behind the others.
-        return due_among(session, table, cell, from, now_ms, WINDOW).await;
+        let due = due_among(session, table, cell, from, now_ms, WINDOW).await?;
+        return with_rest_of_digests(session, table, due, now_ms).await;
     }
     let due = due_among(session, table, cell, from, now_ms, batch * BREADTH).await?;
     let is_full = due.0.len() + due.1.len() >= usize::try_from(batch).unwrap_or(usize::MAX);
@@ -166,23 +168,6 @@ async fn due_among(
             )
         }
     };
-    let values: String = table
-        .sql_values
-        .iter()
-        .map(|value| format!(", CASE WHEN f.size <= $7 THEN {value} END"))
-        .collect();
-    let sql = format!(
-        "WITH here AS MATERIALIZED ({here}),
-              f AS (SELECT id, size, sum(size) OVER (ORDER BY id) - size AS before FROM here)
-         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason, {repeat}, d.digest{values}
-         FROM f JOIN {rows} ON n.{id} = f.id
-         LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = {item}
-         WHERE f.before <= $6 ORDER BY f.id",
-        read = table.sql_read_id(),
-        repeat = table.sql_is_repeat(),
-        delivery = table.delivery,
-        item = table.sql_item(),
-    );
     // All rows of a range, also where another size is in force than this replica is configured with.
     let most = match cell.layout {
         Layout::Range(size) => i64::from(size),
@@ -206,7 +191,78 @@ async fn due_among(
     {
         params.push((from, Type::TEXT));
     }
-    let found = session.query(&sql, &params).await?;
+    rows_of(session, table, &here, &params).await
+}
+
+/// These, and of digests in doubt that are not whole among them the other rows that may go now: what may have been received goes again
+/// whole, whatever room there is.
+async fn with_rest_of_digests(
+    session: &Session,
+    table: &Table,
+    due: Due,
+    now_ms: i64,
+) -> Result<Due> {
+    let (items, mut too_large) = due;
+    let cut = digest::cut(&items);
+    if cut.is_empty() {
+        return Ok((items, too_large));
+    }
+    // All of them in one answer: the order of ids, which names a digest, is the database's.
+    let here = format!(
+        "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE n.{sent} IS NULL AND (n.{id} = {there} OR n.{id} IN
+             (SELECT {item} FROM {delivery} AS d
+              WHERE d.source = $1 AND d.digest = ANY ($3) AND d.state = 'in_doubt' AND d.not_before <= $2))",
+        id = table.sql_id,
+        size = table.sql_size,
+        delivery = table.delivery,
+        rows = table.sql_rows,
+        item = table.sql_id_of_item(),
+        sent = table.sql_sent_at,
+        there = table.sql_any(4),
+    );
+    let there: Vec<ItemId> = items.iter().map(|item| item.id.clone()).collect();
+    let (bytes, largest) = (i64::MAX, whole(BODY_BYTES));
+    let params: [super::session::Param<'_>; 7] = [
+        (&table.source, Type::TEXT),
+        (&now_ms, Type::INT8),
+        (&cut, Type::TEXT_ARRAY),
+        (&*table.id.many(&there), table.id.array()),
+        (&0_i64, Type::INT8),
+        (&bytes, Type::INT8),
+        (&largest, Type::INT8),
+    ];
+    let (items, larger) = rows_of(session, table, &here, &params).await?;
+    too_large.extend(larger);
+    Ok((items, too_large))
+}
+
+/// What is read of the rows that `here` finds, by id and size. $1 is the source, $6 the bytes that are read, $7 those of the largest row.
+async fn rows_of(
+    session: &Session,
+    table: &Table,
+    here: &str,
+    params: &[super::session::Param<'_>],
+) -> Result<Due> {
+    let values: String = table
+        .sql_values
+        .iter()
+        .map(|value| format!(", CASE WHEN f.size <= $7 THEN {value} END"))
+        .collect();
+    let sql = format!(
+        "WITH here AS MATERIALIZED ({here}),
+              f AS (SELECT id, size, sum(size) OVER (ORDER BY id) - size AS before FROM here)
+         SELECT {read}, f.size, d.state, d.attempts, d.not_before, d.reason, {repeat}, d.digest{values}
+         FROM f JOIN {rows} ON n.{id} = f.id
+         LEFT JOIN {delivery} AS d ON d.source = $1 AND d.item = {item}
+         WHERE f.before <= $6 ORDER BY f.id",
+        rows = table.sql_rows,
+        id = table.sql_id,
+        read = table.sql_read_id(),
+        repeat = table.sql_is_repeat(),
+        delivery = table.delivery,
+        item = table.sql_item(),
+    );
+    let found = session.query(&sql, params).await?;
     let (mut items, mut too_large) = (Vec::with_capacity(found.len()), Vec::new());
     let is_strict = table.keeps_back_what_is_dead();
     for row in &found {

@@ -3,7 +3,7 @@
 //! The side table is compared with `+n.id`: the sign takes the column's affinity away, without which SQLite could not
 //! use the side table's index and would read it once per row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use rusqlite::{
     Connection, OptionalExtension, Row, ToSql, params,
@@ -19,6 +19,7 @@ use super::{
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, bucket_of, idempotency_key},
     delivery::Exception,
+    digest,
     order::Fair,
     source::{Item, Result},
 };
@@ -104,9 +105,21 @@ pub(super) fn due(
     let since_ms = repeats.map(|repeats| repeats.dedupe.since_ms(now_ms));
     let (mut items, mut too_large, mut read) = (Vec::with_capacity(ids.len()), Vec::new(), 0);
     let is_strict = table.keeps_back_what_is_dead();
-    for id in ids {
+    let (mut ids, mut looked) = (VecDeque::from(ids), table.digest.is_none());
+    let mut grown = false;
+    loop {
+        if ids.is_empty() && !looked {
+            looked = true;
+            // What may have been received goes again whole, whatever room there is.
+            let there: BTreeSet<&ItemId> = items.iter().map(|item: &Item| &item.id).collect();
+            let rest = rest_of_digests(tx, table, &digest::cut(&items), now_ms)?;
+            ids.extend(rest.into_iter().filter(|id| !there.contains(id)));
+            (read, grown) = (0, !ids.is_empty());
+        }
+        let Some(id) = ids.pop_front() else { break };
         if read > BATCH_BYTES {
-            break;
+            ids.clear();
+            continue;
         }
         let mut rows = match since_ms {
             None => row_of.query(params![table.source, id])?,
@@ -120,7 +133,7 @@ pub(super) fn due(
             too_large.push((id, bytes));
             // It keeps back rows of its recipient: the next batch knows which.
             if is_strict {
-                break;
+                ids.clear();
             }
             continue;
         }
@@ -145,7 +158,35 @@ pub(super) fn due(
             id,
         });
     }
+    if grown {
+        // As they are picked.
+        items.sort_by(|a, b| a.id.cmp(&b.id));
+    }
     Ok((items, too_large))
+}
+
+/// Rows in doubt of these digests that may go now.
+fn rest_of_digests(
+    tx: &Connection,
+    table: &Table,
+    names: &[String],
+    now_ms: i64,
+) -> Result<Vec<ItemId>> {
+    let mut rest = Vec::new();
+    let mut found = tx.prepare_cached(&format!(
+        "SELECT n.{id} FROM watchkeeper_delivery AS e CROSS JOIN {rows} ON n.{id} = e.item
+         WHERE e.source = ?1 AND e.digest = ?3 AND e.state = 'in_doubt' AND e.not_before <= ?2 AND n.{sent} IS NULL",
+        id = table.sql_id,
+        rows = table.sql_rows,
+        sent = table.sql_sent_at,
+    ))?;
+    for name in names {
+        let ids = found.query_map(params![table.source, now_ms, name], |row| row.get(0))?;
+        for id in ids {
+            rest.push(id?);
+        }
+    }
+    Ok(rest)
 }
 
 fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<Vec<ItemId>> {
