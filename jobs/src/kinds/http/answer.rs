@@ -5,8 +5,9 @@ use std::{borrow::Cow, time::Duration};
 use percent_encoding::percent_decode_str;
 use reqwest::{
     Url,
-    header::{HeaderMap, HeaderName},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName},
 };
+use serde_json::Value;
 use watchkeeper::{
     job::{JobError, Outcome},
     secret::tells,
@@ -99,8 +100,9 @@ impl Verdict {
 // === impl Hidden ===
 
 impl Hidden {
-    /// What is secret in this request: credentials, telling headers and parameters, long parts of the path.
-    pub(super) fn of(url: &Url, headers: &HeaderMap) -> Self {
+    /// What is secret in this request: credentials, telling headers and parameters, long parts of the path; of a body what
+    /// telling names have in JSON or a form, and all of it where it is neither. `token` is the fencing token, which is none.
+    pub(super) fn of(url: &Url, headers: &HeaderMap, body: &[u8], token: &str) -> Self {
         let mut hidden = Self::default();
         let decoded = |text: &str| percent_decoded(text);
         match url.password() {
@@ -129,21 +131,71 @@ impl Hidden {
             if !value.is_sensitive() && !is_secret(name) {
                 continue;
             }
-            let value = String::from_utf8_lossy(value.as_bytes());
-            hidden.add(&[value.to_string()]);
-            // `Bearer …` may come back without its first word, and a cookie without its name.
-            for part in value.split([' ', ';', ',', '"']) {
-                let inner = part.split_once('=').map_or("", |(_, inner)| inner);
-                let parts = [part, inner]
-                    .into_iter()
-                    .filter(|part| part.len() >= SECRET_LEN);
-                hidden.0.extend(parts.map(str::to_owned));
-            }
+            hidden.add_with_parts(&String::from_utf8_lossy(value.as_bytes()));
         }
+        let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
+        hidden.add_body(&String::from_utf8_lossy(body), content_type);
+        hidden.0.retain(|text| text != token);
         // The longest first, so that no part of it stays.
         hidden.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
         hidden.0.dedup();
         hidden
+    }
+
+    fn add_body(&mut self, body: &str, content_type: &[u8]) {
+        if content_type.starts_with(b"application/x-www-form-urlencoded") {
+            for pair in body.split('&') {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                if tells(&percent_decoded(name)) {
+                    let decoded = percent_decoded(&value.replace('+', " "));
+                    self.add(&[value.to_owned(), decoded]);
+                }
+            }
+            return;
+        }
+        // Also several, one after the other.
+        let values = serde_json::Deserializer::from_str(body).into_iter::<Value>();
+        match values.collect::<Result<Vec<_>, _>>() {
+            Ok(values) => values.iter().for_each(|value| self.add_json(value, false)),
+            // Less is a word.
+            Err(_) if body.trim().len() < SECRET_LEN => {}
+            Err(_) => self.add(&[body.to_owned(), body.trim().to_owned()]),
+        }
+    }
+
+    /// The texts under telling names, however deep.
+    fn add_json(&mut self, value: &Value, is_secret: bool) {
+        match value {
+            Value::String(text) if is_secret => {
+                self.add_with_parts(text);
+                // The same as it stands there.
+                let escaped = value.to_string();
+                self.add(&[escaped.trim_matches('"').to_owned()]);
+            }
+            Value::Array(values) => {
+                values
+                    .iter()
+                    .for_each(|value| self.add_json(value, is_secret));
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    self.add_json(value, is_secret || tells(name));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A value, which may come back in parts: `Bearer …` without its first word, and a cookie without its name.
+    fn add_with_parts(&mut self, value: &str) {
+        self.add(&[value.to_owned()]);
+        for part in value.split([' ', ';', ',', '"']) {
+            let inner = part.split_once('=').map_or("", |(_, inner)| inner);
+            let parts = [part, inner]
+                .into_iter()
+                .filter(|part| part.len() >= SECRET_LEN);
+            self.0.extend(parts.map(str::to_owned));
+        }
     }
 
     fn add(&mut self, texts: &[String]) {
@@ -197,7 +249,46 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        Hidden::of(&Url::parse(url).unwrap(), &headers.collect())
+        Hidden::of(&Url::parse(url).unwrap(), &headers.collect(), b"", "7")
+    }
+
+    fn hidden_in(kind: &'static str, body: &str) -> Hidden {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, kind.parse().unwrap());
+        let url = Url::parse("http://h/").unwrap();
+        Hidden::of(&url, &headers, body.as_bytes(), "7")
+    }
+
+    #[test]
+    fn a_service_that_repeats_a_body_betrays_no_secret_of_it() {
+        let json = r#"{"user": "me", "password": "a\"b", "auth_tokens": [{"v": "Bearer abcdefgh12345678"}], "token": "7", "text": "as it is"}"#;
+        let json = hidden_in("application/json", json);
+        let form = hidden_in(
+            "application/x-www-form-urlencoded",
+            "user=me&api_key=k%2Fe+y&page=2",
+        );
+        let text = hidden_in("text/plain", " open sesame\n");
+        let lines = hidden_in("application/x-ndjson", "{\"n\": 1}\n{\"secret\": \"s3\"}\n");
+        for (hidden, said, shown) in [
+            (
+                &json,
+                r#"no {"user":"me","password":"a\"b"}"#,
+                r#"no {"user":"me","password":"***"}"#,
+            ),
+            (&json, r#"a"b of me"#, "*** of me"),
+            (&json, "no abcdefgh12345678", "no ***"),
+            (&json, "token 7, as it is", "token 7, as it is"),
+            (
+                &form,
+                "user=me&api_key=k%2Fe+y&page=2",
+                "user=me&api_key=***&page=2",
+            ),
+            (&form, "key k/e y", "key ***"),
+            (&text, "what is open sesame?", "what is ***?"),
+            (&lines, "s3 is old", "*** is old"),
+        ] {
+            assert_eq!(masked(hidden, said, false), shown);
+        }
     }
 
     fn masked(hidden: &Hidden, text: &str, cut: bool) -> String {

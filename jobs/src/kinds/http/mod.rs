@@ -23,8 +23,9 @@
 //! - H1 What the check has passed can be sent: nothing of it fails later but files.  (`good_parameters_have_no_findings`)
 //! - H2 Another attempt has the same key, another tick another.
 //!   (`the_key_is_that_of_the_tick_whatever_the_attempt_and_the_token`)
-//! - H3 No secret of a request is in an error, a log or the output kept with the run, though the service repeat it.
-//!   (`a_service_that_repeats_a_request_betrays_no_secret`)
+//! - H3 No secret of a request is in an error, a log or the output kept with the run, though the service repeat it. Of a body of JSON or
+//!   a form that is what names like `password` tell.
+//!   (`a_service_that_repeats_a_request_betrays_no_secret`, `a_service_that_repeats_a_body_betrays_no_secret_of_it`)
 //! - H4 A run that is to stop does not wait for an answer.             (`a_run_that_is_to_stop_abandons_its_request`)
 //!
 //! # Not promised
@@ -211,7 +212,9 @@ async fn request(
     let request = request
         .build()
         .map_err(|error| JobError::fatal(web::plain(error)))?;
-    let hidden = Hidden::of(&url, request.headers());
+    let body = request.body().and_then(|body| body.as_bytes());
+    let token = facts.get(Fact::Token);
+    let hidden = Hidden::of(&url, request.headers(), body.unwrap_or_default(), token);
     Ok((request, hidden))
 }
 

@@ -337,11 +337,11 @@ async fn a_file_is_read_at_each_run() {
 async fn credentials_of_the_address_become_a_header_and_are_never_told() {
     let service = Service::start(401).await;
     let url = format!("http://me:hunter2@{}/?api_key=s3cret", service.address);
-    let job = job(json!({ "url": url }));
+    let job = job(json!({ "url": url, "body": r#"{"password": "0f-m1ne"}"# }));
     service.says(
         401,
         &[],
-        "who is me:hunter2 (Basic bWU6aHVudGVyMg==) with s3cret?",
+        "who is me:hunter2 (Basic bWU6aHVudGVyMg==) with s3cret and 0f-m1ne?",
     );
     let run = run();
     let text = job.run(run.clone()).await.unwrap_err().to_string();
@@ -351,7 +351,7 @@ async fn credentials_of_the_address_become_a_header_and_are_never_told() {
     );
     assert_eq!(service.last().uri, "/?api_key=s3cret");
     let told = format!("{text} {job:?} {:?}", run.kept_output());
-    for secret in ["hunter2", "s3cret", "bWU6"] {
+    for secret in ["hunter2", "s3cret", "bWU6", "0f-m1ne"] {
         assert!(!told.contains(secret), "{told}");
     }
     assert!(
