@@ -16,40 +16,18 @@
 //! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own; so are those
 //! that could not be marked where the others could.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
-use super::{cell::ItemId, source::Item};
-
-/// What the rows of a digest are called in its body, and in texts.
-pub(crate) const ITEMS: &str = "items";
+use super::{
+    cell::ItemId,
+    digest_name::{ITEMS, name_of, size_of},
+    source::Item,
+};
 
 /// Bytes of the rows of a digest: with what else is in its body, it is below what a web service is sent.
 const MOST: usize = 900_000;
-
-/// The name of the digest of these rows: how many there are, and a hash of their ids.
-#[must_use]
-pub(crate) fn name_of(ids: &[ItemId]) -> String {
-    let mut hash = Sha256::new();
-    for id in ids {
-        let id = id.to_string();
-        hash.update(id.len().to_be_bytes());
-        hash.update(id);
-    }
-    let mut name = format!("{}-", ids.len());
-    for byte in hash.finalize().iter().take(16) {
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
-}
-
-/// How many rows a digest of this name has.
-fn size_of(name: &str) -> usize {
-    let size = name.split_once('-').and_then(|(size, _)| size.parse().ok());
-    size.unwrap_or(0)
-}
 
 /// Names of digests in doubt of which not all rows are among these: those that a batch cut off, or that are gone.
 #[must_use]
@@ -228,16 +206,5 @@ mod tests {
             large(2, 600_000, Some(&name)),
         ];
         assert_eq!(sent(rows), [1, 2]);
-    }
-
-    #[test]
-    fn names_tell_rows_apart() {
-        assert!(name_of(&ids(&[1, 2])).starts_with("2-"));
-        assert_eq!(size_of(&name_of(&ids(&[1, 2, 3]))), 3);
-        let text = |id: &str| ItemId::Text(id.to_owned());
-        assert_ne!(
-            name_of(&[text("a"), text("bc")]),
-            name_of(&[text("ab"), text("c")])
-        );
     }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
 use super::{
-    digest::ITEMS,
+    digest_name::ITEMS,
     text::{Form, Text},
 };
 use crate::{kinds::kind::take, web::shown};

@@ -17,7 +17,7 @@ use watchkeeper::{job::JobError, node::Token};
 use super::{
     cell::ItemId,
     delivery::{Exception, Mark, Policy, State},
-    digest,
+    digest_name,
 };
 
 /// A table whose rows are sent.
@@ -440,7 +440,7 @@ impl Named {
                     keys.insert(id, id.to_string());
                 }
                 OneOrMore::More(ids) => {
-                    let name = digest::name_of(ids);
+                    let name = digest_name::name_of(ids);
                     keys.extend(ids.iter().map(|id| (id, name.clone())));
                 }
             }

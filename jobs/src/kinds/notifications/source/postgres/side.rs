@@ -20,7 +20,7 @@ use super::{
 use crate::notifications::{
     cell::{ItemId, Layout},
     delivery::{Exception, State},
-    digest,
+    digest_name,
     source::{
         Counts, Intent, Named, Result, SourceError,
         table::{list, quoted},
@@ -544,7 +544,7 @@ pub(super) async fn note_digests(session: &Session, table: &Table, named: &Named
                 &[
                     (&table.source, Type::TEXT),
                     (&items, Type::TEXT_ARRAY),
-                    (&digest::name_of(ids), Type::TEXT),
+                    (&digest_name::name_of(ids), Type::TEXT),
                 ],
             )
             .await?;

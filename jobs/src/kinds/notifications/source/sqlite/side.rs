@@ -10,7 +10,7 @@ use super::schema::Table;
 use crate::notifications::{
     cell::ItemId,
     delivery::{Exception, State},
-    digest,
+    digest_name,
     source::{Counts, Intent, Named, Result, SourceError},
 };
 
@@ -95,7 +95,7 @@ pub(super) fn record(
 /// Notes which rows may have been received as one message: those of them that are in doubt now, or parked.
 pub(super) fn note_digests(tx: &Connection, table: &Table, named: &Named) -> Result<()> {
     for ids in named.digests() {
-        let name = digest::name_of(ids);
+        let name = digest_name::name_of(ids);
         for id in ids {
             tx.prepare_cached(
                 "UPDATE watchkeeper_delivery SET digest = ?3
