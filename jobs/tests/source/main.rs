@@ -135,6 +135,7 @@ fn main() {
         },
         table::{
             every_type_of_id_is_sent_and_marked,
+            a_digest_of_texts_goes_again_in_the_order_of_the_database,
             every_type_of_time_is_written,
             a_filter_makes_deliveries_of_one_table,
             columns_of_the_table_stay_as_they_are,

@@ -1,11 +1,15 @@
 //! Tables as users have them: ids and times of every type, filters, schemas, rights.
 
+use std::time::Duration;
+
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::FailureKind};
 use watchkeeper_jobs::notifications::operator;
 
 use crate::{
     commands::{configure, notify},
+    digest::key,
+    rough::{Does, Request, Rough},
     scene::Scene,
 };
 
@@ -45,6 +49,42 @@ pub(crate) async fn every_type_of_id_is_sent_and_marked() {
     }
     assert_eq!(scene.tally().repeats_recognised, 0);
     assert!(scene.tally().items.contains_key("letters_4/ü/7"));
+}
+
+/// A collation of its own: the database has them in another order than their bytes.
+pub(crate) async fn a_digest_of_texts_goes_again_in_the_order_of_the_database() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE COLLATION words (provider = icu, locale = 'und');
+         CREATE TABLE letters (uid text COLLATE words PRIMARY KEY, whom text, born timestamptz, sent_at timestamptz);
+         INSERT INTO letters SELECT uid, 'r', '2026-01-01', CASE uid WHEN 'a' THEN now() END
+             FROM unnest(ARRAY['a', 'B', 'c', 'D', 'e']) AS uid;",
+    );
+    let receiver = Rough::start(|request| match request.before {
+        0 => Does::Breaks,
+        _ => Does::Answers(204),
+    })
+    .await;
+    let job = scene.job(json!({
+        "table": "letters", "sink": receiver.url(""), "columns": {"id": "uid", "recipient": "whom"}, "buckets": 1,
+        "digest": {"every": "1h", "at_most": 4, "since": "born"},
+    }));
+    let token = scene.send_all(&job, 1).await;
+    // The first comes late, and leaves no room for all of the digest.
+    scene.sql("UPDATE letters SET sent_at = NULL WHERE uid = 'a'");
+    scene.advance(Duration::from_secs(60));
+    scene.send_all(&job, token).await;
+    let requests = receiver.requests();
+    let ids = |of: &Request| {
+        let items = of.json()["items"].as_array().unwrap().clone();
+        let ids = items
+            .iter()
+            .map(|item| item["id"].as_str().unwrap().to_owned());
+        ids.collect::<String>()
+    };
+    let sent: Vec<String> = requests.iter().map(ids).collect();
+    assert_eq!(sent, ["BcDe", "BcDe", "a"]);
+    assert_eq!(key(&requests[0]), key(&requests[1]));
 }
 
 pub(crate) async fn every_type_of_time_is_written() {

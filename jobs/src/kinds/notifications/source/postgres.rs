@@ -257,7 +257,8 @@ impl Source for PgSource {
         {
             let mut shared = self.shared();
             shared.search = search;
-            shared.seen = found.cells.iter().cloned().collect();
+            let seen = found.cells.iter();
+            shared.seen = seen.filter_map(|(n, id)| Some((*n, id.clone()?))).collect();
             if found.settled.layout != open.table.layout {
                 told = std::mem::replace(&mut shared.told_of_layout, true);
             }
@@ -417,7 +418,7 @@ struct Holder<'h> {
 /// What a look found.
 struct Found {
     settled: Settled,
-    cells: Vec<(i64, ItemId)>,
+    cells: Vec<(i64, Option<ItemId>)>,
     intents: Vec<String>,
 }
 

@@ -9,12 +9,14 @@
 //! - L1 A look examines a bounded number of rows.           (a_look_takes_few_steps_past_many_rows_that_are_held_back)
 //! - L2 Every unsent row is examined again and again.       (the_sweep_comes_to_every_row_before_the_frontier)
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tokio_postgres::types::Type;
 
 use super::{
     session::{Param, Session, get},
     side::count,
-    table::Table,
+    table::{IdType, Table},
 };
 use crate::notifications::{
     cell::{ItemId, Layout},
@@ -74,7 +76,7 @@ impl Search {
         self.swept.clone_from(&walk.stopped);
     }
 
-    /// Cells with work, at most `limit`, each with a row of it.
+    /// Cells with work, at most `limit`, each with a row of it that has none before it; without one where that is not known.
     pub(super) async fn look(
         &mut self,
         session: &Session,
@@ -82,7 +84,7 @@ impl Search {
         layout: Layout,
         now_ms: i64,
         limit: usize,
-    ) -> Result<Vec<(i64, ItemId)>> {
+    ) -> Result<Vec<(i64, Option<ItemId>)>> {
         let walk = Along {
             session,
             table,
@@ -109,11 +111,24 @@ impl Search {
             cells.extend(again.cells);
             cells.extend(walk.due().await?);
         }
-        cells.sort();
-        cells.dedup_by_key(|(cell, _)| *cell);
+        // The order of texts is that of the column's collation.
+        let mut cells = first_of_each(cells, table.id != IdType::Text);
         cells.truncate(limit);
         Ok(cells)
     }
+}
+
+/// Each cell once, with the first of its rows; without one where there are several and only the database knows their order.
+fn first_of_each(found: Vec<(i64, ItemId)>, is_known: bool) -> Vec<(i64, Option<ItemId>)> {
+    let mut cells: BTreeMap<i64, BTreeSet<ItemId>> = BTreeMap::new();
+    for (cell, id) in found {
+        cells.entry(cell).or_default().insert(id);
+    }
+    let first = |(cell, ids): (i64, BTreeSet<ItemId>)| {
+        let is_known = is_known || ids.len() == 1;
+        (cell, ids.into_iter().next().filter(|_| is_known))
+    };
+    cells.into_iter().map(first).collect()
 }
 
 /// What all walks of a look have in common.
