@@ -155,8 +155,8 @@ pub fn before_abort(last: fn(Duration)) {
     let _ = LAST_WORDS.set(last);
 }
 
-/// How long a process that ends because of this lease may take to say why: the end must not come after that of the lease
-/// because no one reads.
+/// How long a process that ends because of this lease may take to say why: a log that is not read must not keep it beyond the end of
+/// the lease.
 #[doc(hidden)] // for the worker
 #[must_use]
 pub fn for_last_words(lease: &LeaseView) -> Duration {
