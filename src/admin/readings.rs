@@ -7,7 +7,7 @@
 //! - W1 However many look at the fleet, it is read for one of them. Those who follow, and pages of many jobs, are shown what was found
 //!   a moment ago; a page of few jobs what is found after it was asked for, so that no leader is named whose successor has run.
 //!   (one_reading_of_the_fleet_serves_all_who_follow, a_page_of_few_jobs_shows_the_present)
-//! - W9 Of jobs, so many are read or kept at a time, and no more.
+//! - W9 So many jobs are read at a time or wait to be, and no more.
 //!   (clients_that_ask_for_ever_other_jobs_and_go_queue_no_more_than_so_many_readings)
 
 use std::{
@@ -42,7 +42,7 @@ const FEW: usize = 100;
 /// For so long the failure to list items serves, which may have taken long: the database may be there again.
 const FAILED: Duration = Duration::from_secs(3);
 
-/// Things of one kind that are read or kept at one time.
+/// Things of one kind that are read at one time, or wait for it.
 const MOST: usize = 256;
 /// What a client is told that asks for one more.
 const TOO_MANY: &str = "as many jobs are being looked at as may be: do it again";
@@ -137,7 +137,8 @@ impl Readings {
             }
             .boxed()
         };
-        let fleet = self.fleet.get(&self.reader, serves, read).await;
+        let fleet = self.fleet.get(&self.reader, |fleet, _| serves(fleet), read);
+        let fleet = fleet.await;
         fleet.seen_by(seen)
     }
 
@@ -153,13 +154,13 @@ impl Readings {
             let source = self.source.clone();
             async move { source.locks().await }.boxed()
         };
-        self.locks.get(&self.reader, |_| true, read).await
+        self.locks.get(&self.reader, is_good_or_new, read).await
     }
 
     /// What people have asked for.
     pub(super) async fn orders(&self) -> Arc<Orders> {
         let read = || orders_of(self.source.clone()).boxed();
-        self.orders.get(&self.reader, |_| true, read).await
+        self.orders.get(&self.reader, is_good_or_new, read).await
     }
 
     /// What there is to know of this job.
@@ -171,7 +172,7 @@ impl Readings {
         let Some(of_job) = one_of(&self.facts, job.to_owned()) else {
             return Arc::new(Err(TOO_MANY.to_owned()));
         };
-        of_job.get(&self.reader, |_| true, read).await
+        of_job.get(&self.reader, is_good_or_new, read).await
     }
 
     /// Items of this job that do not go by themselves.
@@ -187,24 +188,35 @@ impl Readings {
             .boxed()
         };
         let clock = &self.reader.clock;
-        let serves = |found: &FoundItems| found.items.is_ok() || clock.now() < found.at + FAILED;
+        let serves = |found: &FoundItems, _| found.items.is_ok() || clock.now() < found.at + FAILED;
         let Some(of_job) = one_of(&self.items, (job.to_owned(), asked.clone())) else {
-            return Arc::new(Err(OrderError::TooMany(TOO_MANY.to_owned())));
+            return Arc::new(Err(OrderError::NoItems(TOO_MANY.to_owned())));
         };
         let found = of_job.get(&self.of_items, serves, read).await;
         found.items.clone()
     }
 }
 
-/// The reading of one thing, unless too many others are kept or wait: a client that asks for ever other ones and goes away must not
-/// keep the store busy.
+/// A failure is not shown for longer than what was found: the store may be there again.
+fn is_good_or_new<T, E>(found: &Result<T, E>, is_old: bool) -> bool {
+    found.is_ok() || !is_old
+}
+
+/// The reading of one thing, unless too many others are under way: a client that asks for ever other ones and goes away must not keep
+/// the store busy.
 fn one_of<K: Ord, T: Send + Sync + 'static>(
     all: &Mutex<BTreeMap<K, SharedReading<T>>>,
     of: K,
 ) -> Option<SharedReading<T>> {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, reading| reading.is_used());
-    (all.len() < MOST || all.contains_key(&of)).then(|| all.entry(of).or_default().clone())
+    let under_way = |all: &BTreeMap<K, SharedReading<T>>| {
+        all.values()
+            .filter(|reading| reading.is_under_way())
+            .count()
+    };
+    let has_room = all.len() < MOST || all.contains_key(&of) || under_way(&all) < MOST;
+    has_room.then(|| all.entry(of).or_default().clone())
 }
 
 async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
@@ -317,7 +329,6 @@ mod tests {
         assert_eq!(readings.facts.lock().unwrap().len(), 1);
     }
 
-    /// However long it took: a database that is there again is seen soon.
     #[tokio::test(start_paused = true)]
     async fn clients_that_ask_for_ever_other_jobs_and_go_queue_no_more_than_so_many_readings() {
         let turns = Arc::new(Semaphore::new(0));
@@ -342,6 +353,7 @@ mod tests {
         assert_ne!(*readings.facts("another").await, refused);
     }
 
+    /// However long it took: a database that is there again is seen soon.
     #[tokio::test(start_paused = true)]
     async fn a_failure_to_list_items_does_not_serve_for_long() {
         let reader = Reader {

@@ -71,11 +71,12 @@ impl<T> Clone for SharedReading<T> {
 }
 
 impl<T: Send + Sync + 'static> SharedReading<T> {
-    /// What was found a moment ago, where that `serves`; else what a reading finds that begins from now on.
+    /// What was found a moment ago, where that `serves`, as it is told whether it is time to read it anew; else what a reading finds
+    /// that begins from now on.
     pub(super) async fn get(
         &self,
         reader: &Reader,
-        serves: impl Fn(&T) -> bool,
+        serves: impl Fn(&T, bool) -> bool,
         read: impl Fn() -> BoxFuture<'static, T>,
     ) -> Arc<T> {
         let clock = &reader.clock;
@@ -111,12 +112,12 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
         &self,
         asked: Moment,
         now: Moment,
-        serves: impl Fn(&T) -> bool,
+        serves: impl Fn(&T, bool) -> bool,
     ) -> Option<(Arc<T>, bool)> {
         let last = self.last();
         let found = last.as_ref()?;
         let (is_new, is_old) = (asked <= found.began, now >= found.renew_at);
-        let served = is_new || now < found.ends_at && serves(&found.what);
+        let served = is_new || now < found.ends_at && serves(&found.what, is_old);
         served.then(|| (found.what.clone(), is_old && !is_new))
     }
 
@@ -166,6 +167,11 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is read, or waits to be.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.0.reading.try_lock().is_err()
+    }
+
     /// Whether anything is kept, or a reader asks.
     pub(super) fn is_used(&self) -> bool {
         Arc::strong_count(&self.0) > 1
@@ -210,7 +216,9 @@ mod tests {
                 }
                 .boxed()
             };
-            self.reading.get(&self.reader, |_| old_serves, read).await
+            self.reading
+                .get(&self.reader, |_, _| old_serves, read)
+                .await
         }
 
         async fn pause(&self, ms: u64) {
@@ -294,7 +302,7 @@ mod tests {
             }
             .boxed()
         };
-        let found = scene.reading.get(&scene.reader, |_| true, read).await;
+        let found = scene.reading.get(&scene.reader, |_, _| true, read).await;
         assert_eq!((*found, first.load(Ordering::SeqCst)), (7, 2));
     }
 

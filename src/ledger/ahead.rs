@@ -3,7 +3,7 @@
 //! # Invariants
 //! - L9 What is taken back never starts again if it may have started: such instants lie in spans that stay decided.
 //!   (what_may_have_run_ahead_never_starts_again)
-//! - L9 The pause before an attempt that waits is as long by the right time. (what_waits_for_its_next_attempt_is_taken_back_too)
+//! - L9 The next attempt at a run that was begun ahead comes earlier by as much. (what_waits_for_its_next_attempt_is_taken_back_too)
 //! - L9 While there are spans, versions that do not know them cannot read the ledger, and leave the job to others.
 //!   (a_version_that_knows_no_spans_leaves_such_a_ledger_alone)
 
@@ -34,7 +34,8 @@ impl Ledger {
         };
         self.decided_upto = Some(upto);
         let ahead = decided.duration_since(upto);
-        for run in &mut self.open {
+        // What was begun before by the right time may have said by the right time, too, when it goes on.
+        for run in self.open.iter_mut().filter(|run| run.tick > upto) {
             let later = run.not_before.filter(|at| *at > upto);
             let right = later.map(|at| at.checked_sub(ahead).map_or(upto, |at| at.max(upto)));
             run.not_before = right.or(run.not_before);
@@ -126,16 +127,19 @@ mod tests {
     fn what_waits_for_its_next_attempt_is_taken_back_too() {
         let mut ledger = Ledger::default();
         ledger.first_sight(at(100)).unwrap();
-        let keys = [at(900), at(950)].map(|tick| ledger.start_tick(tick, Token(1)).unwrap().key());
-        for (key, not_before) in keys.iter().zip([at(920), at(980)]) {
+        let ticks = [at(150), at(900), at(950)];
+        let keys = ticks.map(|tick| ledger.start_tick(tick, Token(1)).unwrap().key());
+        for (key, not_before) in keys.iter().zip([at(3600), at(920), at(980)]) {
             ledger.retry_later(key, Token(1), not_before).unwrap();
         }
         // 750 seconds ahead.
         ledger.take_back(at(200), Vec::new(), Vec::new());
         let waits: Vec<_> = ledger.open().iter().map(|run| run.not_before).collect();
-        assert_eq!(waits, [Some(at(200)), Some(at(230))]);
+        // The first one was told so by the right time, as by a `Retry-After`.
+        let right = [Some(at(3600)), Some(at(200)), Some(at(230))];
+        assert_eq!(waits, right);
         ledger.take_back(at(200), Vec::new(), Vec::new());
-        assert_eq!(ledger.open()[1].not_before, Some(at(230)));
+        assert_eq!(ledger.open()[2].not_before, right[2]);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Intents {
     }
 
     /// Up to where undecided ticks of the job fell into a pause; the end of time while it lasts. One that has ended after `latest`
-    /// was ended by a clock that had jumped ahead: when that was is not known, and it pauses nothing any more.
+    /// was ended by a clock that had jumped ahead: when that was is not known, and it pauses nothing before that time comes.
     pub(crate) fn paused_upto(&self, job: &str, latest: Timestamp) -> Option<Timestamp> {
         let all = shard_of(job).and_then(|(whole, _)| self.pause(whole));
         let pauses = self.pause(job).into_iter().chain(all);

@@ -80,6 +80,8 @@ pub(super) enum FromGuard {
         left_behind: usize,
         /// How long after it was to be killed nothing of it was left.
         late: Duration,
+        /// Why the guard could not go on, after the command had ended.
+        trouble: Option<String>,
     },
 }
 

@@ -24,7 +24,7 @@
 //! - G5 A guard that fails ends what it guards before it goes.       (`a_guard_that_fails_ends_what_it_guards_first`)
 //! - G6 The status of a command that had ended before its guard failed is told all the same.
 //!   (`a_guard_that_fails_after_the_end_tells_how_its_command_ended`)
-//! - G7 Where `/proc` does not show the processes of the guard's PID namespace nothing is started.
+//! - G7 A guard knows when `/proc` does not show the processes of its PID namespace, and then starts nothing.
 //!   (`another_namespaces_processes_are_known_by_our_own_numbers`)
 //!
 //! # Not promised

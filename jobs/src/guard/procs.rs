@@ -48,7 +48,7 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> io::Result<Vec<Process
             continue;
         }
         let same_session = session.is_some() && session == stat.session;
-        if same_session || holds(&environ(pid)?, text) {
+        if same_session || holds(&environ(pid, &stat)?, text) {
             let start = stat.start;
             found.push(Process { pid, start });
         }
@@ -62,13 +62,13 @@ fn holds(environment: &[u8], text: &str) -> bool {
 }
 
 /// The environment with which it was started. Where its first thread has ended the others show it.
-fn environ(pid: Pid) -> io::Result<Vec<u8>> {
+fn environ(pid: Pid, stat: &Stat) -> io::Result<Vec<u8>> {
     let of = |place: &Path| -> io::Result<Vec<u8>> {
         Ok(seen(fs::read(place.join("environ")))?.unwrap_or_default())
     };
     let process = PathBuf::from(format!("/proc/{pid}"));
     let mut found = of(&process)?;
-    if found.is_empty()
+    if stat.state == 'Z'
         && let Some(threads) = seen(fs::read_dir(process.join("task")))?
     {
         for thread in threads {

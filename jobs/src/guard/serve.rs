@@ -69,6 +69,8 @@ struct Guard<'a> {
     state: State,
     command: Pid,
     left_behind: usize,
+    /// What has kept this guard from going on.
+    trouble: Option<String>,
     /// Groups that others are in, too: our own, and that of a terminal's user.
     foreign_groups: Vec<Pid>,
 }
@@ -76,8 +78,6 @@ struct Guard<'a> {
 impl<'a> Guard<'a> {
     fn start(worker: &'a UnixStream) -> io::Result<Self> {
         rustix::thread::set_name(c"wk-guard")?;
-        // Else it would take the command for ended, or signal processes of others.
-        are_shown()?;
         for signal in NOT_FOR_US {
             // Caught and forgotten; not ignored, because the command would inherit that. It does inherit what our
             // caller wants ignored (`nohup`), so that is left as it is.
@@ -89,6 +89,8 @@ impl<'a> Guard<'a> {
         children.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(SIGCHLD, bell)?;
         let (mut order, input) = receive_order(worker)?;
+        // Else it would take the command for ended, or signal processes of others. Behind the order: who sends it hears this.
+        are_shown()?;
         // Out of the terminal's reach: its signals are for the command, or for the worker.
         match order.group {
             Some(_) => setpgid(None, None)?,
@@ -115,6 +117,7 @@ impl<'a> Guard<'a> {
             state: State::new(order.times, order.grace),
             command: Pid::from_child(&shim),
             left_behind: 0,
+            trouble: None,
             foreign_groups: [Some(getpgrp()), order.group.and_then(Pid::from_raw)]
                 .into_iter()
                 .flatten()
@@ -131,16 +134,17 @@ impl<'a> Guard<'a> {
 
     /// Until nothing of the command is left, also when this guard fails.
     fn run(mut self) -> FromGuard {
-        // After a panic nothing that it has decided is asked any more.
         let ended = catch_unwind(AssertUnwindSafe(|| self.follow()));
         let error = match ended {
             Ok(Ok(last)) => return last,
             Ok(Err(error)) => error,
             Err(_) => io::Error::other("it has panicked"),
         };
-        self.end_all();
+        let killed = self.end_all();
         if self.state.outcome().is_some() {
             // What it has done counts, and must not be done again because of what happened to its guard later.
+            self.left_behind = self.left_behind.max(killed);
+            self.trouble = Some(error.to_string());
             return self.outcome();
         }
         failed(&error)
@@ -167,24 +171,28 @@ impl<'a> Guard<'a> {
                 cause,
                 left_behind: self.left_behind,
                 late: self.state.late(self.clock.now()),
+                trouble: self.trouble.take(),
             },
             None => failed(&io::Error::other("the command has vanished")),
         }
     }
 
-    /// Kills until nothing is left, and asks neither the time nor the worker.
-    fn end_all(&self) {
+    /// Kills until nothing is left, and asks neither the time nor the worker. Says how many there were at a time.
+    fn end_all(&self) -> usize {
+        let mut most = 0;
         let mut command = self.state.outcome().is_none().then_some(self.command);
         loop {
             // A machine that opens no more files shows no processes, but this one's number is known until it is taken note of.
             if let Some(command) = command {
                 let _ = kill_process(command, Signal::KILL);
             }
-            let _ = catch_unwind(AssertUnwindSafe(|| self.kill_all()));
+            if let Ok(killed) = catch_unwind(AssertUnwindSafe(|| self.kill_all())) {
+                most = most.max(killed);
+            }
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, _))) if Some(pid) == command => command = None,
                 Ok(Some(_)) => {}
-                Err(rustix::io::Errno::CHILD) => return,
+                Err(rustix::io::Errno::CHILD) => return most,
                 Ok(None) | Err(_) => drop(poll(&mut [], Some(&timespec(AGAIN)))),
             }
         }

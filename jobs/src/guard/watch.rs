@@ -189,6 +189,15 @@ impl Watch {
                 if let (None, Some(FromGuard::Failed(failure))) = (&started, &last) {
                     tracing::error!(why = %failure.why, "a guard process has failed, and has killed its command");
                 }
+                if let Some(FromGuard::Ended {
+                    trouble: Some(why), ..
+                }) = &last
+                {
+                    tracing::error!(
+                        why,
+                        "a guard process has failed after the end of its command, and has killed what that had left"
+                    );
+                }
                 // Its end is known, or it is killed; a child of ours can always be waited for.
                 let _ = child.wait();
                 last
@@ -351,6 +360,7 @@ impl Watch {
             cause,
             left_behind,
             late,
+            ..
         }) = last
         {
             (end.status, end.cause, end.left_behind) = (*status, *cause, *left_behind);

@@ -234,7 +234,10 @@ fn bring_up_to_date(
     if behind.is_empty() {
         return;
     }
-    // As much as arrives in time; the next round finds the rest behind.
+    // As much as arrives in time, from anywhere among it: the next round finds the rest behind, and one that never arrives keeps
+    // back no other.
+    let first = shared.cluster.chance.below(behind.len() as u64);
+    behind.rotate_left(usize::try_from(first).unwrap_or(0));
     behind.truncate(at_once(&behind));
     let sent = shared.cluster.send_to(node, &behind);
     // Best effort: the next round sees whether it arrived.

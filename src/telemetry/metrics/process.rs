@@ -40,8 +40,14 @@ impl Collector for Process {
     }
 }
 
+/// What stands there; the program's name among it may be cut within a letter.
+fn text(path: &str) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn resident_bytes() -> Option<i64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let status = text("/proc/self/status")?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
     let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
@@ -54,7 +60,7 @@ fn open_files() -> Option<i64> {
 
 /// Processor seconds and the Unix time of the start.
 fn cpu_and_start() -> Option<(f64, f64)> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let stat = text("/proc/self/stat")?;
     // The second field is the program's name in parentheses and may hold anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();

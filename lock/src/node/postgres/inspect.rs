@@ -12,7 +12,7 @@ use super::{
 use crate::node::{NodeError, NodeFacts};
 
 /// It may take so long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks the first server that answers.
 pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {

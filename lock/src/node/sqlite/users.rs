@@ -16,7 +16,8 @@
 //!
 //! # Not promised
 //! U2 among containers that do not see each other's processes, and where `/proc` is mounted with `hidepid` and a process
-//! keeps secrets.
+//! keeps secrets. Nor that a process that keeps secrets in another container is told from one of the old folder, where it is seen
+//! and has a store under the same path: the new one is refused.
 
 use std::{
     ffi::CString,
@@ -147,10 +148,7 @@ pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
     let Ok(ours) = fs::metadata(&name) else {
         return Vec::new();
     };
-    let opened_here = |fd: &Path| {
-        let Ok(target) = fs::read_link(fd) else {
-            return false;
-        };
+    let opened_here = |fd: &Path, target: &Path| {
         let target = target.to_string_lossy();
         let target = Path::new(target.strip_suffix(" (deleted)").unwrap_or(&target));
         if target.file_name() != name.file_name() {
@@ -176,12 +174,22 @@ pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
         Some((pid, process))
     });
     let thread = thread_name(path);
-    let uses = |process: &Path| match fs::read_dir(process.join("fd")) {
-        Ok(entries) => entries.flatten().any(|fd| opened_here(&fd.path())),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            has_thread(process, us, &thread)
+    let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    let uses = |process: &Path| {
+        let (mut found, mut hidden) = (false, false);
+        match fs::read_dir(process.join("fd")) {
+            Ok(entries) => {
+                for fd in entries.flatten().map(|entry| entry.path()) {
+                    match fs::read_link(&fd) {
+                        Ok(target) => found = found || opened_here(&fd, &target),
+                        // Of root in a container the files are listed and not shown.
+                        Err(error) => hidden |= is_denied(error),
+                    }
+                }
+            }
+            Err(error) => hidden = is_denied(error),
         }
-        Err(_) => false,
+        found || hidden && has_thread(process, us, &thread)
     };
     processes
         .filter(|(_, process)| uses(process))

@@ -204,7 +204,7 @@ fn hidden_child() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Where tests run as root they see what others hide; then the process is found by its files.
+/// Where tests run as root with all its rights they see what others hide; then the process is found by its files.
 #[test]
 fn a_process_that_hides_its_files_is_found_by_its_threads_name() {
     let folder = folder();
