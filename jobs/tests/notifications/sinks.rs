@@ -167,15 +167,26 @@ fn hooks(scene: &Scene, changes: &Value) -> Notifications {
 
 #[tokio::test]
 async fn rows_without_an_address_wait_for_a_sink_that_is_gone() {
-    let gone = Rough::start(|_| Does::Answers(410)).await;
-    let scene = customers(&[("", 6)]).await;
+    let gone = Rough::start(|request| match request.path.as_str() {
+        "all" => Does::Answers(410),
+        _ => Does::Answers(200),
+    })
+    .await;
+    let mine = gone.url("mine");
+    let scene = customers(&[("", 6), (&mine, 2)]).await;
     let job = hooks(&scene, &json!({"sink": gone.url("all"), "per_host": 1}));
     for (token, batch) in (1..).zip(job.pending(100).await.unwrap()) {
         send(&job, token, &batch).await;
     }
     let end = listed(&job).await;
     assert_eq!((end.counts.dead, end.counts.retry), (1, 5), "{end:?}");
-    assert_eq!(gone.requests().len(), 1);
+    // One of the sink, and those of the same host that have an address of their own.
+    let paths: Vec<String> = gone.requests().into_iter().map(|r| r.path).collect();
+    assert_eq!(paths, ["all", "mine", "mine"]);
+    // They come back when the hour is over.
+    assert!(job.pending(100).await.unwrap().is_empty());
+    scene.advance(Duration::from_secs(3601));
+    assert!(!job.pending(100).await.unwrap().is_empty());
 }
 
 #[tokio::test]

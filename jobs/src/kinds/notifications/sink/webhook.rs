@@ -12,7 +12,7 @@
 //! | 429, 502, 503, 504 | later | is left alone for `Retry-After`, or a growing while, then sent to at half the pace |
 //! | 408, 425, other 5xx | later; `Retry-After` is honoured | |
 //! | 3xx | later: the address has changed, and the configuration must follow | |
-//! | 410 | dead | that address is off for an hour, its items are dead; the host of one of the configuration is left alone |
+//! | 410 | dead | that address is off for an hour: rows that name it are dead, those that fall back to it wait; one for all is left alone |
 //! | other 4xx | dead | |
 //! | no connection | later | is left alone after five in a row |
 //! | connection but no answer | in doubt | the same |
@@ -22,6 +22,8 @@
 //!   (`an_address_of_the_own_machine_is_refused_with_the_reason`)
 //! - W2 What is signed is what is sent, and the key knows nothing of the token.  (`what_is_signed_is_what_is_sent`)
 //! - W3 A body that no service takes makes its item dead, and no other.  (`a_body_that_is_too_large_is_dead`)
+//! - W4 An address that is gone keeps back no row of another one, on the same host either.
+//!   (`rows_without_an_address_wait_for_a_sink_that_is_gone`)
 
 mod gone;
 mod plan;
@@ -144,13 +146,13 @@ impl Webhook {
         })
     }
 
-    /// The address of an item, and the client for it.
-    fn address(&self, item: &Item) -> Result<(Url, &Client), String> {
+    /// The address of an item, the client for it, and whether its row named it.
+    fn address(&self, item: &Item) -> Result<(Url, &Client, bool), String> {
         match &self.to {
-            To::One(url) => Ok((url.clone(), &self.client)),
+            To::One(url) => Ok((url.clone(), &self.client, false)),
             To::Each { rows, otherwise } => match (rows.address(item)?, otherwise) {
-                (Some(url), _) => Ok((url, &rows.client)),
-                (None, Some(url)) => Ok((url.clone(), &self.client)),
+                (Some(url), _) => Ok((url, &rows.client, true)),
+                (None, Some(url)) => Ok((url.clone(), &self.client, false)),
                 (None, None) => Err(format!("column `{}` names no address", rows.column)),
             },
         }
@@ -267,9 +269,6 @@ impl Webhook {
         match &self.to {
             // The rows are not to blame, and need a new address in the configuration.
             To::One(_) => self.hosts.pause("", GONE_FOR, why, now),
-            To::Each { otherwise, .. } if otherwise.as_ref() == Some(url) => {
-                self.hosts.pause(&self.host(url), GONE_FOR, why, now);
-            }
             To::Each { .. } => {
                 warn!(
                     host = shown(url),
@@ -297,17 +296,25 @@ impl Sink for Webhook {
     fn host_of(&self, item: &Item) -> String {
         // Without an address it goes nowhere: there is no need to wait for that.
         self.address(item)
-            .map_or_else(|_| String::new(), |(url, _)| self.host(&url))
+            .map_or_else(|_| String::new(), |(url, ..)| self.host(&url))
     }
 
     async fn send(&self, item: &Item, token: Token) -> Answer {
-        let (url, client) = match self.address(item) {
+        let (url, client, is_own) = match self.address(item) {
             Ok(found) => found,
             Err(why) => return Answer::Refused { why },
         };
-        if self.gone.holds(&url, self.clock.now()) {
+        let now = self.clock.now();
+        if let Some(until) = self.gone.until(&url, now) {
             let why = "its address answered 410 (gone) within the last hour, and is off".to_owned();
-            return Answer::Refused { why };
+            return match is_own {
+                true => Answer::Refused { why },
+                // It is not to blame, and needs a new address in the configuration.
+                false => Answer::Waits {
+                    why,
+                    after: until.since(now),
+                },
+            };
         }
         let answered = self.post((&url, client), item, token).await;
         answered.unwrap_or_else(|unsent| unsent)

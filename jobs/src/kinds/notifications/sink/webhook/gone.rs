@@ -31,10 +31,13 @@ impl Gone {
         }
     }
 
-    /// Whether it is off.
-    pub(super) fn holds(&self, url: &Url, now: Moment) -> bool {
+    /// Until when it is off, if it is.
+    pub(super) fn until(&self, url: &Url, now: Moment) -> Option<Moment> {
         let gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !gone.is_empty() && gone.get(&hash(url)).is_some_and(|until| now < *until)
+        if gone.is_empty() {
+            return None;
+        }
+        gone.get(&hash(url)).copied().filter(|until| now < *until)
     }
 }
 
@@ -54,7 +57,8 @@ mod tests {
         let url = |path: &str| Url::parse(&format!("https://h.example/{path}")).unwrap();
         let gone = Gone::default();
         gone.add(&url("a"), at(10), at(0));
-        assert!(gone.holds(&url("a"), at(9)) && !gone.holds(&url("a"), at(10)));
-        assert!(!gone.holds(&url("b"), at(0)));
+        let until = |path, now| gone.until(&url(path), at(now));
+        assert_eq!((until("a", 9), until("a", 10)), (Some(at(10)), None));
+        assert_eq!(until("b", 0), None);
     }
 }
