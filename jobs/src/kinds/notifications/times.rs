@@ -1,12 +1,14 @@
 //! When a row may be sent: not before one time, and not after another.
 //!
-//! Rows that are not due are left out by the source (`columns.send_after`); where the database does not read a time as such and finds the
-//! row, it waits here. A row whose deadline has passed
+//! Rows that are not due are left out by the source (`columns.send_after`), which reads times in SQLite as it is done here; one that was
+//! given a later time meanwhile waits. A row whose deadline has passed
 //! (`columns.expires_at`) is dead, and was not sent: what comes too late is worth nothing. A value that is no time makes the row
 //! dead as well, with the reason.
 //!
 //! # Invariants
 //! - T1 No row is sent before its time, however that is written.   (`a_row_waits_for_its_time_however_that_is_written`)
+//! - T2 A row that is not due keeps back none of its recipient, however its time is written.
+//!   (`a_row_has_its_place_from_its_time_on_however_that_is_written`)
 
 use std::time::Duration;
 
@@ -63,7 +65,7 @@ impl Times {
 }
 
 /// Unix seconds, RFC 3339, or a date with or without a time, which is meant in UTC.
-fn time(value: &Value) -> Option<Timestamp> {
+pub(crate) fn time(value: &Value) -> Option<Timestamp> {
     match value {
         Value::Number(seconds) => Timestamp::from_second(seconds.as_i64()?).ok(),
         Value::String(text) => {
