@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, node::Token};
-use watchkeeper_jobs::Notifications;
+use watchkeeper_jobs::{
+    Notifications,
+    notifications::{ItemId, State},
+};
 
 use crate::{
     rough::{Does, Request, Rough},
@@ -227,6 +230,27 @@ pub(crate) async fn a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_
     send_what_goes(&job, token).await;
     assert_eq!(rows(&receiver.requests()[1]), [1, 2, 3, 5, 6]);
     assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn a_row_whose_time_is_none_is_dead_alone() {
+    let scene = scene(6).await;
+    let receiver = Rough::start(|_| Does::Answers(204)).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0'");
+    // A time of the database that is none: in SQLite any text, in PostgreSQL one without end.
+    scene.sql("ALTER TABLE notifications ADD COLUMN due timestamp");
+    scene.sql("UPDATE notifications SET due = '-infinity' WHERE id IN (1, 4)");
+    let job = scene.job(json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient", "send_after": "due"},
+        "digest": {"every": "1h", "at_most": 6, "since": "born"},
+    }));
+    send_what_goes(&job, 1).await;
+    let sent: Vec<Vec<u64>> = receiver.requests().iter().map(rows).collect();
+    assert_eq!(sent, [[2, 3, 5, 6]]);
+    let left = listed(&job).await;
+    assert_eq!(left.ids(State::Dead), [1, 4].map(ItemId::Int));
+    let reason = &left.items[0].exception.reason;
+    assert_eq!(reason, "column `due` holds no time");
 }
 
 pub(crate) async fn a_text_holds_all_rows_of_a_digest() {

@@ -90,6 +90,7 @@ mod file {
             a_digest_goes_when_its_oldest_row_is_old_enough,
             a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key,
             a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it,
+            a_row_whose_time_is_none_is_dead_alone,
             a_text_holds_all_rows_of_a_digest,
             what_a_digest_cannot_go_with_is_said,
         },

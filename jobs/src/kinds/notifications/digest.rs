@@ -11,6 +11,7 @@
 //! - U2 A recipient gets one digest in the time between two.          (`a_digest_goes_when_its_oldest_row_is_old_enough`)
 //! - U3 Rows that could be sent alone make no digest that is too large to be sent.
 //!   (`a_digest_takes_as_many_rows_as_a_service_takes_bytes`)
+//! - U4 A row that cannot be sent for its own times takes no other with it.  (`a_row_whose_time_is_none_is_dead_alone`)
 //!
 //! # Not promised
 //! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own; so are those
@@ -41,9 +42,15 @@ pub(crate) fn cut(items: &[Item]) -> Vec<String> {
 }
 
 /// Makes one item of each recipient's rows, which come in the order of their ids. `recipient` is the column that says it;
-/// `key` makes a key of a digest's name.
+/// `key` makes a key of a digest's name. Rows that are kept for their times are no part of others' digests.
 #[must_use]
-pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Vec<Item> {
+pub(crate) fn fold(
+    items: Vec<Item>,
+    recipient: &str,
+    is_kept: impl Fn(&Item) -> bool,
+    key: impl Fn(&str) -> String,
+) -> Vec<Item> {
+    let (kept, items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_kept);
     let mut groups: Vec<Vec<Item>> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for item in items {
@@ -76,6 +83,9 @@ pub(crate) fn fold(items: Vec<Item>, recipient: &str, key: impl Fn(&str) -> Stri
         }
         folded.extend(one_of(group, recipient, &key));
     }
+    // Each is looked at by itself, and behind the others: what waits keeps back what comes after it.
+    let alone = kept.into_iter().map(|item| one_of(vec![item], recipient, &key));
+    folded.extend(alone.flatten());
     folded
 }
 
@@ -136,7 +146,8 @@ mod tests {
             ItemId::Int(id) => *id,
             ItemId::Text(_) => panic!("a text"),
         };
-        fold(rows, "to", |name| format!("d/{name}"))
+        let is_kept = |item: &Item| item.columns.get("kept") == Some(&json!(true));
+        fold(rows, "to", is_kept, |name| format!("d/{name}"))
             .into_iter()
             .map(|item| (item.key, item.members.iter().map(number).collect()))
             .collect()
@@ -160,12 +171,22 @@ mod tests {
         let groups: Vec<&[i64]> = all.iter().map(|(_, ids)| &ids[..]).collect();
         assert_eq!(groups, [&[1, 3][..], &[2], &[4], &[5]]);
         assert_eq!(all[0].0, format!("d/{}", name_of(&ids(&[1, 3]))));
-        let item = fold(rows, "to", |_| String::new()).remove(0);
+        let item = fold(rows, "to", |_| false, |_| String::new()).remove(0);
         assert_eq!(
             Value::Object(item.body),
             json!({"recipient": "a", "items": [{"id": 1}, {"id": 3}]})
         );
         assert_eq!(item.columns["items"], json!([{"id": 1}, {"id": 3}]));
+    }
+
+    #[test]
+    fn rows_that_are_kept_are_no_part_of_a_digest() {
+        let mut rows: Vec<Item> = (1..=4).map(|id| row(id, json!("a"), None)).collect();
+        for i in [0, 2] {
+            rows[i].columns.insert("kept".to_owned(), json!(true));
+        }
+        let groups: Vec<_> = folded(rows).into_iter().map(|(_, ids)| ids).collect();
+        assert_eq!(groups, [&[2, 4][..], &[1], &[3]]);
     }
 
     #[test]

@@ -545,7 +545,7 @@ impl Open<'_> {
         let dead: Vec<(&ItemId, Exception)> = large.iter().map(|(id, e)| (id, e.clone())).collect();
         self.record(holder, &dead).await?;
         work.dead = dead.len() as u64;
-        work.items = table.folded(items, &database);
+        work.items = table.folded(items, &database, now_ms);
         let items = Named::of(&work.items);
         let intent = async {
             match work.items.is_empty() {

@@ -249,7 +249,7 @@ impl Db {
             record(&tx, table, batch, token, id, &dead, now_ms)?;
         }
         work.dead = too_large.len() as u64;
-        work.items = table.folded(items, &name);
+        work.items = table.folded(items, &name, now_ms);
         if work.items.is_empty() {
             remove_intent(&tx, table, batch)?;
         } else {

@@ -1,5 +1,6 @@
 //! What the user's table looks like, and how it is named in SQL.
 
+use jiff::Timestamp;
 use tokio_postgres::{
     Row,
     types::{ToSql, Type},
@@ -14,6 +15,7 @@ use crate::notifications::{
         Item, Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
     },
+    times::Times,
 };
 
 /// What is asked for; names as configured.
@@ -37,6 +39,7 @@ pub(super) struct Wanted {
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
+    times: Times,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -107,6 +110,7 @@ pub(super) struct Repeats {
 #[derive(Clone, Debug)]
 pub(super) struct Collected {
     pub(super) digest: Digest,
+    times: Times,
     /// Whether a row `m` is old enough. `$2` is now.
     sql_is_old: String,
 }
@@ -170,6 +174,7 @@ impl Wanted {
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
+            times: Times::new(&params.columns),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -293,6 +298,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             })?;
             Some(Collected {
                 digest: digest.clone(),
+                times: wanted.times.clone(),
                 sql_is_old: format!("(m.{0} IS NULL OR m.{0} <= {until})", quoted(&since.name)),
             })
         }
@@ -748,16 +754,17 @@ impl Table {
     }
 
     /// What is sent of these rows of a batch.
-    pub(super) fn folded(&self, mut items: Vec<Item>, database: &str) -> Vec<Item> {
+    pub(super) fn folded(&self, mut items: Vec<Item>, database: &str, now_ms: i64) -> Vec<Item> {
         for item in &mut items {
             item.key = idempotency_key(database, &self.source, &item.id);
         }
-        let (Some(_), Some(order)) = (&self.digest, &self.order) else {
+        let (Some(collected), Some(order)) = (&self.digest, &self.order) else {
             return items;
         };
-        digest::fold(items, &order.named, |name| {
-            digest_key(database, &self.source, name)
-        })
+        let now = Timestamp::from_millisecond(now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
+        let is_kept = |item: &Item| collected.times.keep(&item.columns, now).is_some();
+        let key = |name: &str| digest_key(database, &self.source, name);
+        digest::fold(items, &order.named, is_kept, key)
     }
 
     /// Whether what is dead keeps back those behind it.

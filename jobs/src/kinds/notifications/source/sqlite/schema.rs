@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rusqlite::{
     Connection, OpenFlags, OptionalExtension,
     functions::{Context, FunctionFlags},
@@ -19,7 +20,7 @@ use crate::notifications::{
         Item, Result, SourceError,
         table::{Payload, list, quoted, rows_of, source_name},
     },
-    times,
+    times::{self, Times},
 };
 
 /// The side tables. `item` has no declared type, so that ids keep theirs. The first index is for counting and listing,
@@ -73,6 +74,7 @@ pub(super) struct Wanted {
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
+    times: Times,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -132,6 +134,7 @@ pub(super) struct Repeats {
 #[derive(Clone, Debug)]
 pub(super) struct Collected {
     pub(super) digest: Digest,
+    times: Times,
     /// Whether a row's time is before one, and whether it has none; of a row `m`.
     sql_is_old: String,
 }
@@ -242,13 +245,14 @@ impl Table {
     }
 
     /// What is sent of these rows of a batch.
-    pub(super) fn folded(&self, items: Vec<Item>, database: &str) -> Vec<Item> {
-        let (Some(_), Some(order)) = (&self.digest, &self.order) else {
+    pub(super) fn folded(&self, items: Vec<Item>, database: &str, now_ms: i64) -> Vec<Item> {
+        let (Some(collected), Some(order)) = (&self.digest, &self.order) else {
             return items;
         };
-        digest::fold(items, &order.named, |name| {
-            digest_key(database, &self.source, name)
-        })
+        let now = Timestamp::from_millisecond(now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
+        let is_kept = |item: &Item| collected.times.keep(&item.columns, now).is_some();
+        let key = |name: &str| digest_key(database, &self.source, name);
+        digest::fold(items, &order.named, is_kept, key)
     }
 
     /// The name of the batch of a cell.
@@ -281,6 +285,7 @@ impl Wanted {
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
+            times: Times::new(&params.columns),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -444,6 +449,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             let column = format!("m.{}", quoted(&since.name));
             Some(Collected {
                 digest: digest.clone(),
+                times: wanted.times.clone(),
                 sql_is_old: format!(
                     "({column} IS NULL OR CASE typeof({column}) WHEN 'integer' THEN {column} <= {{until}} / 1000
                       ELSE coalesce(julianday({column}), 0) <= julianday({{until}} / 1000.0, 'unixepoch') END)"
