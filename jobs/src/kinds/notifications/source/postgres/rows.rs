@@ -207,18 +207,19 @@ async fn with_rest_of_digests(
     if cut.is_empty() {
         return Ok((items, too_large));
     }
-    // All of them in one answer: the order of ids, which names a digest, is the database's.
+    // All of them in one answer: the order of ids, which names a digest, is the database's. One list of ids, which is joined: with
+    // `OR` each unsent row is held against it.
     let here = format!(
-        "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE n.{sent} IS NULL AND (n.{id} = {there} OR n.{id} IN
-             (SELECT {item} FROM {delivery} AS d
-              WHERE d.source = $1 AND d.digest = ANY ($3) AND d.state = 'in_doubt' AND d.not_before <= $2))",
+        "SELECT n.{id} AS id, {size} AS size FROM {rows} WHERE n.{sent} IS NULL AND n.{id} IN
+             (SELECT {there} UNION SELECT {item} FROM {delivery} AS d
+              WHERE d.source = $1 AND d.digest = ANY ($3) AND d.state = 'in_doubt' AND d.not_before <= $2)",
         id = table.sql_id,
         size = table.sql_size,
         delivery = table.delivery,
         rows = table.sql_rows,
         item = table.sql_id_of_item(),
         sent = table.sql_sent_at,
-        there = table.sql_any(4),
+        there = table.sql_each(4),
     );
     let there: Vec<ItemId> = items.iter().map(|item| item.id.clone()).collect();
     let (bytes, largest) = (i64::MAX, whole(BODY_BYTES));

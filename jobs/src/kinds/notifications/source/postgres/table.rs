@@ -669,6 +669,14 @@ impl Table {
         }
     }
 
+    /// The ids in the parameter of this number, one in a row.
+    pub(super) fn sql_each(&self, parameter: u8) -> String {
+        match self.id {
+            IdType::Uuid => format!("unnest(${parameter}::uuid[])"),
+            IdType::Int | IdType::Text => format!("unnest(${parameter})"),
+        }
+    }
+
     /// The item of a row `d` of the side table, in the type of ids; null for what is none.
     pub(super) fn sql_id_of_item(&self) -> &'static str {
         match self.id {
