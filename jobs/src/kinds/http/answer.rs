@@ -1,6 +1,6 @@
 //! What an answer means, and how much of it may be repeated.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use reqwest::{
@@ -27,6 +27,17 @@ pub(super) enum Verdict {
     Retry(String),
     /// Never.
     Fatal(String),
+}
+
+/// What names say of a value of JSON.
+#[derive(Clone, Copy)]
+enum Under {
+    /// Nothing.
+    Plain,
+    /// Its own name tells of a secret.
+    Telling,
+    /// It is somewhere in what has such a name: what is short there is a word.
+    Within,
 }
 
 /// Texts that must not be repeated, because a service may repeat what it was sent.
@@ -136,13 +147,13 @@ impl Hidden {
         let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
         hidden.add_body(&String::from_utf8_lossy(body), content_type);
         hidden.0.retain(|text| text != token);
-        // The longest first, so that no part of it stays.
-        hidden.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        hidden.0.sort();
         hidden.0.dedup();
         hidden
     }
 
     fn add_body(&mut self, body: &str, content_type: &[u8]) {
+        let content_type = content_type.to_ascii_lowercase();
         if content_type.starts_with(b"application/x-www-form-urlencoded") {
             for pair in body.split('&') {
                 let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -156,7 +167,9 @@ impl Hidden {
         // Also several, one after the other.
         let values = serde_json::Deserializer::from_str(body).into_iter::<Value>();
         match values.collect::<Result<Vec<_>, _>>() {
-            Ok(values) => values.iter().for_each(|value| self.add_json(value, false)),
+            Ok(values) => values
+                .iter()
+                .for_each(|value| self.add_json(value, Under::Plain)),
             // Less is a word.
             Err(_) if body.trim().len() < SECRET_LEN => {}
             Err(_) => self.add(&[body.to_owned(), body.trim().to_owned()]),
@@ -164,22 +177,31 @@ impl Hidden {
     }
 
     /// The texts under telling names, however deep.
-    fn add_json(&mut self, value: &Value, is_secret: bool) {
+    fn add_json(&mut self, value: &Value, under: Under) {
         match value {
-            Value::String(text) if is_secret => {
-                self.add_with_parts(text);
-                // The same as it stands there.
-                let escaped = value.to_string();
-                self.add(&[escaped.trim_matches('"').to_owned()]);
+            Value::String(text) => {
+                let least = match under {
+                    Under::Plain => return,
+                    Under::Telling => 0,
+                    Under::Within => SECRET_LEN,
+                };
+                if text.len() >= least {
+                    self.add_with_parts(text);
+                    // The same as it stands there, or as others write it.
+                    self.add(&spellings(value));
+                }
             }
             Value::Array(values) => {
-                values
-                    .iter()
-                    .for_each(|value| self.add_json(value, is_secret));
+                values.iter().for_each(|value| self.add_json(value, under));
             }
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    self.add_json(value, is_secret || tells(name));
+                    let under = match under {
+                        _ if tells(name) => Under::Telling,
+                        Under::Plain => Under::Plain,
+                        Under::Telling | Under::Within => Under::Within,
+                    };
+                    self.add_json(value, under);
                 }
             }
             _ => {}
@@ -205,13 +227,23 @@ impl Hidden {
 
     /// The beginning of an answer as text, with `***` for each secret.
     pub(super) fn mask(&self, answer: &Beginning) -> String {
-        let mut text: Cow<'_, str> = String::from_utf8_lossy(&answer.bytes);
-        for secret in &self.0 {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), "***").into();
+        let said = String::from_utf8_lossy(&answer.bytes);
+        // All are looked for in what was said, and none in what is put in their place.
+        let found = self.0.iter().flat_map(|secret| {
+            let places = said.match_indices(secret.as_str());
+            places.map(|(at, secret)| (at, at + secret.len()))
+        });
+        let mut found: Vec<(usize, usize)> = found.collect();
+        found.sort_unstable();
+        let (mut text, mut shown) = (String::with_capacity(said.len()), 0);
+        for (from, to) in found {
+            if from >= shown {
+                text.push_str(&said[shown..from]);
+                text.push_str("***");
             }
+            shown = shown.max(to);
         }
-        let mut text = text.into_owned();
+        text.push_str(&said[shown..]);
         if answer.cut {
             // What was cut may be half of a secret.
             let halves = self.0.iter().map(|secret| shared_end(&text, secret));
@@ -219,6 +251,39 @@ impl Hidden {
         }
         text
     }
+}
+
+/// How a text is written in JSON, without the quotes: as it stands in a body, and as libraries write it that escape more.
+fn spellings(text: &Value) -> Vec<String> {
+    let quoted = text.to_string();
+    let plain = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    let mut all = Vec::new();
+    for kind in 0..16_u8 {
+        let has = |bit: u8| kind & bit != 0;
+        let mut spelt = String::with_capacity(plain.len());
+        for c in plain.chars() {
+            match c {
+                '/' if has(1) => spelt.push_str("\\/"),
+                '<' | '>' | '&' if has(2) => spelt.push_str(&escaped(c, has(8))),
+                _ if has(4) && !c.is_ascii() => spelt.push_str(&escaped(c, has(8))),
+                _ => spelt.push(c),
+            }
+        }
+        if !all.contains(&spelt) {
+            all.push(spelt);
+        }
+    }
+    all
+}
+
+/// `é` as `\u00e9`, or with capital letters.
+fn escaped(c: char, capital: bool) -> String {
+    let units = c.encode_utf16(&mut [0; 2]).to_vec();
+    let spelt = units.iter().map(|unit| match capital {
+        true => format!("\\u{unit:04X}"),
+        false => format!("\\u{unit:04x}"),
+    });
+    spelt.collect()
 }
 
 /// Whether a header of this name is likely to hold a secret.
@@ -289,6 +354,40 @@ mod tests {
         ] {
             assert_eq!(masked(hidden, said, false), shown);
         }
+    }
+
+    #[test]
+    fn a_secret_is_hidden_however_it_is_escaped() {
+        let json = hidden_in("application/json", r#"{"key": "a/<é😀>/b\""}"#);
+        for said in [
+            r#"{"key":"a/<é😀>/b\""}"#,
+            r#"{"key":"a/<\u00e9\ud83d\ude00>/b\""}"#,
+            r#"{"key":"a\/<\u00e9\ud83d\ude00>\/b\""}"#,
+            r#"{"key":"a/\u003cé😀\u003e/b\""}"#,
+            r#"{"key":"a/\u003C\u00E9\uD83D\uDE00\u003E/b\""}"#,
+        ] {
+            assert_eq!(masked(&json, said, false), r#"{"key":"***"}"#, "{said}");
+        }
+        let form = hidden_in("Application/X-WWW-Form-Urlencoded", "user=me&api_key=k1");
+        assert_eq!(masked(&form, "me has k1", false), "me has ***");
+    }
+
+    #[test]
+    fn what_is_hidden_makes_an_answer_no_longer_than_its_secrets() {
+        let many =
+            r#""*", "r", "*", "r", "*", "r", "*", "r", "*", "r", "*", "r", "*", "r", "*", "r""#;
+        let json = hidden_in("application/json", &format!(r#"{{"bypass": [{many}]}}"#));
+        assert_eq!(json.0, ["*", "r"]);
+        assert_eq!(masked(&json, "a * or r", false), "a *** o*** ***");
+        // In what has a telling name short texts are words, but for those that have one themselves.
+        let words =
+            r#"{"credentials": {"kind": "user", "password": "me", "data": {"v": "abcdefgh"}}}"#;
+        let words = hidden_in("application/json", words);
+        let said = "a user called me with abcdefgh";
+        assert_eq!(masked(&words, said, false), "a user called *** with ***");
+        // Secrets that overlap are hidden together.
+        let both = hidden_in("application/json", r#"{"key": "abcd", "token": "cdef"}"#);
+        assert_eq!(masked(&both, "abcdef abcd, cdef", false), "*** ***, ***");
     }
 
     fn masked(hidden: &Hidden, text: &str, cut: bool) -> String {
