@@ -151,6 +151,15 @@ impl Source for SqliteSource {
     }
 }
 
+/// Repeats come second: they are marked as the row is that was sent.
+fn in_order(marks: &[(ItemId, Mark)]) -> impl Iterator<Item = &(ItemId, Mark)> {
+    let those = |repeats| {
+        let is_one = move |(_, mark): &&(ItemId, Mark)| (*mark == Mark::Duplicate) == repeats;
+        marks.iter().filter(is_one)
+    };
+    those(false).chain(those(true))
+}
+
 /// Which file lies there now.
 fn file_at(path: &Path) -> Option<(u64, u64)> {
     let facts = fs::metadata(path).ok()?;
@@ -274,7 +283,50 @@ impl Db {
             if let Some(finish) = ended {
                 return Ok(finish);
             }
+            // There may be more of them: one whole transaction for each would be too many.
+            if refused.len() == 1 {
+                self.mark_one_by_one(&mut refused, batch, token, marks, now_ms)?;
+            }
         }
+    }
+
+    /// Marks those behind the first that was refused, each in a transaction of its own, and learns which are refused in a way that ends it.
+    fn mark_one_by_one(
+        &mut self,
+        refused: &mut BTreeMap<ItemId, String>,
+        batch: &str,
+        token: Token,
+        marks: &[(ItemId, Mark)],
+        now_ms: i64,
+    ) -> Result<()> {
+        let table = &self.table;
+        let behind: Vec<_> = in_order(marks)
+            .skip_while(|(id, _)| !refused.contains_key(id))
+            .collect();
+        for (id, mark) in behind {
+            let is_sent = matches!(mark, Mark::Sent | Mark::Duplicate);
+            if !is_sent || refused.contains_key(id) {
+                continue;
+            }
+            let tx = immediate(&mut self.conn)?;
+            if intent(&tx, table, batch)?.map(|intent| intent.token) != Some(token) {
+                return Ok(());
+            }
+            match rows::mark_sent(&tx, table, id, *mark == Mark::Duplicate, now_ms) {
+                Ok(true) => {
+                    forget(&tx, table, id)?;
+                    tx.commit()?;
+                }
+                Err(error) if error.is_of_rows() && tx.is_autocommit() => {
+                    refused.insert(id.clone(), error.said());
+                }
+                // The others are met again with all of them.
+                Ok(false) => {}
+                Err(error) if error.is_of_marking() && !tx.is_autocommit() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The same, but for the marks that are known to be refused. None where one more of them has ended the transaction with
@@ -297,17 +349,13 @@ impl Db {
         };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
         let (keys, mut marked) = (present.items.pause_keys(), BTreeSet::new());
-        // Repeats come second: they are marked as the row is that was sent.
-        let is_repeat = |mark: &Mark| *mark == Mark::Duplicate;
-        let (repeats, others): (Vec<_>, Vec<_>) =
-            marks.iter().partition(|(_, mark)| is_repeat(mark));
-        for (id, mark) in others.into_iter().chain(repeats) {
+        for (id, mark) in in_order(marks) {
             let refusal = match mark {
                 Mark::Sent | Mark::Duplicate if refused.contains_key(id) => {
                     refused.get(id).cloned()
                 }
                 Mark::Sent | Mark::Duplicate => {
-                    match rows::mark_sent(&tx, table, id, is_repeat(mark), now_ms) {
+                    match rows::mark_sent(&tx, table, id, *mark == Mark::Duplicate, now_ms) {
                         Ok(true) => {
                             forget(&tx, table, id)?;
                             marked.insert(id);
@@ -381,5 +429,78 @@ impl Db {
 
     fn backlog(&mut self) -> Result<u64> {
         rows::backlog(&self.conn, &self.table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use rusqlite::functions::FunctionFlags;
+
+    use super::*;
+    use crate::{
+        demo_table,
+        notifications::params::{Backoff, InDoubt},
+    };
+
+    #[tokio::test]
+    async fn marks_that_undo_everything_cost_a_few_attempts_for_each_row() {
+        const ROWS: usize = 100;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.db");
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch(demo_table::SCHEMA).unwrap();
+        for _ in 0..ROWS {
+            let row = "INSERT INTO notifications (recipient, body) VALUES ('r', 'b')";
+            db.execute_batch(row).unwrap();
+        }
+        db.execute_batch(
+            "CREATE TRIGGER undoes BEFORE UPDATE ON notifications WHEN attempt() AND NEW.id % 2 = 0
+                 BEGIN SELECT RAISE(ROLLBACK, 'all of it'); END;",
+        )
+        .unwrap();
+        let params = NotificationsParams {
+            table: "notifications".to_owned(),
+            batch_size: 200,
+            ..NotificationsParams::default()
+        };
+        let source = SqliteSource::new(path, &params);
+        let policy = Policy {
+            in_doubt: InDoubt::Repeat,
+            attempts: 3,
+            backoff: Backoff::Doubling(Duration::from_secs(2)),
+        };
+        let (batch, token) = ("notifications/200/0", Token(1));
+        let begun = source.begin("job", batch, token, policy, 0).await.unwrap();
+        let Begin::Send(work) = begun else {
+            panic!("{begun:?}");
+        };
+        assert_eq!(work.items.len(), ROWS);
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&attempts);
+        let counting = move |db: &mut Db| {
+            let flags = FunctionFlags::SQLITE_UTF8;
+            let count = move |_: &rusqlite::functions::Context<'_>| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                Ok(true)
+            };
+            Ok(db.conn.create_scalar_function("attempt", 0, flags, count)?)
+        };
+        source.with(counting).await.unwrap();
+        let marks = work.items.into_iter().map(|item| (item.id, Mark::Sent));
+        let marks: Vec<_> = marks.collect();
+        let end = source.finish(batch, token, policy, marks, 0).await.unwrap();
+        let Finish::Written(unmarked) = end else {
+            panic!("{end:?}");
+        };
+        assert_eq!((unmarked.parked, unmarked.in_doubt), (50, 0));
+        let attempts = attempts.load(Ordering::Relaxed);
+        assert!(attempts <= 2 * ROWS, "{attempts}");
+        let unsent = demo_table::unsent(&folder.path().join("app.db")).unwrap();
+        assert_eq!(unsent, 50);
     }
 }
