@@ -14,6 +14,9 @@
 //! - U4 A row that cannot be sent for its own times takes no other with it.  (`a_row_whose_time_is_none_is_dead_alone`)
 //!
 //! # Not promised
+//! Rows count as they are in the texts of the sink. What else the texts hold of the oldest row does not: where that has more than a
+//! tenth of what is sent at most, a digest may be too large although its rows were not.
+//!
 //! Where a row of a digest in doubt was deleted or marked by another hand, the others are sent under a key of their own; so are those
 //! that could not be marked where the others could.
 
@@ -27,7 +30,7 @@ use super::{
     source::Item,
 };
 
-/// Bytes of the rows of a digest: with what else is in its body, it is below what a web service is sent.
+/// Bytes of the rows of a digest, in all texts of a message: with what else is in its body, it is below what a web service is sent.
 const MOST: usize = 900_000;
 
 /// Names of digests in doubt of which not all rows are among these: those that a batch cut off, or that are gone.
@@ -42,12 +45,14 @@ pub(crate) fn cut(items: &[Item]) -> Vec<String> {
 }
 
 /// Makes one item of each recipient's rows, which come in the order of their ids. `recipient` is the column that says it;
-/// `key` makes a key of a digest's name. Rows that are kept for their times are no part of others' digests.
+/// `key` makes a key of a digest's name. Rows that are kept for their times are no part of others' digests. The texts of a message
+/// hold its rows so many times; without such texts it is made of them.
 #[must_use]
 pub(crate) fn fold(
     items: Vec<Item>,
     recipient: &str,
     is_kept: impl Fn(&Item) -> bool,
+    in_texts: usize,
     key: impl Fn(&str) -> String,
 ) -> Vec<Item> {
     let (kept, items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_kept);
@@ -74,7 +79,7 @@ pub(crate) fn fold(
                 .into_iter()
                 .filter(|item| item.digest.as_ref() == Some(name))
                 .collect(),
-            None => those_that_fit(group),
+            None => those_that_fit(group, in_texts),
         };
         // The rest was looked for: it is gone, or its time has not come. That comes first in another batch.
         let is_cut = doubt.is_some_and(|name| size_of(&name) > group.len());
@@ -84,22 +89,38 @@ pub(crate) fn fold(
         folded.extend(one_of(group, recipient, &key));
     }
     // Each is looked at by itself, and behind the others: what waits keeps back what comes after it.
-    let alone = kept.into_iter().map(|item| one_of(vec![item], recipient, &key));
+    let alone = kept
+        .into_iter()
+        .map(|item| one_of(vec![item], recipient, &key));
     folded.extend(alone.flatten());
     folded
 }
 
 /// The first rows of a group, as many as one message holds, and one in any case. The others wait for the next.
-fn those_that_fit(mut group: Vec<Item>) -> Vec<Item> {
+fn those_that_fit(mut group: Vec<Item>, in_texts: usize) -> Vec<Item> {
     let mut bytes = 0_usize;
     let sizes = group.iter().map(|item| {
-        let size = serde_json::to_vec(&item.body).map_or(usize::MAX, |body| body.len());
+        let size = serde_json::to_vec(&item.body).map_or(usize::MAX, |body| match in_texts {
+            0 => body.len(),
+            times => times.saturating_mul(body.into_iter().map(most_written).sum()),
+        });
         bytes = bytes.saturating_add(size).saturating_add(1);
         bytes
     });
     let fit = sizes.take_while(|bytes| *bytes <= MOST).count();
     group.truncate(fit.max(1));
     group
+}
+
+/// Bytes that one of JSON takes at most in a text, whatever that is: in quotes of JSON, or in HTML.
+const fn most_written(byte: u8) -> usize {
+    match byte {
+        b'"' => 6,
+        b'&' | b'\'' => 5,
+        b'<' | b'>' => 4,
+        b'\\' => 2,
+        _ => 1,
+    }
 }
 
 fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Option<Item> {
@@ -130,6 +151,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::notifications::text::{Form, Text};
 
     fn row(id: i64, recipient: Value, digest: Option<&str>) -> Item {
         let Value::Object(columns) = json!({ "to": recipient }) else {
@@ -147,7 +169,7 @@ mod tests {
             ItemId::Text(_) => panic!("a text"),
         };
         let is_kept = |item: &Item| item.columns.get("kept") == Some(&json!(true));
-        fold(rows, "to", is_kept, |name| format!("d/{name}"))
+        fold(rows, "to", is_kept, 0, |name| format!("d/{name}"))
             .into_iter()
             .map(|item| (item.key, item.members.iter().map(number).collect()))
             .collect()
@@ -171,7 +193,7 @@ mod tests {
         let groups: Vec<&[i64]> = all.iter().map(|(_, ids)| &ids[..]).collect();
         assert_eq!(groups, [&[1, 3][..], &[2], &[4], &[5]]);
         assert_eq!(all[0].0, format!("d/{}", name_of(&ids(&[1, 3]))));
-        let item = fold(rows, "to", |_| false, |_| String::new()).remove(0);
+        let item = fold(rows, "to", |_| false, 0, |_| String::new()).remove(0);
         assert_eq!(
             Value::Object(item.body),
             json!({"recipient": "a", "items": [{"id": 1}, {"id": 3}]})
@@ -220,6 +242,32 @@ mod tests {
             sent(vec![large(1, 2_000_000, None), large(2, 1, None)]),
             [1]
         );
+        // As they are in the texts of a message: twice, and with `&quot;` for each quote.
+        let rows: Vec<Item> = (1..=20).map(|id| large(id, 99_000, None)).collect();
+        let fit = |times| {
+            fold(rows.clone(), "to", |_| false, times, |_| String::new())[0]
+                .members
+                .len()
+        };
+        assert_eq!((fit(1), fit(2)), (9, 4));
+        let mut rows = rows;
+        for row in &mut rows {
+            row.body
+                .insert("text".to_owned(), vec!["<\""; 5_000].into());
+        }
+        for form in [Form::Json, Form::Html, Form::Plain] {
+            let text = match form {
+                Form::Json => r#"{"a": "${items:json}", "b": ${items:json}}"#,
+                _ => "${items:json} ${items:json}",
+            };
+            let text = Text::parse(text, form).unwrap();
+            let item = fold(rows.clone(), "to", |_| false, 2, |_| String::new()).remove(0);
+            let bytes = text.fill(&item.columns).unwrap().len();
+            assert!(
+                item.members.len() > 1 && bytes < 1_000_000,
+                "{form:?} {bytes}"
+            );
+        }
         // What may have been received goes as it went.
         let name = name_of(&ids(&[1, 2]));
         let rows = vec![

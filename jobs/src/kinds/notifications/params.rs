@@ -334,6 +334,12 @@ impl NotificationsParams {
         columns
     }
 
+    /// How often the texts hold the rows of a digest.
+    pub(crate) fn items_in_texts(&self) -> usize {
+        let columns = self.columns_of_texts().into_iter();
+        columns.filter(|(_, column)| column == ITEMS).count()
+    }
+
     /// Columns that are for the sink alone: they stay out of what is sent.
     #[must_use]
     pub(crate) fn columns_hidden(&self) -> Vec<String> {

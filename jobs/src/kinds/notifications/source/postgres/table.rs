@@ -40,6 +40,7 @@ pub(super) struct Wanted {
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
     times: Times,
+    in_texts: usize,
     side_schema: Option<String>,
     /// The side tables are ours to make.
     pub(super) create: bool,
@@ -111,6 +112,8 @@ pub(super) struct Repeats {
 pub(super) struct Collected {
     pub(super) digest: Digest,
     times: Times,
+    /// How often the texts of a message hold its rows.
+    in_texts: usize,
     /// Whether a row `m` is old enough. `$2` is now.
     sql_is_old: String,
 }
@@ -175,6 +178,7 @@ impl Wanted {
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
             times: Times::new(&params.columns),
+            in_texts: params.items_in_texts(),
             side_schema: params.side_tables.schema.clone(),
             create: params.side_tables.create,
             listen: params.listen.clone(),
@@ -299,6 +303,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             Some(Collected {
                 digest: digest.clone(),
                 times: wanted.times.clone(),
+                in_texts: wanted.in_texts,
                 sql_is_old: format!("(m.{0} IS NULL OR m.{0} <= {until})", quoted(&since.name)),
             })
         }
@@ -772,7 +777,7 @@ impl Table {
         let now = Timestamp::from_millisecond(now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
         let is_kept = |item: &Item| collected.times.keep(&item.columns, now).is_some();
         let key = |name: &str| digest_key(database, &self.source, name);
-        digest::fold(items, &order.named, is_kept, key)
+        digest::fold(items, &order.named, is_kept, collected.in_texts, key)
     }
 
     /// Whether what is dead keeps back those behind it.

@@ -75,6 +75,7 @@ pub(super) struct Wanted {
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
     times: Times,
+    in_texts: usize,
     create: bool,
     /// Columns for the sink, each with the key that names it.
     for_sink: Vec<(&'static str, String)>,
@@ -135,6 +136,8 @@ pub(super) struct Repeats {
 pub(super) struct Collected {
     pub(super) digest: Digest,
     times: Times,
+    /// How often the texts of a message hold its rows.
+    in_texts: usize,
     /// Whether a row's time is before one, and whether it has none; of a row `m`.
     sql_is_old: String,
 }
@@ -252,7 +255,7 @@ impl Table {
         let now = Timestamp::from_millisecond(now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
         let is_kept = |item: &Item| collected.times.keep(&item.columns, now).is_some();
         let key = |name: &str| digest_key(database, &self.source, name);
-        digest::fold(items, &order.named, is_kept, key)
+        digest::fold(items, &order.named, is_kept, collected.in_texts, key)
     }
 
     /// The name of the batch of a cell.
@@ -286,6 +289,7 @@ impl Wanted {
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
             times: Times::new(&params.columns),
+            in_texts: params.items_in_texts(),
             create: params.side_tables.create,
             for_sink: params.columns_read(),
             hidden: params.columns_hidden(),
@@ -357,10 +361,12 @@ fn time_of(call: &Context<'_>) -> rusqlite::Result<Option<i64>> {
         ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => Value::Null,
     };
     // A part of a millisecond counts as a whole one: no row is found before its time.
-    Ok(times::time(&value).map(|time| match time.subsec_nanosecond() % 1_000_000 {
-        1.. => time.as_millisecond().saturating_add(1),
-        _ => time.as_millisecond(),
-    }))
+    Ok(
+        times::time(&value).map(|time| match time.subsec_nanosecond() % 1_000_000 {
+            1.. => time.as_millisecond().saturating_add(1),
+            _ => time.as_millisecond(),
+        }),
+    )
 }
 
 /// Whether a row is due. What is no time at all counts as due, so that it is found: it is dead then.
@@ -450,6 +456,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
             Some(Collected {
                 digest: digest.clone(),
                 times: wanted.times.clone(),
+                in_texts: wanted.in_texts,
                 sql_is_old: format!(
                     "({column} IS NULL OR CASE typeof({column}) WHEN 'integer' THEN {column} <= {{until}} / 1000
                       ELSE coalesce(julianday({column}), 0) <= julianday({{until}} / 1000.0, 'unixepoch') END)"
