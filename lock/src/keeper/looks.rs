@@ -1,15 +1,21 @@
-//! Looks at locks: one call to each node for all that is asked together, and what is seen there for all who asked.
+//! Looks at locks: as few calls to each node as all that is asked together needs, and what is seen there for all who asked.
 //!
-//! Locks on the `watchlist` go along when they are due, and what was seen of them is noted there. Which requests come together is
-//! for the `read_batcher`.
+//! Locks on the `watchlist` go along when they are due, and what was seen of them is noted there. Which requests come together, and
+//! how many locks are asked for at once, is for the `read_batcher`.
+
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{read_batcher::GATHER, shared::Shared};
+use super::{
+    read_batcher::{GATHER, IN_VAIN},
+    shared::Shared,
+};
 use crate::{
     expiry::LockState,
     node::{Answer, NodeError, Op, View},
+    quorum::{link::Link, tally::majority},
 };
 
 impl Shared {
@@ -51,16 +57,46 @@ impl Shared {
     }
 
     pub(super) async fn look(&self, keys: Vec<String>) -> Vec<LockState> {
+        let (cluster, mut in_vain) = (&self.cluster, 0);
+        let mut judged = Vec::with_capacity(keys.len());
+        let mut keys = keys.into_iter().peekable();
+        while keys.peek().is_some() && in_vain < IN_VAIN {
+            let part = keys.by_ref().take(self.reads.at_once()).collect();
+            let (seen, waited) = self.look_at_once(part).await;
+            in_vain = waited.map_or(in_vain + 1, |_| 0);
+            self.reads.took(waited, cluster.timing.node_timeout);
+            judged.extend(seen);
+        }
+        let unseen = keys.map(|key| cluster.judge(key, self.unanswered().enumerate().collect()));
+        judged.extend(unseen);
+        self.watchlist.saw(&judged, cluster.clock.now());
+        judged
+    }
+
+    fn unanswered(&self) -> impl Iterator<Item = Result<View, NodeError>> {
+        let timeout = self.cluster.timing.node_timeout;
+        let unanswered = move |_| Err(NodeError::Timeout(timeout));
+        (0..self.cluster.links.len()).map(unanswered)
+    }
+
+    /// What the nodes show of these locks, and what a majority needed for its answers beyond the way there and back; `None` when
+    /// too few have answered.
+    async fn look_at_once(&self, keys: Vec<String>) -> (Vec<LockState>, Option<Duration>) {
         let ops: Vec<_> = keys
             .iter()
             .map(|key| Op::Read { key: key.clone() })
             .collect();
         let cluster = &self.cluster;
-        let unanswered = || Err(NodeError::Timeout(cluster.timing.node_timeout));
-        let row = || Vec::from_iter(cluster.links.iter().map(|_| unanswered()));
+        let row = || self.unanswered().collect();
         let mut shown: Vec<Vec<Result<View, NodeError>>> = keys.iter().map(|_| row()).collect();
+        let (asked, mut waited) = (cluster.clock.now(), Vec::new());
         let mut sent = cluster.send_to_all(&ops);
         while let Some((node, result)) = sent.next().await {
+            if result.is_ok() {
+                let way = cluster.links.get(node).map(Link::round_trip);
+                let took = cluster.clock.now().since(asked);
+                waited.push(took.saturating_sub(way.unwrap_or_default()));
+            }
             for (i, row) in shown.iter_mut().enumerate() {
                 row[node] = match &result {
                     Ok(answers) => match answers.get(i) {
@@ -76,11 +112,11 @@ impl Shared {
                 };
             }
         }
-        let judged = keys.into_iter().zip(shown);
-        let judged: Vec<LockState> = judged
-            .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
-            .collect();
-        self.watchlist.saw(&judged, cluster.clock.now());
-        judged
+        let q = majority(cluster.links.len());
+        waited.sort_unstable();
+        let seen = keys.into_iter().zip(shown);
+        let seen =
+            seen.map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()));
+        (seen.collect(), waited.get(q - 1).copied())
     }
 }

@@ -242,6 +242,11 @@ impl Link {
         self.0.health.is_down()
     }
 
+    /// The quickest way there and back of late.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.0.health.round_trip()
+    }
+
     /// Waits until the node is not known to be down.
     pub(crate) async fn up(&self) {
         self.0.health.up().await;

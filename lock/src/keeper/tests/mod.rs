@@ -4,6 +4,7 @@ mod broken;
 mod crowd;
 mod ends;
 mod fronts;
+mod long_records;
 mod margin;
 mod returns;
 mod silent;
