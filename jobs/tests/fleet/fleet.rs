@@ -144,6 +144,10 @@ impl Fleet {
         file
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Workers that are started from now on have their locks there; answers with where they were before.
     pub(crate) fn move_to(&mut self, store: Store, config: &str) -> Store {
         let left = std::mem::replace(&mut self.store, store);

@@ -187,6 +187,7 @@ fn main() -> std::process::ExitCode {
         },
     ]);
     cases.extend(on![embedded:
+        moves::{ a_store_of_another_layout_is_left_alone_and_another_one_begun },
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
@@ -281,7 +282,10 @@ fn main() -> std::process::ExitCode {
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
     ]);
     #[cfg(feature = "postgres")]
-    cases.extend(on![postgres: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
+    cases.extend(on![postgres: moves::{
+        a_fleet_moves_here_and_no_tick_runs_twice,
+        a_store_of_another_layout_is_left_alone_and_another_one_begun,
+    }]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
     #[cfg(feature = "postgres")]

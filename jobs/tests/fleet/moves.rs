@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, beat},
+    fleet::{Fleet, beat, pulse},
     store::Store,
     wait::SOON,
 };
@@ -66,5 +66,29 @@ pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
             assert!(follow, "{job}: {era:?}");
         }
     }
+    drop(left);
+}
+
+/// As the book says (`docs/operations/upgrading.md`): nothing starts on a store of another layout, nothing changes there, and the fleet
+/// works on another one.
+pub(crate) fn a_store_of_another_layout_is_left_alone_and_another_one_begun(store: Store) {
+    let mut fleet = Fleet::of(1, store, &pulse());
+    let beats = fleet.beats();
+    beats.wait(SOON, "a tick", |b| b.event == "ended");
+    fleet.terminate(0);
+    assert!(fleet.wait_until_gone(0), "a drained worker ends well");
+    let ran = beats.all().len();
+    fleet.store().set_layout(99);
+    for _ in 0..2 {
+        let said = fleet.refusal(&["run"]);
+        assert!(said.contains("layout 99"), "{said}");
+    }
+    assert_eq!(beats.all().len(), ran, "nothing runs");
+    let other = fleet.store().put_aside();
+    let left = fleet.move_to(other, &pulse());
+    fleet.join();
+    beats.wait(SOON, "a tick in the other store", |b| {
+        b.event == "ended" && beats.all().len() > ran
+    });
     drop(left);
 }

@@ -59,6 +59,35 @@ impl Store {
         Self::Embedded(File::default())
     }
 
+    /// As a program of another layout would have left it.
+    pub(crate) fn set_layout(&self, layout: i32) {
+        match self {
+            Self::Embedded(file) => {
+                let path = file.path.get().expect("the fleet is configured");
+                let file = Connection::open(path).expect("the store can be opened");
+                let set = "UPDATE wk_meta SET value = ?1 WHERE name = 'layout'";
+                assert_eq!(file.execute(set, [layout]), Ok(1));
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.set_layout(layout),
+            _ => unreachable!("no case does that"),
+        }
+    }
+
+    /// Another one in its place: of a file under the same name, else another schema.
+    pub(crate) fn put_aside(&self) -> Self {
+        match self {
+            Self::Embedded(file) => {
+                let path = file.path.get().expect("the fleet is configured");
+                std::fs::rename(path, path.with_extension("old")).expect("it can be moved");
+                Self::embedded()
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Self::Postgres(Database::new()),
+            _ => unreachable!("no case does that"),
+        }
+    }
+
     /// Three healthy masters.
     pub(crate) fn masters() -> Self {
         Self::Masters([(); 3].map(|()| RedisServer::start()), false)

@@ -113,6 +113,28 @@ impl Database {
         server.start_again();
     }
 
+    /// As a program of another layout would have left it.
+    pub(crate) fn set_layout(&self, layout: i32) {
+        let (url, schema) = (self.direct.clone(), self.schema.clone());
+        let written = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let connected = tokio_postgres::connect(&url, NoTls).await;
+                let (client, connection) = connected.expect("it is there");
+                let moving = Spawn::system().spawn(async move { _ = connection.await });
+                let set = format!("UPDATE {schema}.node SET layout = {layout}");
+                client.batch_execute(&set).await.expect("its row");
+                drop(client);
+                _ = moving.await;
+            });
+        });
+        written.join().expect("it is written");
+    }
+
     /// Keeps the fleet out: somebody has its row.
     pub(crate) fn block(&self) {
         let (go, gone) = mpsc::channel::<()>();
