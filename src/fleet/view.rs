@@ -102,10 +102,10 @@ pub(crate) async fn details(
     locks: &Locks,
     keys: Vec<String>,
 ) -> Result<Vec<LockDetail>, LockError> {
-    let sightings = locks.look(keys).await?;
+    let states = locks.look(keys).await?;
     let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
     let holders = holders(locks).await;
-    let details = sightings
+    let details = states
         .iter()
         .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
         .map(|lock| lock.with_holder(&holders));
@@ -167,11 +167,11 @@ async fn records(
     for page in jobs.chunks(PAGE) {
         let keys = page.iter().map(|job| format!("job/{job}")).collect();
         let mut silent = false;
-        for sighting in locks.look(keys).await? {
-            let answered = sighting.nodes.iter().filter(|node| node.is_ok()).count();
-            silent |= answered <= sighting.nodes.len() / 2;
-            let reading = Reading::of(&sighting.nodes, sighting.expiry(), memory_loss);
-            if let Some(job) = sighting.key.strip_prefix("job/") {
+        for state in locks.look(keys).await? {
+            let answered = state.nodes.iter().filter(|node| node.is_ok()).count();
+            silent |= answered <= state.nodes.len() / 2;
+            let reading = Reading::of(&state.nodes, state.expiry(), memory_loss);
+            if let Some(job) = state.key.strip_prefix("job/") {
                 records.insert(job.to_owned(), reading);
             }
         }

@@ -112,11 +112,7 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
         return Ok(());
     };
     let looked = looked?;
-    for (seen, name) in looked
-        .iter()
-        .flat_map(|sighting| &sighting.nodes)
-        .zip(&names)
-    {
+    for (seen, name) in looked.iter().flat_map(|state| &state.nodes).zip(&names) {
         if let Err(NodeError::Refused {
             refusal: Refusal::Twin,
             said,
@@ -144,7 +140,7 @@ pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
         return Ok(());
     };
     let seen = seen?.pop();
-    let nodes = seen.iter().flat_map(|sighting| &sighting.nodes);
+    let nodes = seen.iter().flat_map(|state| &state.nodes);
     let closed: Vec<(&str, &NodeError)> = reports
         .iter()
         .zip(nodes)

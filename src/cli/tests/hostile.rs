@@ -35,7 +35,7 @@ use crate::{
     terminal::{self, Paint, Size},
 };
 
-/// A tenth of them every day.
+/// A fortieth of them every day.
 const STRINGS: u64 = 2_000;
 /// Of these every one is as long as the longest: 100,000 characters.
 const LONG: u64 = 500;

@@ -52,8 +52,8 @@ impl Scene {
     /// The holder that the third node shows.
     async fn look(&self) -> Result<Option<String>, NodeError> {
         let keys = vec!["lock/a".to_owned()];
-        let mut sightings = self.locks.look(keys).await.unwrap();
-        let mut nodes = sightings.remove(0).nodes;
+        let mut states = self.locks.look(keys).await.unwrap();
+        let mut nodes = states.remove(0).nodes;
         nodes.remove(2).map(|view| view.holder)
     }
 }
