@@ -8,7 +8,7 @@ use crate::{
     beats::starts,
     fleet::{Fleet, beat, pulse},
     store::Store,
-    wait::SOON,
+    wait::{SOON, soon},
 };
 
 /// Every tick that is found late is made up for, and work is under way most of the time.
@@ -74,7 +74,7 @@ pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
 pub(crate) fn a_store_of_another_layout_is_left_alone_and_another_one_begun(store: Store) {
     let mut fleet = Fleet::of(1, store, &pulse());
     let beats = fleet.beats();
-    beats.wait(SOON, "a tick", |b| b.event == "ended");
+    beats.wait(SOON, "a tick", |b| b.job == "pulse");
     fleet.terminate(0);
     assert!(fleet.wait_until_gone(0), "a drained worker ends well");
     let ran = beats.all().len();
@@ -87,8 +87,6 @@ pub(crate) fn a_store_of_another_layout_is_left_alone_and_another_one_begun(stor
     let other = fleet.store().put_aside();
     let left = fleet.move_to(other, &pulse());
     fleet.join();
-    beats.wait(SOON, "a tick in the other store", |b| {
-        b.event == "ended" && beats.all().len() > ran
-    });
+    soon("a tick in the other store", || beats.all().len() > ran);
     drop(left);
 }
