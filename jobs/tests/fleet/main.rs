@@ -43,6 +43,7 @@ mod failover;
 mod fleet;
 #[cfg(feature = "etcd")]
 mod guarded;
+mod health_check;
 mod heavy;
 mod intents;
 mod leaders;
@@ -188,6 +189,7 @@ fn main() -> std::process::ExitCode {
     ]);
     cases.extend(on![embedded:
         moves::{ a_store_of_another_layout_is_left_alone_and_another_one_begun },
+        health_check::{ the_health_check_of_the_image_sees_a_worker_that_stands_still },
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
