@@ -189,18 +189,19 @@ fn main() {
     cases.extend(on![sentinel, cluster:
         turns::{ a_killed_holder_is_followed_within_one_ttl },
         elect::{ a_killed_leader_is_followed_within_one_ttl },
+        operator::{ a_healthy_store_has_no_error },
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
         elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins },
+        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
     ]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
         elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins },
+        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
     ]);
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
