@@ -1,10 +1,21 @@
-//! An etcd server for a fleet that has its restart guard on, as every fleet has that does not turn it off.
+//! Servers of a fleet that has its restart guard on, as every fleet has that does not turn it off.
 
-use crate::{etcd::Etcd, store::Store};
+#[cfg(feature = "postgres")]
+use crate::database::Database;
+#[cfg(feature = "etcd")]
+use crate::etcd::Etcd;
+use crate::store::Store;
 
 impl Store {
     /// A single etcd server under the restart guard.
+    #[cfg(feature = "etcd")]
     pub(crate) fn etcd_guarded() -> Self {
         Self::Etcd(Etcd::guarded())
+    }
+
+    /// A PostgreSQL server of its own under the restart guard.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_guarded() -> Self {
+        Self::Postgres(Database::guarded())
     }
 }

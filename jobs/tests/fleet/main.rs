@@ -41,7 +41,7 @@ mod etcd_members;
 mod etcd_server;
 mod failover;
 mod fleet;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "postgres"))]
 mod guarded;
 mod health_check;
 mod heavy;
@@ -279,6 +279,10 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ without_a_majority_nobody_leads },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_guarded:
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+    ]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd_guarded:
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
@@ -429,6 +433,8 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(all(feature = "etcd", feature = "postgres"))]
     long.push(demo::trial_on_etcd());
     #[cfg(feature = "etcd")]

@@ -30,6 +30,8 @@ pub(crate) struct Database {
     /// The server itself.
     direct: String,
     schema: String,
+    /// Whether the restart guard is on.
+    guarded: bool,
     pooler: Option<Pooler>,
     own: Option<Mutex<PostgresServer>>,
     _shared: Option<Arc<PostgresServer>>,
@@ -56,6 +58,7 @@ impl Database {
         Self {
             direct: server.url(USER, "postgres"),
             schema: schema(),
+            guarded: false,
             pooler: None,
             own: None,
             _shared: Some(server),
@@ -76,10 +79,19 @@ impl Database {
         Self {
             direct: server.url(USER, "postgres"),
             schema: schema(),
+            guarded: false,
             pooler: None,
             own: Some(Mutex::new(server)),
             _shared: None,
             blocker: Mutex::default(),
+        }
+    }
+
+    /// The same, for a fleet with its restart guard on.
+    pub(crate) fn guarded() -> Self {
+        Self {
+            guarded: true,
+            ..Self::own()
         }
     }
 
@@ -94,10 +106,15 @@ impl Database {
         &self.schema
     }
 
-    /// What stands in the configuration below `[locks]`. It has just been started, and loses nothing.
+    /// What stands in the configuration below `[locks]`. It has just been started, and loses nothing: so most cases do without the
+    /// guard, lest what they measure is the founding of a fleet.
     pub(crate) fn settings(&self) -> String {
+        let guard = match self.guarded {
+            true => "max_ttl = \"2s\"",
+            false => "restart_guard = \"off\"",
+        };
         format!(
-            "backend = \"postgres\"\nrestart_guard = \"off\"\npostgres.url = {:?}\npostgres.listen_url = {:?}\n\
+            "backend = \"postgres\"\n{guard}\npostgres.url = {:?}\npostgres.listen_url = {:?}\n\
              postgres.schema = {:?}\npostgres.node_timeout = \"100ms\"\n",
             self.url(),
             self.direct,
@@ -105,11 +122,11 @@ impl Database {
         )
     }
 
-    /// Ends the server in the middle of whatever it does, and starts it again.
+    /// Kills the server in the middle of whatever it does, and starts it again.
     pub(crate) fn crash(&self) {
         let own = self.own.as_ref().expect("a server of its own");
         let mut server = own.lock().unwrap_or_else(PoisonError::into_inner);
-        server.stop();
+        server.kill();
         server.start_again();
     }
 

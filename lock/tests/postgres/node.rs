@@ -704,7 +704,7 @@ pub(crate) fn no_two_hold_a_lock_while_the_server_is_killed(_: &PostgresServer) 
         let clock = Clock::system();
         for _ in 0..3 {
             clock.sleep(Duration::from_millis(1_500)).await;
-            server.stop();
+            server.kill();
             server.start_again();
         }
         for client in clients {

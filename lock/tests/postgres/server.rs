@@ -159,6 +159,27 @@ impl PostgresServer {
         self.child.wait().expect("our own child");
     }
 
+    /// Kills the server as the kernel does where memory runs out. Its processes may commit what they are about to before they see that
+    /// it has gone; the server does not start again before they have gone, too.
+    pub(crate) fn kill(&mut self) {
+        let id = self.child.id();
+        let children = format!("/proc/{id}/task/{id}/children");
+        let children = fs::read_to_string(children).expect("Linux with its list of children");
+        self.child.kill().expect("our own child");
+        self.child.wait().expect("our own child");
+        let works = |pid: &str| {
+            // One that has ended, and was not waited for yet, has no program any more.
+            fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+        };
+        for _ in 0..1500 {
+            if !children.split_whitespace().any(works) {
+                return;
+            }
+            pause(Duration::from_millis(10));
+        }
+        panic!("processes of the server that was killed go on after 15 s");
+    }
+
     /// Starts it again, with all that it had.
     pub(crate) fn start_again(&mut self) {
         // What it says of the life before must not be read as of this one.
