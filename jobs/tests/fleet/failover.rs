@@ -10,7 +10,6 @@ use crate::{
     beats::starts,
     fleet::{Fleet, Led, TTL, beat},
     log::Line,
-    redis_failover::WATCHED,
     store::Store,
     ticks::{reported, vanished},
     wait::{SOON, starved, takeover_limit, until},
@@ -31,7 +30,12 @@ const NOTICED: Duration = Duration::from_secs(1);
 
 /// Memory is lost when the watch begins, give or take the second by which clocks may differ. What falls due so long before a job is
 /// led comes later than that, by two seconds.
-const SURELY_LATE: Duration = WATCHED.saturating_sub(Duration::from_secs(3));
+fn surely_late(fleet: &Fleet) -> Duration {
+    fleet
+        .store()
+        .watched()
+        .saturating_sub(Duration::from_secs(3))
+}
 
 /// When another server was named.
 struct Named {
@@ -69,7 +73,8 @@ pub(crate) fn a_killed_master_costs_its_leases_and_no_tick_runs_twice(store: Sto
     let led = JOBS.map(|job| led_after(&fleet, job, &named));
     let gaps = led.map(|led| led.at.since(named.at));
     fleet.measured("led after another server was named", &gaps);
-    let (least, most) = (WATCHED - NOTICED, WATCHED + TRUST + takeover_limit(TTL));
+    let watched = fleet.store().watched();
+    let (least, most) = (watched - NOTICED, watched + TRUST + takeover_limit(TTL));
     for ((job, gap), led) in JOBS.into_iter().zip(gaps).zip(&led) {
         assert!(
             gap >= least,
@@ -140,8 +145,9 @@ fn every_tick_is_accounted_for(fleet: &Fleet, job: &str, led: &Led) {
     let seen = starts(&beats.of(job));
     let started: BTreeSet<Timestamp> = seen.keys().map(|(tick, _)| *tick).collect();
     let all = successors(Some(first), |tick| Some(*tick + SECOND));
+    let surely_late = surely_late(fleet);
     let late = all
-        .skip_while(|tick| *tick <= led.said - SURELY_LATE)
+        .skip_while(|tick| *tick <= led.said - surely_late)
         .take_while(|tick| *tick <= led.said);
     let lost: Vec<Timestamp> = late.filter(|tick| !started.contains(tick)).collect();
     assert!(

@@ -18,4 +18,10 @@ impl Store {
     pub(crate) fn postgres_guarded() -> Self {
         Self::Postgres(Database::guarded())
     }
+
+    /// A primary and a standby that follows it asynchronously, likewise.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_standby() -> Self {
+        Self::Postgres(Database::with_standby())
+    }
 }

@@ -280,6 +280,10 @@ fn main() -> std::process::ExitCode {
         nodes::{ without_a_majority_nobody_leads },
     ]);
     #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_standby:
+        failover::{ a_killed_master_costs_its_leases_and_no_tick_runs_twice },
+    ]);
+    #[cfg(feature = "postgres")]
     cases.extend(on![postgres_guarded:
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
     ]);

@@ -16,7 +16,14 @@ use watchkeeper::clock::Moment;
 use crate::database::Database;
 #[cfg(feature = "etcd")]
 use crate::etcd::Etcd;
-use crate::{redis_failover::RedisFailover, server::RedisServer, shim::NodeClock};
+use crate::{
+    redis_failover::{RedisFailover, WATCHED},
+    server::RedisServer,
+    shim::NodeClock,
+};
+
+/// The longest lease where the restart guard is on, but for servers that others replace.
+const MAX_TTL: Duration = Duration::from_secs(2);
 
 /// The store of one fleet.
 pub(crate) enum Store {
@@ -189,7 +196,17 @@ impl Store {
     pub(crate) fn replace_master(&self) -> Moment {
         match self {
             Self::Failover(failover) => failover.replace_master(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.replace_master(),
             _ => panic!("this case is for servers that others replace"),
+        }
+    }
+
+    /// For how long a server in another one's place is refused.
+    pub(crate) fn watched(&self) -> Duration {
+        match self {
+            Self::Failover(_) => WATCHED,
+            _ => MAX_TTL,
         }
     }
 

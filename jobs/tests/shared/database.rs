@@ -1,19 +1,29 @@
 //! PostgreSQL for cases that keep their locks in it: one server for all, each in a schema of its own; a server of its own for those
 //! that do it harm; behind a pooler.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU32, Ordering},
-    mpsc,
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
 
-use tokio_postgres::NoTls;
-use watchkeeper::spawn::Spawn;
+use tokio_postgres::{Client, NoTls};
+use watchkeeper::{
+    clock::{Clock, Moment},
+    spawn::Spawn,
+};
 
 use crate::{
     pooler::Pooler,
     postgres::{PostgresServer, USER},
+    wait::pause,
 };
+
+/// For so long a standby misses what its primary commits, before that is killed.
+const NOT_COPIED: Duration = Duration::from_millis(1_500);
 
 /// Waits for its disk, which is memory in the daily run. Each worker has three connections.
 const SETTINGS: [&str; 4] = [
@@ -34,6 +44,8 @@ pub(crate) struct Database {
     guarded: bool,
     pooler: Option<Pooler>,
     own: Option<Mutex<PostgresServer>>,
+    /// It follows that one, asynchronously.
+    standby: Option<Box<PostgresServer>>,
     _shared: Option<Arc<PostgresServer>>,
     /// Dropped, whoever keeps the fleet out goes.
     blocker: Mutex<Option<mpsc::Sender<()>>>,
@@ -61,6 +73,7 @@ impl Database {
             guarded: false,
             pooler: None,
             own: None,
+            standby: None,
             _shared: Some(server),
             blocker: Mutex::default(),
         }
@@ -82,6 +95,7 @@ impl Database {
             guarded: false,
             pooler: None,
             own: Some(Mutex::new(server)),
+            standby: None,
             _shared: None,
             blocker: Mutex::default(),
         }
@@ -92,6 +106,26 @@ impl Database {
         Self {
             guarded: true,
             ..Self::own()
+        }
+    }
+
+    /// The same with a standby that follows it, asynchronously. Both are named.
+    pub(crate) fn with_standby() -> Self {
+        let mut server = PostgresServer::start_with(&SETTINGS, |_| {});
+        let standby = server.standby();
+        Self {
+            direct: format!(
+                "postgres://{USER}@{},{}/postgres",
+                server.host(),
+                standby.host()
+            ),
+            schema: schema(),
+            guarded: true,
+            pooler: None,
+            own: Some(Mutex::new(server)),
+            standby: Some(Box::new(standby)),
+            _shared: None,
+            blocker: Mutex::default(),
         }
     }
 
@@ -132,24 +166,33 @@ impl Database {
 
     /// As a program of another layout would have left it.
     pub(crate) fn set_layout(&self, layout: i32) {
-        let (url, schema) = (self.direct.clone(), self.schema.clone());
-        let written = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let connected = tokio_postgres::connect(&url, NoTls).await;
-                let (client, connection) = connected.expect("it is there");
-                let moving = Spawn::system().spawn(async move { _ = connection.await });
-                let set = format!("UPDATE {schema}.node SET layout = {layout}");
-                client.batch_execute(&set).await.expect("its row");
-                drop(client);
-                _ = moving.await;
-            });
+        let set = format!("UPDATE {}.node SET layout = {layout}", self.schema);
+        with_client(&self.direct, async move |client| {
+            client.batch_execute(&set).await.expect("its row");
         });
-        written.join().expect("it is written");
+    }
+
+    /// Kills the primary after its standby has heard no more of it for a while, and says when the standby was promoted.
+    pub(crate) fn replace_master(&self) -> Moment {
+        let standby = self.standby.as_ref().expect("a primary with a standby");
+        with_client(&standby.url(USER, "postgres"), async |client| {
+            let alone = "ALTER SYSTEM SET primary_conninfo = ''";
+            client.batch_execute(alone).await.expect("a superuser");
+            let read = "SELECT pg_reload_conf()";
+            client.batch_execute(read).await.expect("a superuser");
+            let copies = "SELECT FROM pg_stat_wal_receiver";
+            while !client.query(copies, &[]).await.expect("a view").is_empty() {
+                Clock::system().sleep(Duration::from_millis(20)).await;
+            }
+        });
+        pause(NOT_COPIED);
+        let own = self.own.as_ref().expect("a server of its own");
+        own.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        with_client(&standby.url(USER, "postgres"), async |client| {
+            let promoted = client.query_one("SELECT pg_promote()", &[]).await;
+            assert!(promoted.expect("a superuser").get::<_, bool>(0), "promoted");
+        });
+        Clock::system().now()
     }
 
     /// Keeps the fleet out: somebody has its row.
@@ -183,6 +226,30 @@ impl Database {
     pub(crate) fn unblock(&self) {
         *self.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Runs this with a client of its own, on a thread of its own.
+fn with_client<T: Send + 'static>(
+    url: &str,
+    act: impl AsyncFnOnce(Client) -> T + Send + 'static,
+) -> T {
+    let url = url.to_owned();
+    let acts = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let connected = tokio_postgres::connect(&url, NoTls).await;
+            let (client, connection) = connected.expect("it is there");
+            let moving = Spawn::system().spawn(async move { _ = connection.await });
+            let done = act(client).await;
+            _ = moving.await;
+            done
+        })
+    });
+    acts.join().expect("it is done")
 }
 
 fn schema() -> String {
