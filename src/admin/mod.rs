@@ -53,6 +53,7 @@ mod rights;
 mod route;
 mod routes;
 mod schema;
+mod scrapes;
 mod seal;
 mod shared;
 mod shared_reading;

@@ -387,7 +387,7 @@ fn unavailable(why: &str) -> Response {
 async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok());
     let exposition = Exposition::for_accept(accept.unwrap_or_default());
-    let text = shared.admin.metrics.render(exposition);
+    let text = shared.scrapes.text(exposition).await;
     ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
 }
 

@@ -11,6 +11,7 @@ use super::{
     problem::{Kind, Problem},
     readings::Readings,
     rights::{Rules, Seen},
+    scrapes::Scrapes,
     seal::Seals,
     shared_reading::Reader,
     source::{Admin, Asked, Done, OrderError},
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     pub(super) latest: Arc<Latest>,
     /// What is read once for all who look at it.
     pub(super) readings: Arc<Readings>,
+    /// The metrics as text.
+    pub(super) scrapes: Arc<Scrapes>,
 }
 
 // === impl Shared ===
@@ -72,7 +75,9 @@ impl Shared {
             spawn: admin.spawn.clone(),
             turns: store.clone(),
         };
+        let (clock, spawn) = (admin.clock.clone(), admin.spawn.clone());
         Self {
+            scrapes: Arc::new(Scrapes::new(admin.metrics.clone(), clock, spawn)),
             readings: Arc::new(Readings::new(reader, admin.source.clone())),
             store,
             orders: Arc::new(Semaphore::new(ORDERS)),

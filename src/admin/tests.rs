@@ -74,6 +74,7 @@ pub(super) struct Fake {
     pub(super) readings: AtomicUsize,
     /// How long items take to be listed.
     slow: Option<(Clock, Duration)>,
+    metrics: Option<Metrics>,
 }
 
 impl Fake {
@@ -323,7 +324,7 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
     let port = listener.local_addr().unwrap().port();
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let admin = Admin {
-        metrics: Metrics::new("1.2.3"),
+        metrics: (source.metrics.clone()).unwrap_or_else(|| Metrics::new("1.2.3")),
         clock: Clock::system(),
         spawn: Spawn::system(),
         events: source.events.clone(),
@@ -524,6 +525,39 @@ async fn metrics_come_in_the_format_that_is_accepted() {
         open.body
             .contains("watchkeeper_build_info{version=\"1.2.3\"} 1")
     );
+}
+
+#[tokio::test]
+async fn answers_that_are_not_read_share_one_text() {
+    let metrics = Metrics::new("1.2.3");
+    let renderings = Arc::new(AtomicUsize::new(0));
+    metrics.asks().paused.of({
+        let renderings = renderings.clone();
+        move || {
+            renderings.fetch_add(1, Ordering::SeqCst);
+            Vec::new()
+        }
+    });
+    let server = serving(Fake {
+        metrics: Some(metrics),
+        ..Fake::default()
+    })
+    .await;
+    let mut unread = Vec::new();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        unread.push(stream);
+    }
+    let begun = std::time::Instant::now();
+    for stream in &unread {
+        stream.readable().await.unwrap();
+    }
+    let renderings = renderings.load(Ordering::SeqCst);
+    // One, unless the machine is so slow that a moment passes meanwhile.
+    let moments = begun.elapsed().as_millis() / 900;
+    assert!(renderings as u128 <= 2 + moments, "{renderings}");
 }
 
 #[tokio::test]
