@@ -40,12 +40,33 @@ struct Entry {
 /// What one page looked like when it was sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Got {
-    /// Digests of rows, by table and key.
-    pub(super) rows: BTreeMap<(&'static str, String), u64>,
+    /// By table and key.
+    pub(super) rows: BTreeMap<(&'static str, String), GotRow>,
     /// The keys of each table, in order.
     pub(super) orders: BTreeMap<&'static str, Vec<String>>,
     /// Digests of other elements.
     pub(super) pieces: BTreeMap<&'static str, u64>,
+}
+
+/// One row as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GotRow {
+    pub(super) digest: u64,
+    /// What remained of a lease, in milliseconds, and when: the browser counts it down from then on.
+    pub(super) left: Option<(u64, Moment)>,
+}
+
+// === impl GotRow ===
+
+impl GotRow {
+    /// Whether the browser has counted half of what remained, and more remains than it shows by now.
+    pub(super) fn has_more(&self, left: Option<u64>, now: Moment) -> bool {
+        let (Some((was, at)), Some(left)) = (self.left, left) else {
+            return false;
+        };
+        let passed = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        passed >= was / 2 && left > was.saturating_sub(passed)
+    }
 }
 
 // === impl Latest ===

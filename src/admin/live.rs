@@ -14,6 +14,8 @@
 //! # Invariants
 //! - W3 A stream sends a row when something but the time has changed in it, and all rows now and then.
 //!   (a_stream_sends_what_has_changed)
+//! - W11 A lease that is extended is not counted down to its end: its row is sent again once half of what remained is over.
+//!   (what_remains_of_a_lease_is_sent_again_before_it_is_counted_down)
 //! - W4 One that comes back is sent what has changed since, or everything.   (one_that_comes_back_is_sent_the_difference)
 //! - W5 No more follow at one time than there are places.   (no_more_follow_a_page_than_there_are_places)
 
@@ -37,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     html::Html,
-    latest::Got,
+    latest::{Got, GotRow},
     listener::Stay,
     page::{
         address::{Address, Takes},
@@ -189,7 +191,7 @@ impl Following {
         } else {
             Got::clone(&self.got)
         };
-        let (mut text, got) = changed(&before, &strip(&view), &(self.make)(&view));
+        let (mut text, got) = changed(&before, &strip(&view), &(self.make)(&view), now);
         if !self.greeted {
             self.greeted = true;
             let me = view.fleet.replica(view.replica);
@@ -210,7 +212,7 @@ impl Following {
 }
 
 /// What differs from what the client has got, as events, and what it has got then.
-fn changed(before: &Got, strip: &Piece, page: &Page) -> (String, Got) {
+fn changed(before: &Got, strip: &Piece, page: &Page, now: Moment) -> (String, Got) {
     let (mut text, mut got) = (String::new(), Got::default());
     let mut orders = BTreeMap::new();
     let pieces = page.blocks.iter().filter_map(|block| match block {
@@ -231,12 +233,16 @@ fn changed(before: &Got, strip: &Piece, page: &Page) -> (String, Got) {
         let mut rows = Html::default();
         let mut keys = Vec::new();
         for row in part.shown() {
-            let digest = row.digest();
+            let (digest, left) = (row.digest(), row.left());
             let name = (part.id, row.key.clone());
-            if before.rows.get(&name) != Some(&digest) {
+            let same = |was: &&GotRow| was.digest == digest && !was.has_more(left, now);
+            let has = before.rows.get(&name).filter(same).copied();
+            let has = has.unwrap_or_else(|| {
                 row.write(&mut rows);
-            }
-            got.rows.insert(name, digest);
+                let left = left.map(|left| (left, now));
+                GotRow { digest, left }
+            });
+            got.rows.insert(name, has);
             keys.push(row.key);
         }
         if !rows.as_str().is_empty() {
@@ -267,7 +273,7 @@ mod tests {
             backlogs::Growth,
             page::{block::Live, times::Times},
         },
-        fleet::status::{FleetStatus, JobStatus},
+        fleet::status::{FleetStatus, JobStatus, LeaderStatus},
     };
 
     fn fleet_of(names: &[&str]) -> FleetStatus {
@@ -284,6 +290,10 @@ mod tests {
     }
 
     fn look(fleet: &FleetStatus, before: &Got) -> (String, Got) {
+        look_at(0, fleet, before)
+    }
+
+    fn look_at(ms: u64, fleet: &FleetStatus, before: &Got) -> (String, Got) {
         let address = Address::read("/", &jobs::TAKES, &BTreeMap::new()).unwrap();
         let growth = Growth::new();
         let view = View {
@@ -298,7 +308,8 @@ mod tests {
         };
         let page = fleet::page(&view);
         assert_eq!(page.live, Live::Stream);
-        changed(before, &strip(&view), &page)
+        let now = Moment::ZERO + Duration::from_millis(ms);
+        changed(before, &strip(&view), &page, now)
     }
 
     #[test]
@@ -328,6 +339,34 @@ mod tests {
             text.contains("\"jobs\":[\"\"]"),
             "the row that says so: {text}"
         );
+    }
+
+    #[test]
+    fn what_remains_of_a_lease_is_sent_again_before_it_is_counted_down() {
+        let led = |remaining: u64| {
+            let mut fleet = fleet_of(&["a"]);
+            fleet.jobs[0].leader = Some(LeaderStatus {
+                remaining_ms: Some(remaining),
+                ..LeaderStatus::default()
+            });
+            fleet
+        };
+        let (_, got) = look_at(0, &led(9_000), &Got::default());
+        // Extended meanwhile.
+        let (text, got) = look_at(4_000, &led(8_000), &got);
+        assert_eq!(text, "", "half of it is still there");
+        let (text, got) = look_at(5_000, &led(7_000), &got);
+        assert!(text.contains("data-left=\"7000\""), "{text}");
+        // From then on it counts anew.
+        let (text, got) = look_at(8_000, &led(9_000), &got);
+        assert_eq!(text, "");
+        // Not extended: the browser shows as much by itself.
+        let (text, got) = look_at(11_000, &led(1_000), &got);
+        assert_eq!(text, "");
+        let (text, got) = look_at(12_500, &led(0), &got);
+        assert_eq!(text, "");
+        let (text, _) = look_at(13_000, &led(9_000), &got);
+        assert!(text.contains("data-left=\"9000\""), "{text}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a page consists of: tables whose rows have keys, and the rest.
 //!
 //! The page, and the stream that keeps it up to date, are made from the same rows. A row is sent again when its [`digest`] has changed:
-//! what only grows older, and figures that are others at every look, are no part of that.
+//! what only grows older, and figures that are others at every look, are no part of that. What remains of a lease is none either, and
+//! is sent again before the browser has counted it down ([`Row::left`]).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -179,6 +180,13 @@ impl Row {
     pub(in crate::admin) fn digest(&self) -> u64 {
         digest(self.cells.as_str())
     }
+
+    /// What remains of the lease in it, in milliseconds.
+    pub(in crate::admin) fn left(&self) -> Option<u64> {
+        let (_, rest) = self.cells.as_str().split_once(LEFT)?;
+        let (left, _) = rest.split_once('"')?;
+        left.parse().ok()
+    }
 }
 
 /// A number for a text of ours, without what grows older in it. Text from elsewhere is escaped: it has no elements.
@@ -202,6 +210,8 @@ pub(in crate::admin) fn digest(html: &str) -> u64 {
     hasher.finish()
 }
 
+/// As [`left`](super::times::left) writes it.
+const LEFT: &str = "<time class=\"left\" data-left=\"";
 const TIME: &str = "<time ";
 const FADING: [(&str, &str); 2] = [(TIME, "</time>"), ("<span class=\"fade\"", "</span>")];
 
