@@ -38,6 +38,8 @@ pub(crate) struct Notes {
     own: Option<Arc<Own>>,
     /// Counts what was noted of them.
     noted: u64,
+    /// The jobs that have left this replica.
+    left: BTreeSet<String>,
     reload: Option<ReloadStatus>,
     /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
@@ -119,7 +121,23 @@ impl LocalStatus {
     pub(crate) fn add_job(&self, facts: JobPresence) {
         let name = facts.name.clone();
         self.change(&name, |job| job.facts = facts);
-        self.notes().own = None;
+        let mut notes = self.notes();
+        notes.own = None;
+        notes.left.remove(&name);
+    }
+
+    /// A job is about to begin here: it is none that has left.
+    pub(crate) fn expect(&self, job: &str) {
+        self.notes().left.remove(job);
+    }
+
+    /// All jobs that are or were this replica's, and whether they have left it.
+    pub(crate) fn left(&self) -> Vec<(String, bool)> {
+        let notes = self.notes();
+        let here = notes.jobs.keys().map(|job| (job, false));
+        let left = notes.left.iter().map(|job| (job, true));
+        let all = here.chain(left);
+        all.map(|(job, left)| (job.clone(), left)).collect()
     }
 
     /// The job is defined anew; what this replica is to it stays.
@@ -137,6 +155,7 @@ impl LocalStatus {
     pub(crate) fn forget(&self, job: &str) {
         let mut notes = self.notes();
         notes.jobs.remove(job);
+        notes.left.insert(job.to_owned());
         notes.last_seen.remove(job);
         notes.own = None;
         notes.noted += 1;

@@ -5,6 +5,9 @@
 //! - M2 What a replica leads is asked at the moment of the scrape when a source of terms is given, so missed events
 //!   do not leave a dead term on the page.          (a_scrape_asks_who_leads)
 //! - M3 Both text formats show the same samples.    (both_formats_show_the_same_samples)
+//! - M4 A job that has left this replica keeps no gauge, and one that has no leader any more none of its terms. Its engine's last
+//!   events come late, so that is looked at with every scrape.
+//!   (a_job_that_has_left_keeps_no_gauge, a_job_without_a_leader_any_more_is_not_shown_as_unled)
 #![cfg_attr(
     not(feature = "admin"),
     allow(dead_code, reason = "the page alone shows them")
@@ -21,7 +24,7 @@ use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::families::Families;
+use self::families::{Families, STATES};
 use super::{
     Seen,
     traces::{Became, DROPPED},
@@ -72,6 +75,8 @@ pub(crate) struct Asks {
     pub(crate) overdue: Asked<(String, Duration)>,
     /// This replica's jobs, and whether it knows them to be paused.
     pub(crate) paused: Asked<(String, bool)>,
+    /// The jobs that are this replica's, or were once, and whether they have left it.
+    pub(crate) left: Asked<(String, bool)>,
     /// The jobs whose ticks are decided further than the clock shows, and by how much.
     pub(crate) ahead: Asked<(String, Duration)>,
 }
@@ -88,6 +93,8 @@ struct Inner {
     jobs: Mutex<BTreeSet<String>>,
     /// Jobs with shards, whose series are those of all their shards together: a thousand shards would be thirty thousand series.
     sharded: Mutex<BTreeSet<String>>,
+    /// Jobs that are declared without a leader.
+    unled: Mutex<BTreeSet<String>>,
 }
 
 // === impl Metrics ===
@@ -101,6 +108,7 @@ impl Metrics {
             asks: Asks::default(),
             jobs: Mutex::new(BTreeSet::new()),
             sharded: Mutex::new(BTreeSet::new()),
+            unled: Mutex::new(BTreeSet::new()),
         }))
     }
 
@@ -126,14 +134,26 @@ impl Metrics {
     /// and the first extension: a job that others lead has few.
     pub(crate) fn declare_job(&self, job: &str, has_leader: bool) {
         let families = &self.0.families;
-        if let Some((whole, number)) = shard_of(job) {
-            self.sharded().insert(whole.to_owned());
+        let shard = shard_of(job);
+        let whole = shard.map_or(job, |(whole, _)| whole);
+        match has_leader {
+            true => self.unled().remove(whole),
+            false => self.unled().insert(whole.to_owned()),
+        };
+        if let Some((whole, number)) = shard {
+            if self.sharded().insert(whole.to_owned()) {
+                families.leader.remove([whole]);
+            }
             if has_leader {
                 // They are declared in order: the last one tells their number, also after a reload.
                 families.shards.set([whole], number + 1);
                 families.shards_led.show([whole]);
             }
         } else {
+            if !has_leader {
+                self.jobs().remove(job);
+                families.leader.remove([job]);
+            }
             if self.sharded().remove(job) {
                 families.shards.remove([job]);
                 families.shards_led.remove([job]);
@@ -273,13 +293,8 @@ impl Metrics {
                 in_doubt,
                 parked,
             } => {
-                let states = [
-                    ("retry", retry),
-                    ("dead", dead),
-                    ("in_doubt", in_doubt),
-                    ("parked", parked),
-                ];
-                for (state, items) in states {
+                let items = [retry, dead, in_doubt, parked];
+                for (state, items) in STATES.into_iter().zip(items) {
                     f.notification_items.set([job, state], *items);
                 }
             }
@@ -354,6 +369,13 @@ impl Metrics {
                 .job_paused
                 .only(&self.gathered(jobs, |a, b| a && b))
         });
+        asks.left.ask(|jobs| {
+            let jobs = self.gathered(jobs, |a, b| a && b);
+            for (job, _) in jobs.iter().filter(|(_, left)| *left) {
+                self.jobs().remove(job);
+                families.show_no_gauge_of(job);
+            }
+        });
         exposition.render(&families.registry)
     }
 
@@ -365,14 +387,23 @@ impl Metrics {
                 terms.entry(self.series(&term.job)).or_default().push(term);
             }
             let sharded = self.sharded().clone();
+            let unled = self.unled().clone();
             let mut jobs = self.jobs();
             let led = terms.keys().filter(|job| !sharded.contains(**job));
             jobs.extend(led.map(|job| (*job).to_owned()));
             for job in jobs.iter().chain(&sharded) {
                 let terms = terms.get(job.as_str()).map_or(&[][..], Vec::as_slice);
+                let has_leader = !terms.is_empty() || !unled.contains(job);
                 match sharded.contains(job) {
-                    true => f.shards_led.set([job], terms.len()),
-                    false => f.leader.set([job], !terms.is_empty()),
+                    true => {
+                        f.shards_led.set([job], terms.len());
+                        f.leader.remove([job]);
+                    }
+                    false if has_leader => f.leader.set([job], !terms.is_empty()),
+                    false => {
+                        f.leader.remove([job]);
+                        f.fencing_token.remove([job]);
+                    }
                 }
                 let remaining = terms.iter().map(|term| term.remaining).min();
                 let margin = terms.iter().map(|term| term.margin).min();
@@ -419,6 +450,10 @@ impl Metrics {
             .sharded
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unled(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.0.unled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

@@ -1,7 +1,5 @@
 //! What the metrics of a worker read from its replica whenever they are asked for.
 
-use jiff::Timestamp;
-
 use super::ready::Ready;
 use crate::{
     job::Coordination,
@@ -18,7 +16,7 @@ pub(super) async fn connect(
     jobs: &[Ready],
 ) -> Result<(), LockError> {
     for job in jobs.iter().filter(|job| job.spec.enabled) {
-        declare(metrics, job, ctx.locks.wall());
+        declare(metrics, job, ctx);
     }
     for node in ctx.locks.nodes().await? {
         metrics.declare_node(&node.name, node.answers);
@@ -50,6 +48,8 @@ pub(super) async fn connect(
             .collect()
     });
     let local_status = ctx.local_status.clone();
+    metrics.asks().left.of(move || local_status.left());
+    let local_status = ctx.local_status.clone();
     metrics
         .asks()
         .ahead
@@ -58,12 +58,13 @@ pub(super) async fn connect(
 }
 
 /// Shows a job in the metrics before anything of it has happened.
-pub(super) fn declare(metrics: &Metrics, job: &Ready, now: Timestamp) {
+pub(super) fn declare(metrics: &Metrics, job: &Ready, ctx: &Context) {
+    ctx.local_status.expect(&job.name);
     let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
     metrics.declare_job(&job.name, led);
     let has_ticks = !job.body.is_batch()
         && !job.schedule.is_continuous()
-        && job.schedule.next_after(now).is_some();
+        && job.schedule.next_after(ctx.locks.wall()).is_some();
     if has_ticks {
         metrics.expect_success(&job.name);
     }

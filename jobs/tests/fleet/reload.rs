@@ -101,6 +101,20 @@ pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
         run.token
     );
     assert_eq!(beats.of("gone").len(), gone);
+    // What has left is not shown as a job without a leader; nor is one that needs none.
+    soon("metrics without what has left", || {
+        let (_, text) = fleet.says(&fleet.page(0), "GET", "/metrics", "");
+        let shows = |name: &str, job: &str| text.contains(&format!("{name}{{job=\"{job}\"}}"));
+        let names = [
+            "watchkeeper_leader",
+            "watchkeeper_job_paused",
+            "watchkeeper_fencing_token",
+        ];
+        shows(names[0], "fresh")
+            && !shows(names[0], "each")
+            && !names.iter().any(|name| shows(name, "gone"))
+            && !shows("watchkeeper_job_last_success_timestamp_seconds", "gone")
+    });
     for line in fleet.log.since(mark) {
         let unhurt = ["long", "other"]
             .iter()

@@ -25,6 +25,9 @@ const LONG: &[f64] = &[
     0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0,
 ];
 
+/// What becomes of items that do not go by themselves.
+pub(super) const STATES: [&str; 4] = ["retry", "dead", "in_doubt", "parked"];
+
 /// Each family is registered where it is made, and shown in this order.
 pub(super) struct Families {
     pub(super) lock_wait: Series<2, Histogram>,
@@ -275,6 +278,36 @@ impl Families {
     pub(super) fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
         for cause in causes {
             self.lock_failures.show([resource, op, cause]);
+        }
+    }
+
+    /// Shows no gauge of this job. Counts stay: a series that begins anew is a jump for `rate()`.
+    pub(super) fn show_no_gauge_of(&self, job: &str) {
+        let counts = [
+            &self.leader,
+            &self.shards,
+            &self.shards_led,
+            &self.lease_margin,
+            &self.job_paused,
+            &self.fencing_token,
+            &self.job_definitions,
+        ];
+        counts.iter().for_each(|counts| counts.remove([job]));
+        let seconds = [
+            &self.lease_remaining,
+            &self.tick_overdue,
+            &self.clock_ahead,
+            &self.job_last_success,
+        ];
+        seconds.iter().for_each(|seconds| seconds.remove([job]));
+        self.show_no_backlog_of(job);
+    }
+
+    /// Shows no work of this job that waits.
+    pub(super) fn show_no_backlog_of(&self, job: &str) {
+        self.notification_backlog.remove([job]);
+        for state in STATES {
+            self.notification_items.remove([job, state]);
         }
     }
 

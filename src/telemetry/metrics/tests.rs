@@ -510,3 +510,125 @@ fn shards_are_counted_in_the_series_of_their_job() {
     );
     assert!(text.lines().count() < 200, "{}", text.lines().count());
 }
+
+/// Lines of gauges, whose names end with no word of a count or a histogram.
+fn gauges_of(metrics: &Metrics, job: &str) -> Vec<String> {
+    let text = rendered(metrics);
+    let named = text
+        .lines()
+        .filter(|line| line.contains(&format!("{{job=\"{job}\"")));
+    let ends = ["_total", "_sum", "_count", "_bucket"];
+    let gauges = named.filter(|line| {
+        let name = line.split('{').next().unwrap_or_default();
+        !ends.iter().any(|end| name.ends_with(end))
+    });
+    gauges.map(str::to_owned).collect()
+}
+
+fn leading(job: &str) -> Event {
+    Event::Leading {
+        job: job.to_owned(),
+        token: Token(7),
+        leaderless: None,
+    }
+}
+
+fn standing_by(job: &str) -> Event {
+    Event::StandingBy {
+        job: job.to_owned(),
+        why: Loss::Released,
+    }
+}
+
+#[test]
+fn a_job_that_has_left_keeps_no_gauge() {
+    let metrics = Metrics::new("1");
+    let left: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let all = ["gone", "stays", "mail.0", "mail.1"];
+    metrics.asks().left.of({
+        let left = left.clone();
+        move || {
+            let left = left.lock().unwrap();
+            let one = |job: &str| (job.to_owned(), left.contains(&job));
+            all.into_iter().map(one).collect()
+        }
+    });
+    metrics.asks().terms.of(Vec::new);
+    for job in all {
+        metrics.declare_job(job, true);
+        metrics.expect_success(job);
+    }
+    let tell = |event: Event| metrics.on(&event, wall());
+    tell(leading("gone"));
+    tell(Event::Definitions {
+        job: "gone".into(),
+        count: 2,
+    });
+    tell(Event::Backlog {
+        job: "gone".into(),
+        items: 7,
+    });
+    tell(Event::HeldItems {
+        job: "gone".into(),
+        retry: 1,
+        dead: 2,
+        in_doubt: 3,
+        parked: 4,
+    });
+    assert_eq!(gauges_of(&metrics, "gone").len(), 9);
+    assert!(!gauges_of(&metrics, "mail").is_empty());
+    // One of several shards: the others are still here.
+    *left.lock().unwrap() = vec!["mail.1"];
+    assert!(!gauges_of(&metrics, "mail").is_empty());
+    *left.lock().unwrap() = vec!["gone", "mail.0", "mail.1"];
+    assert_eq!(gauges_of(&metrics, "gone"), [""; 0]);
+    assert_eq!(gauges_of(&metrics, "mail"), [""; 0]);
+    // The last word of its engine comes late.
+    tell(standing_by("gone"));
+    tell(standing_by("mail.1"));
+    assert_eq!(gauges_of(&metrics, "gone"), [""; 0]);
+    assert_eq!(gauges_of(&metrics, "mail"), [""; 0]);
+    assert_eq!(gauges_of(&metrics, "mail.1"), [""; 0]);
+    shows(&metrics, "watchkeeper_leader{job=\"stays\"} 0");
+    shows(&metrics, "watchkeeper_engine_deaths_total{job=\"gone\"} 0");
+    // It comes back.
+    *left.lock().unwrap() = Vec::new();
+    metrics.declare_job("gone", true);
+    shows(&metrics, "watchkeeper_leader{job=\"gone\"} 0");
+}
+
+#[test]
+fn a_job_without_a_leader_any_more_is_not_shown_as_unled() {
+    let metrics = Metrics::new("1");
+    let held = Arc::new(AtomicBool::new(true));
+    metrics.asks().terms.of({
+        let held = held.clone();
+        move || {
+            let term = |job: &str| HeldTerm {
+                job: job.to_owned(),
+                token: Token(7),
+                remaining: Duration::from_secs(5),
+                margin: 1,
+            };
+            let held = held.load(Ordering::SeqCst);
+            held.then(|| term("each")).into_iter().collect()
+        }
+    });
+    for job in ["each", "split"] {
+        metrics.declare_job(job, true);
+        metrics.on(&leading(job), wall());
+    }
+    metrics.declare_job("each", false);
+    metrics.declare_job("split.0", true);
+    // Its last run goes on under its term.
+    shows(&metrics, "watchkeeper_leader{job=\"each\"} 1");
+    held.store(false, Ordering::SeqCst);
+    metrics.on(&standing_by("each"), wall());
+    metrics.on(&standing_by("split"), wall());
+    assert_eq!(gauges_of(&metrics, "each"), [""; 0]);
+    let text = rendered(&metrics);
+    assert!(!text.contains("watchkeeper_leader{job=\"split\""), "{text}");
+    shows(&metrics, "watchkeeper_shards{job=\"split\"} 1");
+    metrics.declare_job("each", true);
+    shows(&metrics, "watchkeeper_leader{job=\"each\"} 0");
+}

@@ -188,7 +188,7 @@ impl Reloader {
 
     async fn take_up(&mut self, jobs: Specs, reload: &Reload, changes: JobChanges) {
         for job in &changes.begin {
-            declare(&self.metrics, job, self.ctx.locks.wall());
+            declare(&self.metrics, job, &self.ctx);
         }
         // The replica takes them one after the other, at once; one that does not is about to end.
         let sent = self
