@@ -12,6 +12,8 @@
 //! - N2 A receiver that fails is asked again a few times, with growing pauses, and then no more.
 //!   (a_receiver_that_fails_is_asked_so_often_and_no_more)
 //! - N3 Notices of one job reach a receiver in their order.   (what_is_told_of_one_job_keeps_its_order)
+//! - N5 Of a job's ends that wait for a ping the last one is sent, and the last one that failed, though the job was well since.
+//!   (a_ping_of_a_failure_is_sent_though_the_job_was_well_since)
 //! - N4 A receiver that does not answer keeps no other one waiting.   (a_dead_receiver_delays_no_other_one)
 //! # Not promised
 //! That a notice arrives: see "What is promised" in `docs/operations/notices.md`.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Notice, Receiver, Unsent};
+use super::{Notice, Receiver, Unsent, What};
 use crate::{
     clock::Clock,
     event::{Event, Events},
@@ -326,10 +326,20 @@ impl Notices {
         let Some(queue) = state.queues.get_mut(lane) else {
             return false;
         };
-        let mut waiting = queue.waiting.iter_mut();
-        // Of the ends of a job that wait the last one counts.
-        if let Some(place) = waiting.find(|old| every_end && old.job == notice.job) {
-            *place = notice;
+        // Of the ends of a job that wait the last one counts, and before it the last one that failed.
+        let replaces = |old: &Notice| {
+            let of_job = every_end && old.job == notice.job;
+            of_job && (notice.what == What::Failed || old.what != What::Failed)
+        };
+        if let Some(place) = queue.waiting.iter().position(replaces) {
+            let before = queue.waiting.len();
+            let mut at = 0..before;
+            queue
+                .waiting
+                .retain(|old| at.next() <= Some(place) || !replaces(old));
+            let gone = before - queue.waiting.len();
+            queue.waiting[place] = notice;
+            self.0.left.send_modify(|left| *left -= gone);
             return true;
         }
         if queue.waiting.len() >= MOST_WAITING {

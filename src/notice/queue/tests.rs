@@ -16,10 +16,15 @@ struct Ears {
     tries: AtomicU32,
     never: bool,
     dead: bool,
+    every_end: bool,
 }
 
 #[async_trait]
 impl Receiver for Ears {
+    fn wants_every_end(&self) -> bool {
+        self.every_end
+    }
+
     async fn send(&self, notice: &Notice) -> Result<(), Unsent> {
         self.tries.fetch_add(1, Ordering::Relaxed);
         if self.dead {
@@ -227,4 +232,36 @@ async fn a_job_tells_those_whom_it_names() {
     scene.notices.flush(Duration::from_secs(5)).await;
     assert!(one.heard.lock().unwrap().is_empty());
     assert_eq!(*two.heard.lock().unwrap(), ["a missed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ping_of_a_failure_is_sent_though_the_job_was_well_since() {
+    for (ends, sent) in [
+        // The first is on its way, and fails for a while; the others wait.
+        ("wwfww", "ended failed ended"),
+        ("wwffwfw", "ended failed ended"),
+        ("wfwf", "ended failed"),
+        ("wwwww", "ended ended"),
+    ] {
+        let ears = Arc::new(Ears {
+            every_end: true,
+            fails: AtomicU32::new(2),
+            ..Ears::default()
+        });
+        let scene = scene(&[("ping", ears.clone())]);
+        let by = trouble(Became::Failed, 1).by;
+        for (second, end) in (1..).zip(ends.chars()) {
+            let at = Timestamp::from_second(second).unwrap();
+            scene.notices.ended("a", None, (end == 'w', at), &by);
+            while ears.tries.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let began = scene.clock.now();
+        scene.notices.flush(Duration::from_secs(60)).await;
+        // It knows that nothing is left.
+        assert!(scene.clock.now().since(began) < Duration::from_secs(60));
+        let heard = ears.heard.lock().unwrap().join(" ");
+        assert_eq!(heard.replace("a ", ""), sent, "{ends}");
+    }
 }
