@@ -13,6 +13,8 @@
 //! - B8 A message that is dated too far ahead is told by its id.    (a_message_that_is_dated_too_far_ahead_is_told)
 //! - B9 A look serves many claims, where it has found much; and no longer than a moment.
 //!   (many_claims_are_made_of_one_look, what_was_found_is_claimed_in_its_order_and_only_for_a_moment)
+//! - B10 A replica that looks for no work tells no backlog, dead items or trouble.
+//!   (an_unfit_replica_tells_no_backlog, what_was_the_active_replica_tells_no_backlog)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -123,13 +125,13 @@ impl BatchEngine {
                 .stands(&self.name, JobStanding::Working);
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
+            self.ctx.local_status.rests(&self.name);
             self.wind_down(&pass, &mut batches).await;
             let last = caught_later(|| self.job.stopped());
             // Of what it does not say in time, or in a panic, others find out by themselves.
             let _ = self.ctx.clock.timeout(LAST_WORD, last).await;
             batches.tell(&self, true);
         }
-        self.ctx.local_status.trouble(&self.name, None);
         self.ctx.local_status.stands(&self.name, JobStanding::Off);
     }
 
@@ -152,8 +154,12 @@ impl BatchEngine {
                     return Look::Idle;
                 }
                 match ctx.why_unfit_here(|| self.job.health()).await {
-                    None => self.look(batches, pass, tick).await,
+                    None => {
+                        ctx.local_status.works(&self.name);
+                        self.look(batches, pass, tick).await
+                    }
                     Some(why) => {
+                        ctx.local_status.rests(&self.name);
                         // The same ladder as a term's: the work is told to stop while its claim is renewed.
                         let leases = batches.in_flight.runs().filter_map(Run::lease);
                         leases.for_each(|lease| lease.cordon(&why));

@@ -59,6 +59,8 @@ pub(crate) struct JobNotes {
     /// How far its ledger is ahead of the clock.
     ahead: Option<Duration>,
     runs: BTreeMap<String, (Run, Timestamp)>,
+    /// It looks for no work: what it knows of what waits is of the past.
+    rests: bool,
     /// By which it finds its page.
     page: u64,
     /// Counts what was changed of it, and its ticks and runs.
@@ -365,14 +367,48 @@ impl LocalStatus {
         }
     }
 
+    /// This replica looks for no work of the job: another one knows what waits.
+    pub(crate) fn rests(&self, job: &str) {
+        if self.is_at_work(job) {
+            self.change(job, |job| {
+                job.rests = true;
+                let facts = &mut job.facts;
+                (facts.backlog, facts.held, facts.trouble) = (None, None, None);
+            });
+        }
+    }
+
+    /// It looks for work of the job again.
+    pub(crate) fn works(&self, job: &str) {
+        if let Some(job) = self.notes().jobs.get_mut(job) {
+            job.rests = false;
+        }
+    }
+
+    /// Every job, and whether this replica looks for no work of it.
+    pub(crate) fn resting(&self) -> Vec<(String, bool)> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter();
+        jobs.map(|(name, job)| (name.clone(), job.rests)).collect()
+    }
+
+    /// What is told of a job comes late: it may rest meanwhile, or be none any more.
+    fn is_at_work(&self, job: &str) -> bool {
+        self.notes().jobs.get(job).is_some_and(|job| !job.rests)
+    }
+
     pub(crate) fn backlog(&self, job: &str, items: u64) {
-        self.note(job, |job| job.facts.backlog = Some(items));
+        if self.is_at_work(job) {
+            self.note(job, |job| job.facts.backlog = Some(items));
+        }
     }
 
     pub(crate) fn held(&self, job: &str, items: HeldItems) {
-        self.note(job, |job| {
-            job.facts.held = (!items.is_none()).then_some(items);
-        });
+        if self.is_at_work(job) {
+            self.note(job, |job| {
+                job.facts.held = (!items.is_none()).then_some(items);
+            });
+        }
     }
 
     /// The jobs that this replica has, as they are defined: the same as last time while they are.

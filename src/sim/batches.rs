@@ -21,7 +21,7 @@ use crate::{
     fleet::{Fleet, client::runs},
     job::{ItemOutcome, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
-    status::RunRecord,
+    status::{JobStanding, RunRecord},
     testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
 };
@@ -378,6 +378,93 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
         !later.iter().any(claims),
         "nothing new while it is unfit: {later:?}"
     );
+}
+
+/// Tells of a backlog, as a job does it, and lets it come through.
+async fn tell_backlog(fleet: &Cluster, member: &Member, items: u64) {
+    let job = || "job".to_owned();
+    member.ctx.events.tell(Event::Backlog { job: job(), items });
+    member.ctx.events.tell(Event::HeldItems {
+        job: job(),
+        retry: 0,
+        dead: items,
+        in_doubt: 0,
+        parked: 0,
+    });
+    fleet.sleep(ms(5)).await;
+}
+
+/// Backlog, dead items and trouble, as a member tells them.
+fn waits(member: &Member) -> (Option<u64>, Option<u64>, bool) {
+    let jobs = member.ctx.local_status.jobs();
+    let job = &jobs[0];
+    let dead = job.held.map(|held| held.dead);
+    (job.backlog, dead, job.trouble.is_some())
+}
+
+const NOTHING: (Option<u64>, Option<u64>, bool) = (None, None, false);
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_tells_no_backlog() {
+    let fleet = Cluster::new(3);
+    let unfit = Arc::new(Mutex::new(None));
+    let moody = Moody {
+        job: Sheaf {
+            left: batches(0..0),
+            work: |_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran,
+        },
+        unfit: unfit.clone(),
+    };
+    let body = Body::Batch(Arc::new(moody));
+    let member = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    fleet.sleep(TTL).await;
+    tell_backlog(&fleet, &member, 7).await;
+    assert_eq!(waits(&member), (Some(7), Some(7), false));
+    let why = "no table".to_owned();
+    member.ctx.local_status.trouble("job", Some(why));
+    *unfit.lock().unwrap() = Some("no network".to_owned());
+    fleet.sleep(TTL).await;
+    assert_eq!(waits(&member), NOTHING);
+    // What was counted before comes late.
+    tell_backlog(&fleet, &member, 8).await;
+    assert_eq!(waits(&member), NOTHING);
+    *unfit.lock().unwrap() = None;
+    fleet.sleep(TTL).await;
+    tell_backlog(&fleet, &member, 9).await;
+    assert_eq!(waits(&member), (Some(9), Some(9), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_the_active_replica_tells_no_backlog() {
+    let fleet = Cluster::new(3);
+    let [a, b] = ["a", "b"].map(|name| {
+        let work = |_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran;
+        let left = batches(0..0);
+        let body = Body::Batch(Arc::new(Sheaf { left, work }));
+        fleet.join_with(name, vec![("job", body, Spec::continuous())], true)
+    });
+    let working = |member: &Member| {
+        let jobs = member.ctx.local_status.jobs();
+        let first = jobs.first();
+        first.is_some_and(|job| job.standing == JobStanding::Working)
+    };
+    while !working(&a) && !working(&b) {
+        fleet.sleep(ms(5)).await;
+    }
+    let (was, is) = if working(&a) { (a, b) } else { (b, a) };
+    fleet.sleep(TTL).await;
+    tell_backlog(&fleet, &was, 7).await;
+    assert_eq!(waits(&was), (Some(7), Some(7), false));
+    was.tasks.freeze();
+    while !working(&is) {
+        fleet.sleep(ms(5)).await;
+    }
+    was.tasks.thaw();
+    fleet.sleep(TTL * 2).await;
+    assert!(working(&is));
+    assert_eq!(waits(&was), NOTHING);
+    tell_backlog(&fleet, &is, 3).await;
+    assert_eq!(waits(&is), (Some(3), Some(3), false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,6 +77,8 @@ pub(crate) struct Asks {
     pub(crate) paused: Asked<(String, bool)>,
     /// The jobs that are this replica's, or were once, and whether they have left it.
     pub(crate) left: Asked<(String, bool)>,
+    /// This replica's jobs, and whether it looks for no work of them.
+    pub(crate) resting: Asked<(String, bool)>,
     /// The jobs whose ticks are decided further than the clock shows, and by how much.
     pub(crate) ahead: Asked<(String, Duration)>,
 }
@@ -368,6 +370,12 @@ impl Metrics {
             families
                 .job_paused
                 .only(&self.gathered(jobs, |a, b| a && b))
+        });
+        asks.resting.ask(|jobs| {
+            let jobs = self.gathered(jobs, |a, b| a && b);
+            for (job, _) in jobs.iter().filter(|(_, rests)| *rests) {
+                families.show_no_backlog_of(job);
+            }
         });
         asks.left.ask(|jobs| {
             let jobs = self.gathered(jobs, |a, b| a && b);

@@ -48,6 +48,8 @@ pub(super) async fn connect(
             .collect()
     });
     let local_status = ctx.local_status.clone();
+    metrics.asks().resting.of(move || local_status.resting());
+    let local_status = ctx.local_status.clone();
     metrics.asks().left.of(move || local_status.left());
     let local_status = ctx.local_status.clone();
     metrics

@@ -632,3 +632,34 @@ fn a_job_without_a_leader_any_more_is_not_shown_as_unled() {
     metrics.declare_job("each", true);
     shows(&metrics, "watchkeeper_leader{job=\"each\"} 0");
 }
+
+#[test]
+fn a_job_that_rests_here_shows_no_backlog() {
+    let metrics = Metrics::new("1");
+    let resting: Arc<Mutex<Vec<&str>>> = Arc::default();
+    metrics.asks().resting.of({
+        let resting = resting.clone();
+        move || {
+            let resting = resting.lock().unwrap();
+            let one = |job: &str| (job.to_owned(), resting.contains(&job));
+            ["mail", "split.0", "split.1"].map(one).into()
+        }
+    });
+    for job in ["mail", "split.0", "split.1"] {
+        metrics.declare_job(job, false);
+        metrics.on(
+            &Event::Backlog {
+                job: job.to_owned(),
+                items: 7,
+            },
+            wall(),
+        );
+    }
+    *resting.lock().unwrap() = vec!["mail", "split.0"];
+    let text = rendered(&metrics);
+    assert!(!text.contains("backlog{job=\"mail\"}"), "{text}");
+    shows(
+        &metrics,
+        "watchkeeper_notification_backlog{job=\"split\"} 7",
+    );
+}
