@@ -12,9 +12,9 @@ use crate::{
 
 /// The statuses with which a form is given out, and taken.
 const ASK: &str = r"
-const [order, field, of, credentials] = arguments;
-const form = await fetch(`/orders/${order}?${field}=${encodeURIComponent(of)}`, { credentials });
-const body = new URLSearchParams({ [field]: of, reason: 'none', sure: 'yes' });
+const [order, of, credentials] = arguments;
+const form = await fetch(`/orders/${order}?${new URLSearchParams(of)}`, { credentials });
+const body = new URLSearchParams([...of, ['reason', 'none'], ['sure', 'yes']]);
 const sent = await fetch(`/orders/${order}`, { method: 'POST', credentials, body });
 return [form.status, sent.status];";
 
@@ -60,16 +60,19 @@ pub(crate) fn no_order_is_taken_without_the_token_or_where_nothing_may_be_change
 #[track_caller]
 fn all_are_refused(scene: &Scene, browser: &Browser, credentials: &str, expected: &Value) {
     let replica = scene.id(0);
-    for (order, field, of) in [
-        ("trigger", "job", "report"),
-        ("pause", "job", "pulse"),
-        ("resume", "job", "pulse"),
-        ("resign", "job", "pulse"),
-        ("drain", "replica", replica.as_str()),
-        ("withdraw", "id", "a-trigger"),
-        ("break", "key", "job/pulse"),
-    ] {
-        let answered = browser.run(ASK, &json!([order, field, of, credentials]));
+    let orders = [
+        ("trigger", json!([["job", "report"]])),
+        ("pause", json!([["job", "pulse"]])),
+        ("resume", json!([["job", "pulse"]])),
+        ("resign", json!([["job", "pulse"]])),
+        ("drain", json!([["replica", replica]])),
+        ("withdraw", json!([["id", "a-trigger"]])),
+        ("break", json!([["key", "job/pulse"]])),
+        ("retry", json!([["job", "cards"], ["id", "1"]])),
+        ("park", json!([["job", "cards"], ["id", "1"]])),
+    ];
+    for (order, of) in orders {
+        let answered = browser.run(ASK, &json!([order, of, credentials]));
         assert_eq!(answered, *expected, "{order}, credentials {credentials}");
     }
 }
