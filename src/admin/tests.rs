@@ -31,7 +31,7 @@ use crate::{
     event::{Event, Events},
     fleet::{
         JobFacts, RunFilter,
-        audit::AuditEntry,
+        audit::{AuditEntry, InForce},
         history::RunRecord,
         items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged, WhichItems},
         status::{
@@ -75,6 +75,7 @@ pub(super) struct Fake {
     /// How long items take to be listed.
     slow: Option<(Clock, Duration)>,
     metrics: Option<Metrics>,
+    in_force: Vec<InForce>,
 }
 
 impl Fake {
@@ -138,6 +139,9 @@ impl AdminSource for Fake {
         let wanted: Vec<RunRecord> = wanted.collect();
         let last = wanted.len().saturating_sub(limit);
         Ok(known.then(|| wanted[last..].to_vec()))
+    }
+    async fn in_force(&self) -> Result<Vec<InForce>, String> {
+        Ok(self.in_force.clone())
     }
     async fn audit(&self) -> Result<Vec<AuditEntry>, String> {
         Ok(Vec::new())

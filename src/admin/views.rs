@@ -92,6 +92,7 @@ pub(super) async fn of_runs(
     said: Said,
 ) -> Answer {
     let address = chosen("/runs", &runs::TAKES, said)?;
+    runs::fits(&address).map_err(|wrong| misfit(&wrong))?;
     let job = address.get("job");
     let found = match job.is_empty() {
         true => None,

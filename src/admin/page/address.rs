@@ -208,7 +208,7 @@ fn number(
     number.map_or_else(|| misfit(name, format!("a number from 1 to {most}")), Ok)
 }
 
-fn misfit<T>(name: &'static str, wanted: impl Into<String>) -> Result<T, Misfit> {
+pub(super) fn misfit<T>(name: &'static str, wanted: impl Into<String>) -> Result<T, Misfit> {
     let wanted = wanted.into();
     Err(Misfit { name, wanted })
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::html::Html,
-    address::{Address, Takes},
+    address::{Address, MOST_ROWS, Takes},
     block::{Block, Live, Page, Part, cell},
     layout::{choices, pager},
     view::View,
@@ -61,7 +61,12 @@ fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
             &[one.by.as_str(), one.of.as_str(), one.reason.as_str()],
         )
     };
-    let shown = stands.iter().filter(wanted).take(super::address::MOST_ROWS);
+    let all = stands.iter().filter(wanted).count();
+    let shown = stands.iter().filter(wanted).take(MOST_ROWS);
+    let note = match all > MOST_ROWS {
+        true => format!("the first {MOST_ROWS} of {all}, by whichever way they were asked for"),
+        false => "by whichever way it was asked for".to_owned(),
+    };
     let key = |one: &&InForce| format!("{}/{}/{}/{}", one.order, one.of, one.at, one.id);
     Part::of(
         ("stands", "Asked for, and stands"),
@@ -85,7 +90,7 @@ fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
             cell(h, "Why").text(dash(&one.reason));
         },
     )
-    .noted("by whichever way it was asked for")
+    .noted(note)
 }
 
 fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {

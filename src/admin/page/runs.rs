@@ -2,7 +2,7 @@
 
 use super::{
     super::html::Html,
-    address::{Address, Takes},
+    address::{Address, Misfit, Takes, misfit},
     block::{Block, Live, Page, Part, cell},
     flying,
     layout::{choices, pager},
@@ -47,12 +47,34 @@ pub(in crate::admin) fn page(view: &View<'_>, history: Option<Result<&[RunRecord
             h.markup("<p class=\"bad\">").text(why).markup("</p>");
             blocks.push(Block::Plain(h));
         }
-        None => blocks.push(Block::Rows(last_of_each(view))),
+        None if view.address.get("replica").is_empty() => {
+            blocks.push(Block::Rows(last_of_each(view)));
+        }
+        None => {
+            let mut h = Html::default();
+            h.markup("<p>What has ended on a replica is told by the runs of each job: choose a job.</p>\n");
+            blocks.push(Block::Plain(h));
+        }
     }
     Page {
         title: "Runs".to_owned(),
         live: Live::Poll,
         blocks,
+    }
+}
+
+/// Whether all that was chosen can be: how long runs took, and when they started, only the history of a job tells.
+///
+/// # Errors
+/// What cannot.
+pub(in crate::admin) fn fits(address: &Address) -> Result<(), Misfit> {
+    match (address.get("job"), address.sort()) {
+        (_, ("", _)) => Ok(()),
+        ("", _) => misfit(
+            "sort",
+            "given with job alone: of all jobs the last runs come in the order of their ends",
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -382,6 +382,45 @@ async fn without_the_token_no_page_quotes_a_run() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_chosen_among_the_runs_of_all_jobs_is_not_passed_over() {
+    let server = server().await;
+    let refused = server.get("/runs?sort=took").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("sort"), "{}", refused.body);
+    assert_eq!(server.get("/runs?sort=took&job=report").await.status, 200);
+    let table = "Last run of each job";
+    assert!(server.get("/runs").await.body.contains(table));
+    let of_replica = server.get("/runs?replica=alpha").await;
+    assert_eq!(of_replica.status, 200);
+    assert!(!of_replica.body.contains(table), "{}", of_replica.body);
+    assert!(of_replica.body.contains("choose a job"));
+}
+
+#[tokio::test]
+async fn more_orders_that_stand_than_are_shown_are_counted() {
+    for (count, note) in [
+        (100, "by whichever way it was asked for"),
+        (101, "the first 100 of 101, by whichever way"),
+    ] {
+        let one = |n: i64| InForce {
+            at: at(n),
+            by: "a person".into(),
+            order: "trigger",
+            of: "report".into(),
+            reason: String::new(),
+            id: format!("t-{n}"),
+        };
+        let server = serving(Fake {
+            in_force: (0..count).map(one).collect(),
+            ..Fake::default()
+        })
+        .await;
+        let page = server.get("/audit").await.body;
+        assert!(page.contains(note), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_can_be_linked_to_from_elsewhere_and_a_form_cannot() {
     let server = server().await;
     let link =
