@@ -426,6 +426,22 @@ fn the_pods_run_the_user_and_the_version_of_the_image() {
     assert_eq!(field(&base, "newTag"), Some(env!("CARGO_PKG_VERSION")));
 }
 
+/// Cargo goes by the times of files. Those of a checkout may be older than what another one has left in the cache.
+#[test]
+fn an_image_is_not_built_of_what_the_cache_has_of_another_checkout() {
+    let dockerfile = read("deploy/Dockerfile");
+    let touch = dockerfile
+        .find("find . -path ./target -prune -o -type f -exec touch {} +")
+        .unwrap();
+    assert!(dockerfile.find("COPY . .").unwrap() < touch);
+    let build = dockerfile.find("cargo build").unwrap();
+    let layers = dockerfile[touch..build].matches("RUN ").count();
+    assert!(touch < build && layers == 0, "in one layer");
+    for mount in dockerfile.split("--mount=").skip(1) {
+        assert!(mount.starts_with("type=cache,id=watchkeeper-"), "{mount}");
+    }
+}
+
 // === what a release is made of
 
 /// Where the script finds what it packs, and where it goes: without making anything.
