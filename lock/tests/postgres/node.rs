@@ -444,6 +444,41 @@ pub(crate) fn other_clients_hear_of_a_release(server: &PostgresServer) {
     });
 }
 
+/// A standby that is named first refuses to listen. The connection to the primary goes on for good.
+pub(crate) fn a_release_is_heard_where_a_standby_is_named_first(_: &PostgresServer) {
+    use crate::it::conformance::{release, waiting};
+    use watchkeeper_lock::node::Kind;
+
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = format!(
+            "postgres://{USER}@{},{}/postgres",
+            standby.host(),
+            primary.host()
+        );
+        let settings = settings(&both, "n");
+        let (holder, other) = (node(&settings), node(&settings));
+        let mut heard = other.announcements().await.expect("it is direct");
+        let admin = client(&url(&primary)).await;
+        let listens = async || -> Vec<i32> {
+            let asked = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+            let rows = admin.query(asked, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        let first = listens().await;
+        assert_eq!(first.len(), 1, "{first:?}");
+        granted(&holder, take("k", "a")).await;
+        let refused = ask(&other, waiting(take("k", "b"), LONG)).await;
+        assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+        ask(&holder, release(Kind::Lock, "k", "a")).await;
+        let news = Clock::system().timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it is told").expect("it goes on");
+        assert_eq!((&*news.key, &*news.owner), ("k", "a"), "and nothing before");
+        assert_eq!(listens().await, first);
+    });
+}
+
 /// A user without rights is told what makes the tables; nothing is left half made.
 pub(crate) fn a_user_without_rights_is_told_what_makes_the_tables(_: &PostgresServer) {
     let server = PostgresServer::start_with(&DURABLE, |_| {});

@@ -105,20 +105,21 @@ impl Listener {
             ..
         } = &*self.shared;
         let address = settings.listen.as_ref().unwrap_or(&settings.address);
-        let broken = Arc::new(Notify::new());
-        let heard: connect::Heard = {
-            let (announce, broken) = (announce.clone(), Arc::clone(&broken));
-            Arc::new(move |news: Option<&Notification>| match news {
-                // A full queue drops it: polling is the truth.
-                Some(news) => read(news.payload())
-                    .into_iter()
-                    .for_each(|news| _ = announce.try_send(news)),
-                None => broken.notify_one(),
-            })
-        };
         let mut failed = NodeError::Unreachable("it names no server".to_owned());
         for server in address.servers().map_err(NodeError::Auth)? {
-            let greeting = connect::greet(&server, address, spawn, Some(Arc::clone(&heard)));
+            // Of this connection alone: a server that was left before it has nothing to say of this one.
+            let broken = Arc::new(Notify::new());
+            let heard: connect::Heard = {
+                let (announce, broken) = (announce.clone(), Arc::clone(&broken));
+                Arc::new(move |news: Option<&Notification>| match news {
+                    // A full queue drops it: polling is the truth.
+                    Some(news) => read(news.payload())
+                        .into_iter()
+                        .for_each(|news| _ = announce.try_send(news)),
+                    None => broken.notify_one(),
+                })
+            };
+            let greeting = connect::greet(&server, address, spawn, Some(heard));
             let greeted = match clock.timeout(CONNECT, greeting).await {
                 Ok(Ok(greeted)) => greeted,
                 Ok(Err(NoConnection::Setup(why))) => {
