@@ -198,7 +198,7 @@ pub async fn refuse_strangers(locks: &Locks) -> Result<bool> {
 
 fn wants_a_person(trouble: &NodeError) -> bool {
     match trouble {
-        NodeError::Tls(_) => true,
+        NodeError::Tls(_) | NodeError::Auth(_) => true,
         NodeError::Refused { refusal, .. } => refusal.needs_a_person(),
         _ => false,
     }
@@ -244,6 +244,12 @@ mod tests {
         assert!(started(&[loading.clone(), loading, None]).await.is_ok());
         let error = started(&[closed.clone(), None, closed]).await.unwrap_err();
         assert!(error.to_string().contains("ACL SETUSER"), "{error}");
+        let password = NodeError::Auth("see locks.postgres.url".to_owned());
+        let error = started(&[Some(password)]).await.unwrap_err();
+        assert!(
+            error.to_string().contains("see locks.postgres.url"),
+            "{error}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

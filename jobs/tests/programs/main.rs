@@ -11,6 +11,8 @@
 
 use store::Store;
 
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod access;
 #[macro_use]
 #[path = "../shared/cases.rs"]
 mod cases;
@@ -203,6 +205,16 @@ fn main() {
         elect::{ a_killed_leader_is_followed_within_one_ttl },
         operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.push(postgres::trial_of_its_own(
+        "postgres::access::a_worker_that_is_not_let_in_does_not_start",
+        access::a_worker_that_postgres_does_not_let_in_does_not_start,
+    ));
+    #[cfg(feature = "etcd")]
+    cases.push(etcd_server::trial_of_its_own(
+        "etcd::access::a_worker_that_is_not_let_in_does_not_start",
+        access::a_worker_that_etcd_does_not_let_in_does_not_start,
+    ));
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);

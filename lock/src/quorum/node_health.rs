@@ -13,6 +13,10 @@
 //! probe asks in the background whether it is back (R2). A connection of callers that is not there, or on which nothing is
 //! answered because their runtime stands still, is no reason to believe that the node is not: the probe asks over the
 //! keeper's.   (a_connection_of_callers_that_is_lost_is_no_lost_node)
+//!
+//! A node that refuses access (a password that was changed, a right that was taken) is not down: another user's call, or a look, may
+//! well be answered. It is told in the log when that begins, and not again with each call.
+//! (a_node_that_refuses_access_is_told_of_once)
 
 use std::{
     sync::{
@@ -38,6 +42,9 @@ use crate::{
     node::{Eligibility, NodeError, NodeMs, Refusal, Reply, guard::closed_since},
     settings::FleetConfig,
 };
+
+/// Access that was not refused for so long is told anew when it is.
+const QUIET: Duration = Duration::from_secs(600);
 
 /// What is known of one node.
 pub(crate) struct NodeHealth {
@@ -65,6 +72,8 @@ pub(crate) struct NodeHealth {
 #[derive(Default)]
 struct Learned {
     trouble: Option<NodeError>,
+    /// When it has refused access last.
+    denied: Option<Moment>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
     /// The configuration of another fleet that is about to admit it, or has a node beside it.
@@ -83,6 +92,12 @@ struct Learned {
 pub(super) enum Whose {
     Keeper,
     Callers,
+}
+
+/// Whether a person is to be told of an access that is refused now. What a user without all rights may do says nothing: between two
+/// refusals many a look is answered.
+fn is_news(denied: Option<Moment>, now: Moment) -> bool {
+    denied.is_none_or(|last| now.since(last) >= QUIET)
 }
 
 /// Whether a connection has led to no answer, which may be its own fault.
@@ -299,7 +314,17 @@ impl NodeHealth {
             .err()
             .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
             .cloned();
+        let denied = match result {
+            Err(why @ NodeError::Auth(_)) => {
+                is_news(learned.denied.replace(now), now).then_some(why)
+            }
+            _ => None,
+        };
         drop(learned);
+        // It is not down, and nothing else would show it.
+        if let Some(why) = denied {
+            tracing::warn!(node = self.name, cause = why.cause(), %why, "node refuses access");
+        }
         if let Ok(reply) = result {
             let (wall, number) = &self.wall;
             wall.learn(*number, sent, reply.wall_ms);

@@ -688,3 +688,62 @@ async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
         assert!(!keepers.is_down() && !callers.is_sound());
     }
 }
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_access_is_told_of_once() {
+    let paper = Paper::default();
+    let to = paper.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || to.clone())
+        .finish();
+    let _reading = tracing::subscriber::set_default(subscriber);
+    let told = || {
+        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().filter(|line| line.contains("refuses access"));
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines
+    };
+    let clock = SimTime::new().clock();
+    let node = MemoryNode::new("n", clock.clone());
+    let link = link(Arc::new(node.clone()), clock.clone());
+    let refused = |member: &str| {
+        let why = format!("{member}: the login was refused; see locks.etcd.password");
+        node.faults().fail_all_with(NodeError::Auth(why));
+    };
+    // Each member says it, and in between a look is answered: that is one thing.
+    for member in ["a", "b", "a"] {
+        refused(member);
+        assert!(link.send(vec![acquire("k")]).await.is_err());
+        node.faults().fail_none();
+        assert!(link.send(Vec::new()).await.is_ok());
+        assert!(!link.is_down());
+    }
+    let lines = told();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("WARN")
+            && lines[0].contains("a: the login was refused; see locks.etcd.password"),
+        "{lines:?}"
+    );
+    // A person has mended it, and it begins again.
+    clock.sleep(Duration::from_secs(600)).await;
+    refused("a");
+    for _ in 0..3 {
+        assert!(link.send(vec![acquire("k")]).await.is_err());
+    }
+    assert_eq!(told().len(), 2);
+}
