@@ -127,6 +127,7 @@ fn main() {
         a_promoted_standby_does_not_vote,
         a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
         a_standby_is_refused,
+        of_several_servers_the_primary_is_shown,
         a_database_that_takes_no_writes_is_refused_until_it_does,
         a_copy_from_before_is_noticed,
         connections_beside_each_other_see_no_copy_from_before,

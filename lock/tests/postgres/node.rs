@@ -275,6 +275,28 @@ pub(crate) fn a_standby_is_refused(_: &PostgresServer) {
     });
 }
 
+/// A standby that is named before its primary is no fault: the primary is the one that is in use.
+pub(crate) fn of_several_servers_the_primary_is_shown(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let role = async |hosts: &[&str]| {
+            let hosts = hosts.join(",");
+            let node = node(&settings(
+                &format!("postgres://{USER}@{hosts}/postgres"),
+                "n",
+            ));
+            node.inspect().await.unwrap().role
+        };
+        let (first, second, nowhere) = (standby.host(), primary.host(), "%2Fnowhere");
+        let shown = role(&[nowhere, &first, &second]).await;
+        assert_eq!(shown.as_deref(), Some("primary"));
+        // Without a primary it is told what answers there.
+        let shown = role(&[&first, nowhere]).await;
+        assert_eq!(shown.as_deref(), Some("standby"));
+    });
+}
+
 /// A primary that becomes read-only under a living connection refuses, and is used again when it takes writes.
 pub(crate) fn a_database_that_takes_no_writes_is_refused_until_it_does(server: &PostgresServer) {
     run(async {

@@ -14,10 +14,12 @@ use crate::node::{NodeError, NodeFacts};
 /// It may take so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Asks the first server that answers.
+/// Asks the servers in their order for a primary, which is the one that keeps locks. Where there is none, the first that answers is
+/// shown.
 pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {
     let address = &shared.settings.address;
     let mut failed = NodeError::Unreachable("it names no server".to_owned());
+    let mut first = None;
     for server in address.servers().map_err(NodeError::Auth)? {
         let asking = async {
             let greeted = connect::greet(&server, address, &shared.spawn, None).await;
@@ -41,12 +43,13 @@ pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {
             Ok(facts_of(row, greeted.is_direct))
         };
         match shared.clock.timeout(PATIENCE, asking).await {
-            Ok(Ok(facts)) => return Ok(facts),
+            Ok(Ok(facts)) if facts.role.as_deref() == Some("primary") => return Ok(facts),
+            Ok(Ok(facts)) => first = first.or(Some(facts)),
             Ok(Err(why)) => failed = why,
             Err(_) => failed = NodeError::Timeout(PATIENCE),
         }
     }
-    Err(failed)
+    first.ok_or(failed)
 }
 
 fn facts_of(row: &Row, is_direct: bool) -> NodeFacts {
