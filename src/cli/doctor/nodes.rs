@@ -179,7 +179,14 @@ fn persistence(node: &NodeState) -> Option<Finding> {
             ),
             "set appendfsync always",
         )),
-        _ => None,
+        (true, None) => Some(Finding::warning(
+            &node.name,
+            format!(
+                "appendfsync cannot be read: unless it is always, a power cut loses the last votes, and with them {lost}"
+            ),
+            "give the user of locks.redis.username the right +config|get, or look at the server yourself that appendfsync is always",
+        )),
+        (true, Some(_)) => None,
     }
 }
 
