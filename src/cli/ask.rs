@@ -43,6 +43,14 @@ impl Limits {
         }
     }
 
+    /// The same of a store that may take so long to be reached.
+    pub(super) const fn reached(connecting: Duration, whole: Duration) -> Self {
+        Self {
+            connecting,
+            whole: Some(connecting.saturating_add(whole)),
+        }
+    }
+
     /// As long as the command takes; nodes that do not answer are waited for no longer than it wants to wait.
     pub(super) fn command(patience: Duration) -> Self {
         Self {

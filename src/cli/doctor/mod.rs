@@ -146,9 +146,14 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     let mut findings = nodes::judge(&states, &nodes::Limits::of(config));
     let up = states.iter().filter(|state| state.up).count();
     if up > states.len() / 2 {
-        let seen = ask(config, Limits::nodes(probe::PATIENCE), |fleet| async move {
-            fleet.examine().await
-        });
+        // It connects anew.
+        let limits = match config.locks.backend {
+            Backend::Postgres | Backend::Etcd => {
+                Limits::reached(probe::to_reach(config.locks.backend), probe::PATIENCE)
+            }
+            _ => Limits::nodes(probe::PATIENCE),
+        };
+        let seen = ask(config, limits, |fleet| async move { fleet.examine().await });
         findings.extend(match seen {
             Ok(seen) => {
                 let mut found = admission::judge(&seen.admissions);
@@ -173,7 +178,10 @@ fn look_at_nodes(config: &Config) -> Result<Vec<NodeState>, Failure> {
     on_a_runtime(async {
         let clock = Clock::system();
         let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
-        let asked = nodes.iter().map(|node| probe::look(&**node, &clock));
+        let to_reach = probe::to_reach(config.locks.backend);
+        let asked = nodes
+            .iter()
+            .map(|node| probe::look(&**node, &clock, to_reach));
         Ok(futures_util::future::join_all(asked).await)
     })
 }

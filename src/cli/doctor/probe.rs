@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use serde::Serialize;
 
 use crate::{
     chance::Chance,
     clock::Clock,
+    config::Backend,
     node::{
         Call, Node, NodeError, NodeFacts, Op, Reply,
         damage::{self, Damage},
@@ -19,6 +21,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A node that is just being connected to, or was slow once, gets another chance for so long.
 const TO_ANSWER: Duration = Duration::from_millis(1_500);
 const AGAIN: Duration = Duration::from_millis(60);
+/// The same of a store with several addresses, of which the first may be silent: so long it may take to reach the second.
+const TO_REACH_THE_NEXT: Duration = Duration::from_secs(6);
 
 /// Calls that are timed.
 const CALLS: usize = 9;
@@ -67,16 +71,28 @@ impl NodeState {
     }
 }
 
-/// Looks at a node: asks what it is, times a few calls, and writes a document that ends at once.
-pub(super) async fn look(node: &dyn Node, clock: &Clock) -> NodeState {
+/// How long the nodes of a store may take to be reached, before anything can be said of them.
+pub(super) fn to_reach(backend: Backend) -> Duration {
+    match backend {
+        // One node with several servers, or a name with several addresses.
+        Backend::Postgres | Backend::Etcd => TO_REACH_THE_NEXT,
+        Backend::Memory | Backend::Embedded | Backend::Redis => TO_ANSWER,
+    }
+}
+
+/// Looks at a node: asks what it is, times a few calls, and writes a document that ends at once. One that is silent is waited for no
+/// longer than `to_reach`.
+pub(super) async fn look(node: &dyn Node, clock: &Clock, to_reach: Duration) -> NodeState {
     let mut state = NodeState {
         name: node.name().to_owned(),
         ..NodeState::default()
     };
-    if let Ok(Ok(facts)) = clock.timeout(PATIENCE / 2, node.inspect()).await {
+    let inspecting = clock.timeout(to_reach.max(PATIENCE / 2), node.inspect());
+    let (facts, answer) = join(inspecting, first_answer(node, clock, to_reach)).await;
+    if let Ok(Ok(facts)) = facts {
         state.facts = facts;
     }
-    match first_answer(node, clock).await {
+    match answer {
         Ok(()) => state.up = true,
         Err(trouble) => {
             state.refused_by(&trouble);
@@ -95,16 +111,18 @@ pub(super) async fn look(node: &dyn Node, clock: &Clock) -> NodeState {
     state
 }
 
-async fn first_answer(node: &dyn Node, clock: &Clock) -> Result<(), NodeError> {
-    let until = clock.now() + TO_ANSWER;
+async fn first_answer(node: &dyn Node, clock: &Clock, to_reach: Duration) -> Result<(), NodeError> {
+    let now = clock.now();
+    let (until, reached) = (now + TO_ANSWER, now + to_reach);
     loop {
         match ask(node, clock, Vec::new()).await {
             Ok(_) => return Ok(()),
-            Err(passing @ (NodeError::Unreachable(_) | NodeError::Timeout(_))) => {
-                if clock.now() >= until {
-                    return Err(passing);
-                }
+            // All of its addresses have been tried.
+            Err(passing @ NodeError::Unreachable(_)) if clock.now() >= until => {
+                return Err(passing);
             }
+            Err(passing @ NodeError::Timeout(_)) if clock.now() >= reached => return Err(passing),
+            Err(NodeError::Unreachable(_) | NodeError::Timeout(_)) => {}
             Err(other) => return Err(other),
         }
         clock.sleep(AGAIN).await;
@@ -153,4 +171,70 @@ async fn ask(node: &dyn Node, clock: &Clock, ops: Vec<Op>) -> Result<Reply, Node
     };
     let answer = clock.timeout(TO_ANSWER, node.call(call)).await;
     answer.unwrap_or(Err(NodeError::Timeout(TO_ANSWER)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::Moment,
+        node::{Announcements, memory::MemoryNode},
+        sim_clock::SimTime,
+    };
+
+    /// Its first address is silent: until the second one is reached, calls wait.
+    struct Behind {
+        node: MemoryNode,
+        clock: Clock,
+        reached: Moment,
+    }
+
+    #[async_trait::async_trait]
+    impl Node for Behind {
+        fn name(&self) -> &str {
+            self.node.name()
+        }
+        async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+            self.clock.sleep_until(self.reached).await;
+            self.node.call(call).await
+        }
+        async fn announcements(&self) -> Option<Announcements> {
+            None
+        }
+        async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+            self.clock.sleep_until(self.reached).await;
+            Node::inspect(&self.node).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_whose_first_address_is_silent_is_waited_for() {
+        let clock = SimTime::new().clock();
+        let behind = || Behind {
+            node: MemoryNode::new("n", clock.clone()),
+            clock: clock.clone(),
+            reached: clock.now() + Duration::from_millis(5_100),
+        };
+        for backend in [Backend::Postgres, Backend::Etcd] {
+            let state = look(&behind(), &clock, to_reach(backend)).await;
+            assert_eq!((state.up, state.error), (true, None), "{backend:?}");
+        }
+        // A node of several is not waited for: what is wrong with it is to be said soon.
+        let start = clock.now();
+        let state = look(&behind(), &clock, to_reach(Backend::Redis)).await;
+        assert!(!state.up);
+        assert!(clock.now().since(start) < PATIENCE, "all together");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_reached_at_none_of_its_addresses_is_told_of_soon() {
+        let clock = SimTime::new().clock();
+        let node = MemoryNode::new("n", clock.clone());
+        let nowhere = NodeError::Unreachable("connection refused".to_owned());
+        node.faults().fail_all_with(nowhere);
+        let start = clock.now();
+        let state = look(&node, &clock, to_reach(Backend::Postgres)).await;
+        assert!(state.error.is_some_and(|why| why.contains("unreachable")));
+        assert!(clock.now().since(start) < TO_ANSWER * 2);
+    }
 }
