@@ -115,9 +115,11 @@ impl Trouble {
         let text = chain(error);
         if error.is_connect() {
             let trust = ["certificate", "tls", "TLS", "handshake"];
+            // As a proxy does that has nowhere to pass it on to: that is no matter of certificates, and passes.
+            let closed = text.contains("handshake eof");
             return Self::Elsewhere(match trust.iter().any(|word| text.contains(word)) {
-                true => NodeError::Tls(text),
-                false => NodeError::Unreachable(text),
+                true if !closed => NodeError::Tls(text),
+                _ => NodeError::Unreachable(text),
             });
         }
         // Whatever broke, it may have been executed.

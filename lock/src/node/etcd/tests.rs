@@ -153,6 +153,21 @@ async fn the_next_member_is_asked_after_one_that_is_too_old() {
     assert_eq!(new.asked(), ["/version", "/v3/kv/txn", "/v3/kv/txn"]);
 }
 
+/// As a proxy does whose server is away: the greeting is taken, and the connection closed.
+#[tokio::test]
+async fn a_connection_that_is_closed_in_its_greeting_says_nothing_of_certificates() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    Spawn::system().spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            _ = stream.read(&mut [0; 64 * 1024]).await;
+        }
+    });
+    let why = trouble(&node(settings(&[&url]))).await;
+    assert!(why.to_string().contains("tls handshake eof"), "{why}");
+    assert!(matches!(why, NodeError::Unreachable(_)), "{why:?}");
+}
+
 /// Also one that was not asked for its version, as it came into use when another was away.
 #[tokio::test]
 async fn a_call_goes_on_to_the_next_member_where_one_has_no_gateway() {
