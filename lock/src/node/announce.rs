@@ -1,8 +1,8 @@
-//! Releases as a text: what stores tell their listeners in one message.
+//! Releases as a text: what stores tell their listeners in one message. And of which trouble with listening a person is told.
 
 use serde::{Deserialize, Serialize};
 
-use super::Announcement;
+use super::{Announcement, NodeError};
 
 /// A release as it is announced.
 #[derive(Serialize, Deserialize)]
@@ -35,9 +35,50 @@ pub(crate) fn interrupted() -> Announcement {
     }
 }
 
+/// For which causes it was said that nothing is heard. Nothing else would show it: locks work without, only slower.
+#[derive(Default)]
+pub(crate) struct Told(Vec<&'static str>);
+
+// === impl Told ===
+
+impl Told {
+    /// Whether a person is to be told: of what does not pass by itself, once for each cause.
+    pub(crate) fn is_news(&mut self, why: &NodeError) -> bool {
+        let lasts = matches!(
+            why,
+            NodeError::Auth(_) | NodeError::Tls(_) | NodeError::Refused { .. }
+        );
+        let news = lasts && !self.0.contains(&why.cause());
+        if news {
+            self.0.push(why.cause());
+        }
+        news
+    }
+
+    /// Something is heard: what comes next is new.
+    pub(crate) fn heard(&mut self) {
+        self.0.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_person_is_told_once_for_each_cause_until_something_is_heard() {
+        let mut told = Told::default();
+        let password = NodeError::Auth("a: password".to_owned());
+        let another = NodeError::Auth("b: password".to_owned());
+        let paper = NodeError::Tls("expired".to_owned());
+        let away = NodeError::Unreachable("away".to_owned());
+        let news: Vec<bool> = [&away, &password, &another, &paper, &away, &password, &paper]
+            .map(|why| told.is_news(why))
+            .into();
+        assert_eq!(news, [false, true, false, true, false, false, false]);
+        told.heard();
+        assert!(told.is_news(&password));
+    }
 
     #[test]
     fn releases_are_read_as_they_were_written_and_anything_else_means_to_look() {

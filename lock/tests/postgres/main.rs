@@ -153,6 +153,7 @@ fn main() {
         tables_of_another_layout_are_refused_and_left_alone,
         a_full_database_grants_nothing_and_votes_when_there_is_room,
         a_certificate_that_is_not_trusted_is_refused_with_the_remedy,
+        a_wrong_password_to_listen_with_is_told_once,
     }]);
     cases.extend(every_case!(common_cases server));
     cases.extend(every_lock_case!(lock_cases server, Server));

@@ -1,8 +1,19 @@
 //! What is wrong with a database is named with the remedy, and nothing is granted by halves.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
-use watchkeeper_lock::node::{Answer, NodeError, Refusal};
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer, Node, NodeError, Refusal,
+        postgres::{PostgresNodeSettings, address::PgAddress},
+    },
+};
 
 use crate::{
     it::conformance::{granted, take},
@@ -164,5 +175,67 @@ pub(crate) fn a_certificate_that_is_not_trusted_is_refused_with_the_remedy(_: &P
             take("k", "a"),
         )
         .await;
+    });
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Locks work without announcements: nothing but the log tells what is wrong with the address to listen at.
+pub(crate) fn a_wrong_password_to_listen_with_is_told_once(_: &PostgresServer) {
+    let server = PostgresServer::start_with(&DURABLE, |folder| {
+        let rules = format!("local all {USER} trust\nlocal all all scram-sha-256\n");
+        PostgresServer::put(folder, "data/pg_hba.conf", &rules);
+    });
+    let paper = Paper::default();
+    let to = paper.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(move || to.clone())
+        .finish();
+    let _reading = tracing::subscriber::set_default(subscriber);
+    run(async {
+        let wrong = format!("postgres://listener:swordfish@{}/postgres", server.host());
+        let node = node(&PostgresNodeSettings {
+            listen: Some(PgAddress::parse(&wrong).unwrap()),
+            node_timeout: Duration::from_millis(100),
+            ..settings(&url(&server), "n")
+        });
+        let _heard = node.announcements().await;
+        let lines = || -> Vec<String> {
+            let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+            let lines = text
+                .lines()
+                .filter(|line| line.contains("no announcements"));
+            lines.map(str::to_owned).collect()
+        };
+        let clock = Clock::system();
+        let end = clock.now() + Duration::from_secs(15);
+        while lines().len() < 3 {
+            assert!(clock.now() < end, "it is tried again: {:?}", lines());
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+        let lines = lines();
+        let (first, rest) = lines.split_first().unwrap();
+        for words in [
+            "WARN",
+            "password authentication failed",
+            "locks.postgres.listen_url",
+        ] {
+            assert!(first.contains(words), "{words}: {first}");
+        }
+        assert!(rest.iter().all(|line| line.contains("DEBUG")), "{rest:?}");
+        assert!(lines.iter().all(|line| !line.contains("swordfish")));
     });
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     error::Trouble,
@@ -14,7 +14,7 @@ use crate::{
     backoff::Backoff,
     node::{
         Announcement, Announcements, NodeError,
-        announce::{interrupted, read},
+        announce::{Told, interrupted, read},
     },
 };
 
@@ -72,6 +72,7 @@ impl Listener {
         let mut ready = Some(ready);
         let mut member = shared.client.member();
         let mut pauses = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut told = Told::default();
         loop {
             let was = self.created;
             let hearing = self.hear(member, &announce, &mut ready);
@@ -80,11 +81,16 @@ impl Listener {
                 left = hearing => match left {
                     Ok(()) => {}
                     Err(why) => {
-                        let at = shared.client.name_of(member);
-                        debug!(
-                            node = %shared.name, member = at, cause = why.cause(), %why,
-                            "no announcements"
-                        );
+                        let (at, cause) = (shared.client.name_of(member), why.cause());
+                        match told.is_news(&why) {
+                            true => warn!(
+                                node = %shared.name, member = at, cause, %why,
+                                "no announcements: releases are found by looking"
+                            ),
+                            false => debug!(
+                                node = %shared.name, member = at, cause, %why, "no announcements"
+                            ),
+                        }
                         // Another one may tell more.
                         member = (member + 1) % shared.client.members();
                     }
@@ -92,6 +98,7 @@ impl Listener {
             }
             if self.created > was {
                 pauses.reset();
+                told.heard();
             }
             tokio::select! {
                 () = announce.closed() => return,

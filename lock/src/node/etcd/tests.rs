@@ -153,6 +153,62 @@ async fn the_next_member_is_asked_after_one_that_is_too_old() {
     assert_eq!(new.asked(), ["/version", "/v3/kv/txn", "/v3/kv/txn"]);
 }
 
+/// What was logged.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_listener_that_is_not_let_in_says_so_once() {
+    let paper = Paper::default();
+    let to = paper.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(move || to.clone())
+        .finish();
+    let _reading = tracing::subscriber::set_default(subscriber);
+    let (one, other) = (
+        Fake::of_version("3.5.21", 403, DENIED).await,
+        Fake::of_version("3.5.21", 403, DENIED).await,
+    );
+    let node = node(EtcdNodeSettings {
+        node_timeout: Duration::from_millis(100),
+        ..settings(&[&one.url, &other.url])
+    });
+    let _heard = node.announcements().await;
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(15);
+    let lines = loop {
+        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| line.contains("no announcements"));
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
+        if lines.len() > 2 {
+            break lines;
+        }
+        assert!(clock.now() < end, "it is tried again: {lines:?}");
+        clock.sleep(Duration::from_millis(10)).await;
+    };
+    assert!(
+        lines[0].contains("WARN") && lines[0].contains("grant-permission"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.contains("DEBUG")),
+        "{lines:?}"
+    );
+}
+
 /// As a proxy does whose server is away: the greeting is taken, and the connection closed.
 #[tokio::test]
 async fn a_connection_that_is_closed_in_its_greeting_says_nothing_of_certificates() {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_postgres::Notification;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     connect::{self, CONNECT, NoConnection},
@@ -18,7 +18,7 @@ use crate::{
     chance::Chance,
     node::{
         Announcement, Announcements, NodeError,
-        announce::{interrupted, read},
+        announce::{Told, interrupted, read},
     },
 };
 
@@ -70,6 +70,11 @@ impl Listener {
         let mut ready = Some(ready);
         let chance = Chance::system();
         let mut pauses = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut told = Told::default();
+        let key = match &self.shared.settings.listen {
+            Some(_) => "locks.postgres.listen_url",
+            None => "locks.postgres.url",
+        };
         loop {
             match self.hear(&announce, &mut ready).await {
                 Ok(Left::Deaf) => {
@@ -80,7 +85,18 @@ impl Listener {
                     );
                     return;
                 }
-                Ok(Left::Broken) => pauses.reset(),
+                Ok(Left::Broken) => {
+                    pauses.reset();
+                    told.heard();
+                }
+                Err(why) if told.is_news(&why) => {
+                    // The remedy names the address for calls.
+                    let said = why.to_string().replace("locks.postgres.url", key);
+                    warn!(
+                        node = %name, key, cause = why.cause(), why = said,
+                        "no announcements: releases are found by looking"
+                    );
+                }
                 Err(why) => {
                     debug!(node = %name, cause = why.cause(), %why, "no announcements");
                 }
