@@ -151,6 +151,7 @@ impl BatchEngine {
                     return Look::Idle;
                 }
                 if ctx.intents.is_paused(&self.name) {
+                    ctx.local_status.rests(&self.name);
                     return Look::Idle;
                 }
                 match ctx.why_unfit_here(|| self.job.health()).await {

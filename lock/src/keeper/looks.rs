@@ -3,13 +3,11 @@
 //! Locks on the `watchlist` go along when they are due, and what was seen of them is noted there. Which requests come together, and
 //! how many locks are asked for at once, is for the `read_batcher`.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    read_batcher::{GATHER, IN_VAIN},
+    read_batcher::{Came, GATHER, TOO_LATE},
     shared::Shared,
 };
 use crate::{
@@ -57,14 +55,19 @@ impl Shared {
     }
 
     pub(super) async fn look(&self, keys: Vec<String>) -> Vec<LockState> {
-        let (cluster, mut in_vain) = (&self.cluster, 0);
+        let (cluster, mut too_late) = (&self.cluster, 0);
         let mut judged = Vec::with_capacity(keys.len());
         let mut keys = keys.into_iter().peekable();
-        while keys.peek().is_some() && in_vain < IN_VAIN {
-            let part = keys.by_ref().take(self.reads.at_once()).collect();
-            let (seen, waited) = self.look_at_once(part).await;
-            in_vain = waited.map_or(in_vain + 1, |_| 0);
-            self.reads.took(waited, cluster.timing.node_timeout);
+        while keys.peek().is_some() && too_late < TOO_LATE {
+            let part: Vec<String> = keys.by_ref().take(self.reads.at_once()).collect();
+            let asked = part.len();
+            let (seen, came) = self.look_at_once(part).await;
+            too_late = if came == Came::TooLate {
+                too_late + 1
+            } else {
+                0
+            };
+            self.reads.took(asked, came, cluster.timing.node_timeout);
             judged.extend(seen);
         }
         let unseen = keys.map(|key| cluster.judge(key, self.unanswered().enumerate().collect()));
@@ -79,9 +82,8 @@ impl Shared {
         (0..self.cluster.links.len()).map(unanswered)
     }
 
-    /// What the nodes show of these locks, and what a majority needed for its answers beyond the way there and back; `None` when
-    /// too few have answered.
-    async fn look_at_once(&self, keys: Vec<String>) -> (Vec<LockState>, Option<Duration>) {
+    /// What the nodes show of these locks.
+    async fn look_at_once(&self, keys: Vec<String>) -> (Vec<LockState>, Came) {
         let ops: Vec<_> = keys
             .iter()
             .map(|key| Op::Read { key: key.clone() })
@@ -89,13 +91,18 @@ impl Shared {
         let cluster = &self.cluster;
         let row = || self.unanswered().collect();
         let mut shown: Vec<Vec<Result<View, NodeError>>> = keys.iter().map(|_| row()).collect();
-        let (asked, mut waited) = (cluster.clock.now(), Vec::new());
+        let (asked, mut waited, mut late) = (cluster.clock.now(), Vec::new(), false);
         let mut sent = cluster.send_to_all(&ops);
         while let Some((node, result)) = sent.next().await {
-            if result.is_ok() {
-                let way = cluster.links.get(node).map(Link::round_trip);
-                let took = cluster.clock.now().since(asked);
-                waited.push(took.saturating_sub(way.unwrap_or_default()));
+            match &result {
+                Ok(_) => {
+                    let way = cluster.links.get(node).map(Link::round_trip);
+                    let took = cluster.clock.now().since(asked);
+                    waited.push(took.saturating_sub(way.unwrap_or_default()));
+                }
+                Err(trouble) => {
+                    late |= matches!(trouble, NodeError::Timeout(_) | NodeError::Overload)
+                }
             }
             for (i, row) in shown.iter_mut().enumerate() {
                 row[node] = match &result {
@@ -117,6 +124,11 @@ impl Shared {
         let seen = keys.into_iter().zip(shown);
         let seen =
             seen.map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()));
-        (seen.collect(), waited.get(q - 1).copied())
+        let came = match waited.get(q - 1) {
+            Some(waited) => Came::After(*waited),
+            None if late => Came::TooLate,
+            None => Came::Refused,
+        };
+        (seen.collect(), came)
     }
 }

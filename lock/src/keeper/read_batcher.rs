@@ -4,10 +4,11 @@
 //! once is enough. So the first request since the last look waits for [`GATHER`], and its caller then looks for all.
 //!
 //! A record may be long: the ledger of a job with a large checkpoint has some 16 KiB. What a look asks for at once is therefore
-//! bounded by what came in time of late, so that a slow way to the nodes makes looks longer, and does not make them fail for good.
+//! cut to a quarter where it came too late, and doubled only where as much came in a part of the time: a slow way to the nodes makes looks
+//! longer, and does not make them fail for good. Nodes that refuse, or are known to be down, say nothing of that.
 //!
 //! # Invariants
-//! - W5 However long the records are, all that is listed is seen, as long as each of them would come in time alone.
+//! - W5 However long the records are, all that is listed is seen, as long as sixteen of them come in time together.
 //!   (records_that_together_come_too_late_are_asked_for_in_parts, twice_as_many_are_asked_for_only_where_they_come_in_time)
 
 use std::{
@@ -24,10 +25,22 @@ use crate::{expiry::LockState, quorum::link::MOST_OPS};
 
 /// For how long requests are gathered.
 pub(super) const GATHER: Duration = Duration::from_millis(1);
-/// Locks that are asked for at once, at most: two calls to each node.
+/// Locks that are asked for at once, at most, which is two calls to each node, and at least.
 const MOST_AT_ONCE: usize = 2 * MOST_OPS;
-/// So often in a row a part of a look may be answered by too few, each half as large as the one before.
-pub(super) const IN_VAIN: u32 = MOST_AT_ONCE.ilog2() + 1;
+const LEAST_AT_ONCE: usize = 16;
+/// So often in a row a part of a look may come too late: each is a quarter of the one before, and the last one of the least.
+pub(super) const TOO_LATE: u32 = (MOST_AT_ONCE / LEAST_AT_ONCE).ilog2() / 2 + 2;
+
+/// What became of a part of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// A majority has answered, and needed so long beyond the way there and back.
+    After(Duration),
+    /// Too few have answered in time.
+    TooLate,
+    /// Too few have answered, and none of the others for want of time.
+    Refused,
+}
 
 /// Requests that wait for the next look.
 pub(super) struct ReadBatcher {
@@ -61,10 +74,9 @@ impl ReadBatcher {
         self.at_once.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a part of a look: what a majority needed for its answers, beyond the way there and back. `None` when too few
-    /// have answered.
-    pub(super) fn took(&self, waited: Option<Duration>, timeout: Duration) {
-        let next = next_at_once(self.at_once(), waited.unwrap_or(timeout), timeout);
+    /// Takes note of a part of a look, which has asked for so many.
+    pub(super) fn took(&self, asked: usize, came: Came, timeout: Duration) {
+        let next = next_at_once(self.at_once(), asked, came, timeout);
         // Of two looks at one time either will do.
         self.at_once.store(next, Ordering::Relaxed);
     }
@@ -83,14 +95,15 @@ impl Default for ReadBatcher {
     }
 }
 
-/// What is twice as much takes twice as long, at most: so a part that was quick enough to be doubled is in time.
-fn next_at_once(at_once: usize, waited: Duration, timeout: Duration) -> usize {
-    if waited > timeout / 4 {
-        (at_once / 2).max(1)
-    } else if waited < timeout / 8 {
-        (at_once * 2).min(MOST_AT_ONCE)
-    } else {
-        at_once
+/// What is twice as much takes twice as long, at most: so a part that was quick enough to be doubled is in time. One that asked for
+/// less than was permitted shows nothing of more.
+fn next_at_once(at_once: usize, asked: usize, came: Came, timeout: Duration) -> usize {
+    match came {
+        Came::TooLate => at_once.min(asked / 4).max(LEAST_AT_ONCE),
+        Came::After(waited) if asked >= at_once && waited < timeout / 4 => {
+            (at_once * 2).min(MOST_AT_ONCE)
+        }
+        Came::After(_) | Came::Refused => at_once,
     }
 }
 
@@ -113,21 +126,40 @@ impl Request {
 mod tests {
     use super::*;
 
+    const TIMEOUT: Duration = Duration::from_millis(50);
+
     #[test]
     fn twice_as_many_are_asked_for_only_where_they_come_in_time() {
-        const TIMEOUT: Duration = Duration::from_millis(50);
-        for each in [1, 20, 100, 999, 12_500, 49_000].map(Duration::from_micros) {
+        for each in [1, 20, 100, 999, 3_000].map(Duration::from_micros) {
             let took = |at_once: usize| each * u32::try_from(at_once).unwrap();
             let (mut at_once, mut settled) = (MOST_AT_ONCE, false);
             for _ in 0..100 {
                 let in_time = took(at_once) < TIMEOUT;
                 assert!(in_time || !settled, "{at_once} of {each:?}");
                 settled |= in_time;
-                let waited = if in_time { took(at_once) } else { TIMEOUT };
-                at_once = next_at_once(at_once, waited, TIMEOUT);
+                let came = match in_time {
+                    true => Came::After(took(at_once)),
+                    false => Came::TooLate,
+                };
+                at_once = next_at_once(at_once, at_once, came, TIMEOUT);
+                // Others that ask for little, and at once have it.
+                for few in [1, 6, at_once - 1] {
+                    let came = Came::After(Duration::ZERO);
+                    assert_eq!(next_at_once(at_once, few, came, TIMEOUT), at_once);
+                }
             }
             assert!(settled, "{each:?}");
         }
-        assert_eq!(next_at_once(1, TIMEOUT, TIMEOUT), 1);
+    }
+
+    #[test]
+    fn nodes_that_refuse_change_nothing() {
+        let next = |came| next_at_once(100, 100, came, TIMEOUT);
+        assert_eq!(next(Came::Refused), 100);
+        assert_eq!(next(Came::After(TIMEOUT / 3)), 100);
+        assert_eq!(
+            next_at_once(LEAST_AT_ONCE, 1, Came::TooLate, TIMEOUT),
+            LEAST_AT_ONCE
+        );
     }
 }

@@ -44,10 +44,11 @@ pub(crate) struct Told(Vec<&'static str>);
 impl Told {
     /// Whether a person is to be told: of what does not pass by itself, once for each cause.
     pub(crate) fn is_news(&mut self, why: &NodeError) -> bool {
-        let lasts = matches!(
-            why,
-            NodeError::Auth(_) | NodeError::Tls(_) | NodeError::Refused { .. }
-        );
+        let lasts = match why {
+            NodeError::Auth(_) | NodeError::Tls(_) => true,
+            NodeError::Refused { refusal, .. } => refusal.needs_a_person(),
+            _ => false,
+        };
         let news = lasts && !self.0.contains(&why.cause());
         if news {
             self.0.push(why.cause());

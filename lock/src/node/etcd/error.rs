@@ -118,8 +118,11 @@ impl Trouble {
             // As a proxy does that has nowhere to pass it on to: that is no matter of certificates, and passes.
             let closed = text.contains("handshake eof");
             return Self::Elsewhere(match trust.iter().any(|word| text.contains(word)) {
-                true if !closed => NodeError::Tls(text),
-                _ => NodeError::Unreachable(text),
+                true if closed => NodeError::Unreachable(format!(
+                    "{text}; or it speaks no TLS: see https:// in locks.etcd.endpoints"
+                )),
+                true => NodeError::Tls(text),
+                false => NodeError::Unreachable(text),
             });
         }
         // Whatever broke, it may have been executed.
