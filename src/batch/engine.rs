@@ -13,7 +13,8 @@
 //! - B8 A message that is dated too far ahead is told by its id.    (a_message_that_is_dated_too_far_ahead_is_told)
 //! - B9 A look serves many claims, where it has found much; and no longer than a moment.
 //!   (many_claims_are_made_of_one_look, what_was_found_is_claimed_in_its_order_and_only_for_a_moment)
-//! - B10 A replica that looks for no work tells no backlog, dead items or trouble.
+//! - B10 A replica that is unfit, or not the active one, tells no backlog, dead items or trouble. One that is paused tells those of
+//!   the moment at which it was.
 //!   (an_unfit_replica_tells_no_backlog, what_was_the_active_replica_tells_no_backlog)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
@@ -151,7 +152,6 @@ impl BatchEngine {
                     return Look::Idle;
                 }
                 if ctx.intents.is_paused(&self.name) {
-                    ctx.local_status.rests(&self.name);
                     return Look::Idle;
                 }
                 match ctx.why_unfit_here(|| self.job.health()).await {

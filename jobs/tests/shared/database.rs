@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -169,7 +170,9 @@ impl Database {
         let set = format!("UPDATE {}.node SET layout = {layout}", self.schema);
         with_client(&self.direct, async move |client| {
             client.batch_execute(&set).await.expect("its row");
-        });
+        })
+        .join()
+        .expect("it is written");
     }
 
     /// Kills the primary after its standby has heard no more of it for a while, and says when the standby was promoted.
@@ -184,14 +187,18 @@ impl Database {
             while !client.query(copies, &[]).await.expect("a view").is_empty() {
                 Clock::system().sleep(Duration::from_millis(20)).await;
             }
-        });
+        })
+        .join()
+        .expect("it is cut off");
         pause(NOT_COPIED);
         let own = self.own.as_ref().expect("a server of its own");
         own.lock().unwrap_or_else(PoisonError::into_inner).kill();
         with_client(&standby.url(USER, "postgres"), async |client| {
             let promoted = client.query_one("SELECT pg_promote()", &[]).await;
             assert!(promoted.expect("a superuser").get::<_, bool>(0), "promoted");
-        });
+        })
+        .join()
+        .expect("it is promoted");
         Clock::system().now()
     }
 
@@ -199,24 +206,11 @@ impl Database {
     pub(crate) fn block(&self) {
         let (go, gone) = mpsc::channel::<()>();
         let (ready, is_ready) = mpsc::channel::<()>();
-        let (url, schema) = (self.direct.clone(), self.schema.clone());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let connected = tokio_postgres::connect(&url, NoTls).await;
-                let (client, connection) = connected.expect("it is there");
-                let moving = Spawn::system().spawn(async move { _ = connection.await });
-                let take = format!("BEGIN; SELECT FROM {schema}.node FOR UPDATE");
-                client.batch_execute(&take).await.expect("its row");
-                ready.send(()).expect("the case waits");
-                _ = tokio::task::spawn_blocking(move || gone.recv()).await;
-                drop(client);
-                _ = moving.await;
-            });
+        let take = format!("BEGIN; SELECT FROM {}.node FOR UPDATE", self.schema);
+        with_client(&self.direct, async move |client| {
+            client.batch_execute(&take).await.expect("its row");
+            ready.send(()).expect("the case waits");
+            _ = tokio::task::spawn_blocking(move || gone.recv()).await;
         });
         is_ready.recv().expect("it has the row");
         *self.blocker.lock().unwrap_or_else(PoisonError::into_inner) = Some(go);
@@ -232,9 +226,9 @@ impl Database {
 fn with_client<T: Send + 'static>(
     url: &str,
     act: impl AsyncFnOnce(Client) -> T + Send + 'static,
-) -> T {
+) -> JoinHandle<T> {
     let url = url.to_owned();
-    let acts = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -248,8 +242,7 @@ fn with_client<T: Send + 'static>(
             _ = moving.await;
             done
         })
-    });
-    acts.join().expect("it is done")
+    })
 }
 
 fn schema() -> String {

@@ -10,6 +10,8 @@ pub mod human;
 pub mod latest;
 pub mod owned;
 pub mod panics;
+#[cfg(test)]
+pub(crate) mod paper;
 pub mod secret;
 pub mod seldom;
 pub mod sim_clock;

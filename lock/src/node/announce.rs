@@ -65,6 +65,7 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Refusal;
 
     #[test]
     fn a_person_is_told_once_for_each_cause_until_something_is_heard() {
@@ -73,6 +74,11 @@ mod tests {
         let another = NodeError::Auth("b: password".to_owned());
         let paper = NodeError::Tls("expired".to_owned());
         let away = NodeError::Unreachable("away".to_owned());
+        let starting = NodeError::Refused {
+            refusal: Refusal::Loading,
+            said: "the database system is starting up".to_owned(),
+        };
+        assert!(!told.is_news(&starting), "it passes by itself");
         let news: Vec<bool> = [&away, &password, &another, &paper, &away, &password, &paper]
             .map(|why| told.is_news(why))
             .into();

@@ -12,6 +12,8 @@
 mod bank;
 mod fences;
 mod node;
+#[path = "../../src/base/paper.rs"]
+mod paper;
 mod pooler;
 mod proxy;
 mod refusals;

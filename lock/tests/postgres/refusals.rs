@@ -1,9 +1,6 @@
 //! What is wrong with a database is named with the remedy, and nothing is granted by halves.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
@@ -18,6 +15,7 @@ use watchkeeper_lock::{
 use crate::{
     it::conformance::{granted, take},
     node::{DURABLE, client, fresh, node, run, send, settings, url},
+    paper::Paper,
     server::{PostgresServer, USER},
 };
 
@@ -178,20 +176,6 @@ pub(crate) fn a_certificate_that_is_not_trusted_is_refused_with_the_remedy(_: &P
     });
 }
 
-/// What was logged.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Locks work without announcements: nothing but the log tells what is wrong with the address to listen at.
 pub(crate) fn a_wrong_password_to_listen_with_is_told_once(_: &PostgresServer) {
     let server = PostgresServer::start_with(&DURABLE, |folder| {
@@ -214,7 +198,7 @@ pub(crate) fn a_wrong_password_to_listen_with_is_told_once(_: &PostgresServer) {
         });
         let _heard = node.announcements().await;
         let lines = || -> Vec<String> {
-            let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+            let text = paper.text();
             let lines = text
                 .lines()
                 .filter(|line| line.contains("no announcements"));

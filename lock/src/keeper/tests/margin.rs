@@ -112,29 +112,8 @@ async fn what_ends_while_a_round_is_under_way_is_not_extended_by_its_later_parts
 }
 
 mod log {
-    use std::sync::Mutex;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Paper {
-        fn lines_with(&self, words: &str) -> usize {
-            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-            text.lines().filter(|line| line.contains(words)).count()
-        }
-    }
+    use crate::base::paper::Paper;
 
     #[tokio::test(start_paused = true)]
     async fn a_margin_of_zero_is_warned_about_once_and_its_end_is_said() {

@@ -8,7 +8,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::node::{GuardSettings, Op, Refusal};
+use crate::{
+    base::paper::Paper,
+    node::{GuardSettings, Op, Refusal},
+};
 
 /// The status and the text with which a path is answered.
 type Says = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
@@ -153,20 +156,6 @@ async fn the_next_member_is_asked_after_one_that_is_too_old() {
     assert_eq!(new.asked(), ["/version", "/v3/kv/txn", "/v3/kv/txn"]);
 }
 
-/// What was logged.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn a_listener_that_is_not_let_in_says_so_once() {
     let paper = Paper::default();
@@ -188,7 +177,7 @@ async fn a_listener_that_is_not_let_in_says_so_once() {
     let clock = Clock::system();
     let end = clock.now() + Duration::from_secs(15);
     let lines = loop {
-        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        let text = paper.text();
         let lines = text
             .lines()
             .filter(|line| line.contains("no announcements"));

@@ -5,6 +5,7 @@ use super::{
     *,
 };
 use crate::{
+    base::paper::Paper,
     node::{Call, Kind, Refusal, Take, Token, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -689,20 +690,6 @@ async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
     }
 }
 
-/// What was logged.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_access_is_told_of_once() {
     let paper = Paper::default();
@@ -712,7 +699,7 @@ async fn a_node_that_refuses_access_is_told_of_once() {
         .finish();
     let _reading = tracing::subscriber::set_default(subscriber);
     let told = || {
-        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        let text = paper.text();
         let lines = text.lines().filter(|line| line.contains("refuses access"));
         let lines: Vec<String> = lines.map(str::to_owned).collect();
         lines
