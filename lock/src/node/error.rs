@@ -114,6 +114,7 @@ impl NodeError {
                     | Refusal::Database
                     | Refusal::Twin
                     | Refusal::Tables
+                    | Refusal::Layout
                     | Refusal::NotDurable
             ),
             _ => false,

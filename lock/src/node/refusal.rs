@@ -46,8 +46,10 @@ pub enum Refusal {
     Twin,
     /// A part of what it remembers is out of range or gone: only what needs that part is refused.
     Damaged,
-    /// PostgreSQL: the tables of ours are missing, or of another layout.
+    /// PostgreSQL: the tables of ours are missing.
     Tables,
+    /// PostgreSQL: they are of another layout.
+    Layout,
     /// PostgreSQL: it does not wait for its disk.
     NotDurable,
 }
@@ -81,6 +83,7 @@ impl Refusal {
             Self::Twin => "twin",
             Self::Damaged => "damaged",
             Self::Tables => "tables",
+            Self::Layout => "layout",
             Self::NotDurable => "notdurable",
         }
     }
@@ -134,7 +137,9 @@ impl Refusal {
             Self::Clients => {
                 "all its connections are taken: raise maxclients (max_connections of PostgreSQL), or look who takes them"
             }
-            Self::Database => "give a database that it has; number 0 of Redis is always there",
+            Self::Database => {
+                "give a database that it has, or make this one (CREATE DATABASE in PostgreSQL); number 0 of Redis is always there"
+            }
             Self::WrongType => {
                 "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL; of etcd's key `node` only with all workers stopped)"
             }
@@ -149,6 +154,10 @@ impl Refusal {
             Self::Tables => {
                 "`watchkeeper locks schema` prints what makes them: run it as an owner of the database, or allow our user \
                  CREATE on it"
+            }
+            Self::Layout => {
+                "another version made them, and nothing was changed: use that version, or give this one a schema of its own \
+                 (locks.postgres.schema), see docs/operations/upgrading.md"
             }
             Self::NotDurable => {
                 "it forgets in a power cut what it has granted: set fsync = on in postgresql.conf"
@@ -182,6 +191,7 @@ impl Refusal {
             | Self::WrongType
             | Self::Twin
             | Self::Tables
+            | Self::Layout
             | Self::NotDurable => true,
         }
     }
@@ -201,6 +211,7 @@ impl Refusal {
                 | Self::WrongType
                 | Self::Twin
                 | Self::Tables
+                | Self::Layout
                 | Self::NotDurable
         )
     }

@@ -69,7 +69,7 @@ pub(crate) fn tables_of_another_layout_are_refused_and_left_alone(server: &Postg
             for key in ["k", "l"] {
                 let (refusal, said) = refused(send(&node, vec![take(key, "b")]).await);
                 let named = format!("the tables are of layout {layout}, this program knows 1");
-                assert_eq!((refusal, said), (Refusal::Tables, named));
+                assert_eq!((refusal, said), (Refusal::Layout, named));
             }
         }
         owner.execute(set, &[&namespace, &1_i32]).await.unwrap();

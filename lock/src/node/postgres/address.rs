@@ -62,6 +62,49 @@ pub struct Server {
 
 /// How an address is written.
 const FORM: &str = "postgres://USER@HOST:PORT/DATABASE";
+/// Options that are taken as they are, beside those of TLS.
+const TAKEN: [&str; 15] = [
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "options",
+    "password",
+    "port",
+    "tcp_user_timeout",
+    "user",
+];
+/// Options of PostgreSQL's own clients that have no effect here, so that they can be named: of any other word it is not known
+/// whether it is part of a password.
+const UNTAKEN_OPTIONS: [&str; 21] = [
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "keepalives_count",
+    "krbsrvname",
+    "load_balance_hosts",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslnegotiation",
+    "sslpassword",
+    "sslsni",
+];
 /// One address of a name that does not answer is given up after this: less than half of what all of them may take.
 const CONNECT: Duration = Duration::from_secs(2);
 /// What was sent and not taken for so long breaks the connection.
@@ -89,7 +132,10 @@ impl PgAddress {
                 "sslrootcert" => tls.root = path(),
                 "sslcert" => tls.cert = path(),
                 "sslkey" => tls.key = path(),
-                _ => rest.push(pair),
+                // The first that takes writes is used in any case.
+                "target_session_attrs" => takes_writes(&value)?,
+                key if TAKEN.contains(&key) => rest.push(pair),
+                key => return Err(untaken(key)),
             }
         }
         if tls.cert.is_some() != tls.key.is_some() {
@@ -294,6 +340,30 @@ fn mode(word: &str) -> Result<SslMode, String> {
     }
 }
 
+/// Whether servers are wanted that locks can be written on.
+fn takes_writes(word: &str) -> Result<(), String> {
+    match word {
+        "any" | "read-write" | "primary" => Ok(()),
+        _ => Err(
+            "has `target_session_attrs` other than any, read-write and primary: only a server that takes writes is of use; \
+             leave it out"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Why an option is refused: it would have no effect. Names none that could be part of a secret.
+fn untaken(key: &str) -> String {
+    let known = TAKEN.join(", ");
+    match UNTAKEN_OPTIONS.iter().find(|option| **option == key) {
+        Some(option) => format!("has the option `{option}`, which has no effect here: take it out"),
+        None => format!(
+            "has an option that is none of sslmode, sslrootcert, sslcert, sslkey, target_session_attrs, {known}; a `?` of a \
+             password is written %3F"
+        ),
+    }
+}
+
 fn password_in(path: &Path) -> Result<Vec<u8>, String> {
     let mut password = fs::read(path)
         .map_err(|why| format!("the password in {} cannot be read: {why}", path.display()))?;
@@ -344,6 +414,24 @@ mod tests {
         }
         let text = format!("{address:?}");
         assert!(!text.contains("hunter2") && !text.contains("s3cret"));
+    }
+
+    #[test]
+    fn an_option_without_effect_is_refused_by_its_name() {
+        let refused = |query: &str| {
+            let address = format!("postgres://me@a,b/app?{query}");
+            PgAddress::parse(&address).err().unwrap_or_default()
+        };
+        for word in ["any", "read-write", "primary"] {
+            assert_eq!(refused(&format!("target_session_attrs={word}")), "");
+        }
+        assert!(refused("target_session_attrs=standby").contains("`target_session_attrs`"));
+        assert!(refused("passfile=/etc/pw").contains("`passfile`, which has no effect"));
+        assert!(refused("sslmod=require").contains("none of sslmode, "));
+        assert_eq!(
+            refused("connect_timeout=2&keepalives=0&options=-c%20a=b"),
+            ""
+        );
     }
 
     #[test]

@@ -411,7 +411,7 @@ impl Session {
             };
             if node.layout != layout::LAYOUT {
                 return Err(NodeError::Refused {
-                    refusal: Refusal::Tables,
+                    refusal: Refusal::Layout,
                     said: format!(
                         "the tables are of layout {}, this program knows {}",
                         node.layout,
