@@ -72,7 +72,8 @@ pub struct NodeFacts {
     /// Embedded store: a stopped process that keeps it locked, so that no other process can write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_writer: Option<u32>,
-    /// etcd: each of the first 32 endpoints, in the order of the configuration.
+    /// etcd: each of the first 32 endpoints, in the order of the configuration. Redis behind Sentinel, or in a Cluster: each of those
+    /// that name the master.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberFacts>,
 }
@@ -87,9 +88,19 @@ pub struct MemberFacts {
     /// Why it does not tell; then nothing else is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// `leader`, `follower`, `learner` or `without a leader`.
+    /// etcd: `leader`, `follower`, `learner` or `without a leader`. Of those that name the master of a Redis: `sentinel`,
+    /// or `node of the cluster`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// Its id, the same under whatever address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The server that it names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
+    /// How many of its kind there are, by its own count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<usize>,
     /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

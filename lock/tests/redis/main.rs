@@ -201,6 +201,7 @@ fn main() {
             without_a_majority_of_sentinels_no_vote_is_asked_for_and_it_comes_back,
             a_master_is_found_and_its_lock_kept,
             one_listed_sentinel_of_three_is_no_majority,
+            each_sentinel_is_inspected_also_one_that_is_silent,
             a_sentinel_that_is_listed_twice_counts_once,
             a_sentinel_that_has_forgotten_the_others_is_no_majority,
             an_unknown_master_name_is_named,

@@ -1,17 +1,22 @@
 //! What the facts about nodes mean. Pure.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{finding::Finding, probe::NodeState};
 use crate::{
     config::Config,
     human::{Brief, Span},
-    node::Refusal,
+    lock::tally::majority,
+    node::{MemberFacts, Refusal},
 };
 
 #[cfg(test)]
 mod tests;
 
+/// What those are that name the master of a Redis.
+const SENTINEL: &str = "sentinel";
+const SENTINELS: &str = "sentinels";
+const CLUSTER_NODE: &str = "node of the cluster";
 /// Less free space than this is soon used up.
 const LITTLE_SPACE: u64 = 64 << 20;
 
@@ -64,7 +69,8 @@ fn summary(node: &NodeState) -> String {
         facts
             .in_use
             .map(|bytes| format!("{} KiB of them in use", bytes / 1024)),
-        (facts.members.len() > 1).then(|| format!("{} endpoints", facts.members.len())),
+        (facts.members.len() > 1)
+            .then(|| format!("{} {}", facts.members.len(), several(&facts.members))),
     ] {
         text += &part.map(|part| format!(", {part}")).unwrap_or_default();
     }
@@ -250,9 +256,76 @@ fn alarms(node: &NodeState) -> Option<Finding> {
     Some(Finding::error(&node.name, finding, remedy))
 }
 
+/// What these are called together.
+fn several(members: &[MemberFacts]) -> &'static str {
+    match members.first().and_then(|member| member.role.as_deref()) {
+        Some(SENTINEL) => SENTINELS,
+        Some(CLUSTER_NODE) => "nodes of the cluster",
+        _ => "endpoints",
+    }
+}
+
+/// What is wrong with those that name the master of a Redis.
+fn namers(node: &NodeState) -> Vec<Finding> {
+    let members = &node.facts.members;
+    let who = several(members);
+    let told = || members.iter().filter(|member| member.error.is_none());
+    // One may be listed twice, under two addresses.
+    let ids: BTreeSet<&str> = told().filter_map(|member| member.id.as_deref()).collect();
+    let silent = members.len() - told().count();
+    let listed = ids.len() + silent;
+    let known = told().filter_map(|member| member.of).max().unwrap_or(0);
+    let (left, all) = (ids.len(), known.max(members.len()));
+    let needed = majority(all);
+    let mut found = Vec::new();
+    for member in members {
+        let Some(why) = &member.error else { continue };
+        let remedy = match (why.starts_with("unreachable"), who) {
+            (false, _) => "do as it says, or correct its address (locks.redis.nodes)",
+            (true, SENTINELS) => {
+                "start it, or let this machine reach it; one that is gone for good is taken out of locks.redis.nodes in all \
+                 programs, and SENTINEL RESET is given to the others, one after the other"
+            }
+            (true, _) => {
+                "start it, or let this machine reach it; one that is gone for good is taken out of locks.redis.nodes in all \
+                 programs, and CLUSTER FORGET is given to the others"
+            }
+        };
+        let address = &member.address;
+        let finding = format!(
+            "{address} does not tell who the master is: {why}; {left} of {all} {who} do, and without {needed} no replica leads"
+        );
+        found.push(Finding::warning(&node.name, finding, remedy));
+    }
+    let named = |name: &str| told().filter(|m| m.names.as_deref() == Some(name)).count();
+    let names = told().filter_map(|member| member.names.as_deref());
+    if let Some(most) = names.max_by_key(|name| named(name)) {
+        for member in told().filter(|m| m.names.as_deref() != Some(most)) {
+            let (address, other) = (&member.address, member.names.as_deref());
+            let other = other.unwrap_or_default();
+            found.push(Finding::warning(
+                &node.name,
+                format!("{address} names {other} as the master, and most others {most}"),
+                "ask again in a moment; if it stays so, let them reach each other, and look at its log",
+            ));
+        }
+    }
+    if known > listed {
+        found.push(Finding::warning(
+            &node.name,
+            format!("there are {known} {who}, and locks.redis.nodes names {listed} of them"),
+            "name all of them; those that are gone for good are forgotten by SENTINEL RESET, or CLUSTER FORGET",
+        ));
+    }
+    found
+}
+
 /// What is wrong with single members of a cluster, which is one node.
 fn members(node: &NodeState) -> Vec<Finding> {
     let facts = &node.facts;
+    if several(&facts.members) != "endpoints" {
+        return namers(node);
+    }
     let found = facts.members.iter().filter_map(|member| {
         let address = &member.address;
         if let Some(why) = &member.error {

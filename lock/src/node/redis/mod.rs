@@ -375,9 +375,17 @@ impl Node for RedisNode {
             let reach = self.route.another().reach().await?;
             inspect::inspect(&reach.client, limit, &self.scrub).await
         };
-        match self.clock.timeout(limit * 2, asked).await {
-            Ok(facts) => facts,
-            Err(_) => Err(NodeError::Timeout(limit * 2)),
+        let asked = self.clock.timeout(limit * 2, asked);
+        let route = self.route.another();
+        let (facts, members) = futures_util::future::join(asked, route.members()).await;
+        match facts.unwrap_or(Err(NodeError::Timeout(limit * 2))) {
+            Ok(facts) => Ok(NodeFacts { members, ..facts }),
+            Err(why) if members.is_empty() => Err(why),
+            // Most of all then: who names no master.
+            Err(_) => Ok(NodeFacts {
+                members,
+                ..NodeFacts::default()
+            }),
         }
     }
 

@@ -38,7 +38,7 @@ use deadpool_redis::{
         aio::MultiplexedConnection, pipe,
     },
 };
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 
 use super::{
     failover::{Failover, Kind},
@@ -46,7 +46,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Moment},
-    node::{NodeError, Refusal, guard::LATE},
+    node::{MemberFacts, NodeError, Refusal, guard::LATE},
 };
 
 /// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
@@ -215,6 +215,14 @@ impl Route {
         match self {
             Self::Fixed(reach) => Self::Fixed(reach.clone()),
             Self::Asked(finder) => Self::Asked(Arc::new(finder.another())),
+        }
+    }
+
+    /// What each of those that name the server tells, for people; none where the address is that of the server.
+    pub(super) async fn members(&self) -> Vec<MemberFacts> {
+        match self {
+            Self::Fixed(_) => Vec::new(),
+            Self::Asked(finder) => finder.members().await,
         }
     }
 
@@ -416,6 +424,24 @@ impl Finder {
             Kind::Sentinel(_) => "sentinels",
             Kind::Cluster => "nodes of the cluster",
         }
+    }
+
+    /// All of them, also where a majority has spoken. However long calls may take: one that is silent holds up a person.
+    async fn members(&self) -> Vec<MemberFacts> {
+        let limit = LEAST_CONNECT_LIMIT;
+        let role = match self.kind {
+            Kind::Sentinel(_) => "sentinel",
+            Kind::Cluster => "node of the cluster",
+        };
+        let asked = self.seeds.iter().map(|seed| async move {
+            let heard = self.clock.timeout(limit, self.hear(seed)).await;
+            member(
+                &seed.shown,
+                role,
+                heard.unwrap_or_else(|_| Err(seed.silent())),
+            )
+        });
+        join_all(asked).await
     }
 
     async fn hear(&self, seed: &Seed) -> Result<Said, NodeError> {
@@ -633,6 +659,27 @@ fn covers(range: &str, slot: u16) -> bool {
         (Ok(first), Ok(last)) => (first..=last).contains(&slot),
         // What is on its way to another node.
         _ => false,
+    }
+}
+
+fn member(address: &str, role: &str, heard: Result<Said, NodeError>) -> MemberFacts {
+    let told = MemberFacts {
+        address: address.to_owned(),
+        role: Some(role.to_owned()),
+        ..MemberFacts::default()
+    };
+    match heard {
+        Ok(said) => MemberFacts {
+            id: Some(said.id),
+            names: Some(format!("{}:{}", said.names.host, said.names.port)),
+            of: Some(said.of),
+            ..told
+        },
+        Err(why) => MemberFacts {
+            // Where it is stands there already.
+            error: Some(why.to_string().replace(&format!("{address}: "), "")),
+            ..told
+        },
     }
 }
 

@@ -1,6 +1,9 @@
 //! A master is named: by how many sentinels, and which passwords are wanted.
 
-use watchkeeper_lock::clock::Clock;
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{Node, NodeFacts},
+};
 
 use super::{
     TRUST,
@@ -56,6 +59,32 @@ pub(crate) fn one_listed_sentinel_of_three_is_no_majority() {
         assert_eq!(deployment.servers[0].scripts(), 0);
         let two = client(&listing(&deployment.addresses()[..2]));
         answer(&two, read(NAME)).await;
+    });
+}
+
+/// What `doctor` shows of them.
+pub(crate) fn each_sentinel_is_inspected_also_one_that_is_silent() {
+    run(async {
+        let deployment = Deployment::of(1, Passwords::default()).await;
+        let node = client(&deployment.url());
+        let of = |facts: NodeFacts| -> Vec<_> {
+            let members = facts.members.into_iter();
+            members.map(|m| (m.names, m.of, m.error)).collect()
+        };
+        let told = of(node.inspect().await.unwrap());
+        assert_eq!(told.len(), 3);
+        let (name, known, _) = told[0].clone();
+        assert!(name.is_some() && known == Some(3), "{told:?}");
+        assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+        deployment.sentinels[2].freeze();
+        let told = of(node.inspect().await.unwrap());
+        assert_eq!(
+            told[..2],
+            [(name.clone(), known, None), (name, known, None)]
+        );
+        let silent = told[2].2.as_deref().unwrap_or_default();
+        assert!(silent.contains("no answer in time"), "{told:?}");
+        deployment.sentinels[2].thaw();
     });
 }
 

@@ -407,3 +407,69 @@ fn a_number_far_above_those_of_the_others_is_damage_of_its_node() {
     // A majority cannot be told from a fleet that has counted so far.
     assert_eq!(found([true, true, false]), []);
 }
+
+/// A Redis behind three sentinels; the third one is changed.
+fn behind_sentinels(change: impl FnOnce(&mut MemberFacts)) -> NodeState {
+    let sentinel = |n: usize| MemberFacts {
+        address: format!("s{n}:26379"),
+        role: Some("sentinel".into()),
+        id: Some(format!("id{n}")),
+        names: Some("db:6379".into()),
+        of: Some(3),
+        ..MemberFacts::default()
+    };
+    let mut members: Vec<MemberFacts> = (0..3).map(sentinel).collect();
+    change(&mut members[2]);
+    let mut node = good("redis");
+    node.facts.members = members;
+    node
+}
+
+#[test]
+fn a_sentinel_that_is_silent_or_differs_is_named() {
+    let well = judge(&[behind_sentinels(|_| {})], &limits());
+    assert!(well[0].finding.ends_with(", 3 sentinels"), "{well:?}");
+    assert_eq!(well.len(), 1, "{well:?}");
+    type Change = fn(&mut MemberFacts);
+    let faults: [(Change, &str, &str); 5] = [
+        (
+            |m| {
+                (m.id, m.names, m.of) = (None, None, None);
+                m.error = Some("unreachable: no answer in time".into());
+            },
+            "s2:26379 does not tell who the master is: unreachable: no answer in time; 2 of 3 sentinels do, and without 2 no \
+             replica leads",
+            "SENTINEL RESET",
+        ),
+        (
+            |m| {
+                (m.id, m.names, m.of) = (None, None, None);
+                m.error = Some("unexpected answer: it is about to name another master".into());
+            },
+            "about to name another",
+            "do as it says",
+        ),
+        (
+            |m| m.id = Some("id0".into()),
+            "there are 3 sentinels, and locks.redis.nodes names 2 of them",
+            "name all of them",
+        ),
+        (
+            |m| m.names = Some("old:6379".into()),
+            "s2:26379 names old:6379 as the master, and most others db:6379",
+            "look at its log",
+        ),
+        (
+            |m| m.of = Some(5),
+            "there are 5 sentinels, and locks.redis.nodes names 3 of them",
+            "name all of them",
+        ),
+    ];
+    for (change, finding, remedy) in faults {
+        let found = judge(&[behind_sentinels(change)], &limits());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert!(found[0].finding.contains(finding), "{found:?}");
+        assert!(found[0].remedy.contains(remedy), "{found:?}");
+    }
+}
