@@ -67,7 +67,7 @@ mod views;
 mod withhold;
 
 pub(crate) use listener::bind;
-pub(crate) use source::{Admin, AdminSource, Asked, Done, Order, OrderError, What};
+pub(crate) use source::{Admin, AdminSource, Asked, Done, Order, OrderError, RecentAsked, What};
 
 /// How long answers under way may take when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);

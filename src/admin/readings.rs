@@ -23,7 +23,7 @@ use super::{
     backlogs::{Backlogs, Growth},
     rights::Seen,
     shared_reading::{Reader, SharedReading},
-    source::{AdminSource, OrderError},
+    source::{AdminSource, OrderError, RecentAsked},
     withhold::withhold,
 };
 use crate::{
@@ -31,6 +31,7 @@ use crate::{
     fleet::{
         JobFacts,
         audit::{AuditEntry, InForce},
+        client::recent::RecentRuns,
         items::{ItemPage, ItemsAsked},
         status::{FleetStatus, LockStatus},
     },
@@ -56,6 +57,9 @@ pub(super) type Orders = Result<(Vec<InForce>, Vec<AuditEntry>), String>;
 /// What there is to know of a job, where one is known; why it cannot be read.
 pub(super) type Facts = Result<Option<JobFacts>, String>;
 
+/// The last runs of all jobs; why they cannot be read.
+pub(super) type Recent = Result<RecentRuns, String>;
+
 /// Items of a job; why they cannot be listed.
 pub(super) type Items = Result<ItemPage, OrderError>;
 
@@ -71,6 +75,8 @@ pub(super) struct Readings {
     orders: SharedReading<Orders>,
     /// By job.
     facts: Mutex<BTreeMap<String, SharedReading<Facts>>>,
+    /// By what was asked.
+    recent: Mutex<BTreeMap<RecentAsked, SharedReading<Recent>>>,
     /// By job, and what was asked of it.
     items: Mutex<BTreeMap<(String, ItemsAsked), SharedReading<FoundItems>>>,
 }
@@ -111,6 +117,7 @@ impl Readings {
             locks: SharedReading::default(),
             orders: SharedReading::default(),
             facts: Mutex::default(),
+            recent: Mutex::default(),
             items: Mutex::default(),
         }
     }
@@ -173,6 +180,18 @@ impl Readings {
             return Arc::new(Err(TOO_MANY.to_owned()));
         };
         of_job.get(&self.reader, is_good_or_new, read).await
+    }
+
+    /// The last runs of all jobs.
+    pub(super) async fn recent(&self, asked: RecentAsked) -> Arc<Recent> {
+        let read = || {
+            let (source, asked) = (self.source.clone(), asked.clone());
+            async move { source.recent(asked).await }.boxed()
+        };
+        let Some(such) = one_of(&self.recent, asked.clone()) else {
+            return Arc::new(Err(TOO_MANY.to_owned()));
+        };
+        such.get(&self.reader, is_good_or_new, read).await
     }
 
     /// Items of this job that do not go by themselves.

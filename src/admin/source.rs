@@ -11,6 +11,7 @@ use crate::{
     fleet::{
         JobFacts, RunFilter, TriggerParams,
         audit::{AuditEntry, InForce},
+        client::recent::RecentRuns,
         history::RunRecord,
         items::{ItemOrder, ItemPage, ItemsAsked, WhichItems},
         status::{FleetStatus, LockDetail, LockStatus},
@@ -149,6 +150,14 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
         }))
     }
 
+    /// The last runs of all jobs that are asked for, newest first, without what they left to read.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn recent(&self, _asked: RecentAsked) -> Result<RecentRuns, String> {
+        Err("the runs of all jobs cannot be shown here".to_owned())
+    }
+
     /// One run in full; `None` when it is not remembered.
     ///
     /// # Errors
@@ -173,6 +182,19 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     async fn lock(&self, key: &str) -> Result<LockDetail, String> {
         Err(format!("{key} cannot be shown here"))
     }
+}
+
+/// Which runs of all jobs are asked for; what is empty takes all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RecentAsked {
+    /// A part of the job's name.
+    pub job_has: String,
+    /// How they ended.
+    pub outcome: String,
+    /// The name or id of the replica.
+    pub replica: String,
+    /// How many, at most.
+    pub most: usize,
 }
 
 /// What a person asks for.

@@ -32,6 +32,7 @@ use crate::{
     fleet::{
         JobFacts, RunFilter,
         audit::{AuditEntry, InForce},
+        client::recent::RecentRuns,
         history::RunRecord,
         items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged, WhichItems},
         status::{
@@ -139,6 +140,30 @@ impl AdminSource for Fake {
         let wanted: Vec<RunRecord> = wanted.collect();
         let last = wanted.len().saturating_sub(limit);
         Ok(known.then(|| wanted[last..].to_vec()))
+    }
+    async fn recent(&self, asked: RecentAsked) -> Result<RecentRuns, String> {
+        if self.no_locks {
+            return Err("no majority".into());
+        }
+        let run = |job: &str, outcome: &str, replica: &str| RunRecord {
+            job: job.to_owned(),
+            outcome: outcome.to_owned(),
+            replica_name: replica.to_owned(),
+            detail: "a secret of a run".to_owned(),
+            ..RunRecord::default()
+        };
+        let all = [
+            run("report", "failed", "alpha"),
+            run("mail", "done", "beta"),
+        ];
+        let is = |asked: &str, said: &str| asked.is_empty() || asked == said;
+        let runs = all.into_iter().filter(|run| {
+            run.job.contains(&asked.job_has)
+                && is(&asked.outcome, &run.outcome)
+                && is(&asked.replica, &run.replica_name)
+        });
+        let runs = runs.take(asked.most).collect();
+        Ok(RecentRuns { runs, unread: 7 })
     }
     async fn in_force(&self) -> Result<Vec<InForce>, String> {
         Ok(self.in_force.clone())

@@ -94,14 +94,16 @@ pub(super) async fn of_runs(
     let address = chosen("/runs", &runs::TAKES, said)?;
     runs::fits(&address).map_err(|wrong| misfit(&wrong))?;
     let job = address.get("job");
-    let found = match job.is_empty() {
-        true => None,
-        false => Some(shared.readings.facts(job).await),
-    };
-    let facts = found.as_ref().map(|found| known(found, job)).transpose()?;
-    let history = facts.map(|facts| facts.map(|facts| &facts.runs[..]));
+    if job.is_empty() {
+        let found = shared.readings.recent(runs::asked(&address)).await;
+        let snapshot = Snapshot::of(&shared, seen).await;
+        let page = snapshot.answer(StatusCode::OK, &address, |view| runs::of_all(view, &found));
+        return Ok(page);
+    }
+    let found = shared.readings.facts(job).await;
+    let history = known(&found, job)?.map(|facts| &facts.runs[..]);
     let snapshot = Snapshot::of(&shared, seen).await;
-    Ok(snapshot.answer(StatusCode::OK, &address, |view| runs::page(view, history)))
+    Ok(snapshot.answer(StatusCode::OK, &address, |view| runs::of_job(view, history)))
 }
 
 pub(super) async fn of_job(

@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     fleet::{
         client::{
-            recent::{JobPattern, RecentRuns},
+            recent::{JobPattern, MOST_READ, RecentRuns},
             runs::RunFilter,
         },
         history::RunRecord,
@@ -132,7 +132,9 @@ fn of_all(config: &Config, filter: &RunFilter, args: &HistoryArgs) -> Result<(),
     let jobs = JobPattern::new(args.jobs.as_deref());
     let (jobs, outputs) = (&jobs, args.output || args.json);
     let found = ask(config, Limits::VIEW, |fleet| async move {
-        fleet.recent(jobs, filter, args.most(), outputs).await
+        fleet
+            .recent(jobs, filter, args.most(), MOST_READ, outputs)
+            .await
     })?;
     let RecentRuns { runs, unread } = found;
     print_painted(args.json, &runs, |paint| match runs.is_empty() {

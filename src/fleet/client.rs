@@ -22,7 +22,7 @@ pub(crate) mod locks;
 #[cfg(feature = "admin")]
 pub(crate) mod page;
 pub(crate) mod pausing;
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "cli", feature = "admin"))]
 pub(crate) mod recent;
 pub(crate) mod refusals;
 pub(crate) mod runs;

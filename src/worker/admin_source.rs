@@ -19,14 +19,17 @@ use super::{
     reload::Jobs,
 };
 use crate::{
-    admin::{Admin, AdminSource, Asked, Done, Order, OrderError, What, bind, serve},
+    admin::{Admin, AdminSource, Asked, Done, Order, OrderError, RecentAsked, What, bind, serve},
     clock::Clock,
     config::Config,
     error::{Error, Result},
     fleet::{
         Fleet, FleetError, JobFacts, RunFilter, TriggerState, Until,
         audit::{AuditEntry, InForce},
-        client::locks::breakable,
+        client::{
+            locks::breakable,
+            recent::{JobPattern, MOST_READ_FOR_A_PAGE, RecentRuns},
+        },
         items::{ItemOrder, ItemPage, ItemsAsked, ItemsChanged, KeptItems},
     },
     job::{Coordination, shard::is_of},
@@ -117,6 +120,19 @@ impl AdminSource for Source {
         }
         RunRecord::add_progress(&mut found, &fleet);
         Ok(known.then_some(found))
+    }
+
+    async fn recent(&self, asked: RecentAsked) -> Result<RecentRuns, String> {
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let filter = RunFilter {
+            outcomes: some(asked.outcome).into_iter().collect(),
+            replica: some(asked.replica),
+            ..RunFilter::default()
+        };
+        let jobs = JobPattern::has(&asked.job_has);
+        let client = self.client();
+        let found = client.recent(&jobs, &filter, asked.most, MOST_READ_FOR_A_PAGE, false);
+        found.await.map_err(|error| error.to_string())
     }
 
     fn live(&self) -> Result<(), String> {

@@ -14,7 +14,11 @@ use super::{
     times::{millis, or_dash, span},
     view::View,
 };
-use crate::fleet::{JobFacts, JobTicks, TickStatus, history::RunRecord, status::JobStatus};
+use crate::fleet::{
+    JobFacts, JobTicks, TickStatus,
+    history::{RUNNING, RunRecord},
+    status::JobStatus,
+};
 
 /// What can be chosen on the page of a job.
 pub(in crate::admin) const TAKES: Takes = Takes {
@@ -56,7 +60,10 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
             .markup(".</p>\n");
         blocks.push(Block::Plain(h));
     }
-    blocks.extend(data.run.map(|run| Block::Plain(in_full(view, run))));
+    if let Some(run) = data.run {
+        let run = in_full(view, run);
+        blocks.push(Block::Piece(Piece::around("run", &run)));
+    }
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
     match data.facts {
         Ok(facts) => told(&mut blocks, view, status, facts),
@@ -66,8 +73,9 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
             blocks.push(Block::Plain(h));
         }
     }
-    let live = match view.address.get("run") {
-        "" => Live::Poll,
+    let live = match (view.address.get("run"), data.run) {
+        ("", _) => Live::Poll,
+        (_, Some(run)) if run.outcome == RUNNING => Live::Poll,
         // A person reads what one run has left, which may be much, and which does not change.
         _ => Live::Off,
     };

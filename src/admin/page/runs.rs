@@ -1,8 +1,8 @@
-//! What ran: the runs of one job as its history has them, or of all jobs what runs now and how each ended last.
+//! What ran: the runs of one job as its history has them, or the last ones of all jobs, what runs now, and how each ended last.
 
 use super::{
-    super::html::Html,
-    address::{Address, Misfit, Takes, misfit},
+    super::{html::Html, source::RecentAsked},
+    address::{Address, MOST_ROWS, Misfit, Takes, misfit},
     block::{Block, Live, Page, Part, cell},
     flying,
     layout::{choices, pager},
@@ -10,6 +10,7 @@ use super::{
     view::View,
 };
 use crate::fleet::{
+    client::recent::RecentRuns,
     history::{RUNNING, RunRecord},
     status::JobStatus,
 };
@@ -33,34 +34,80 @@ pub(in crate::admin) const TAKES: Takes = Takes {
 
 const FIELDS: [(&str, &str); 3] = [("q", "Job has"), ("job", "Job is"), ("replica", "Replica")];
 
+const COLUMNS_OF_ALL: &str = "Job | Run | On | Token | Started | Took | Late | Outcome | Detail";
 const COLUMNS: &str = "Run | On | Token | Started | Took | Late | Outcome | Detail";
 const LAST: &str = "Job | Outcome | Ended | Last tick";
 
-/// The page. `history`: the runs of the job that the address names, the oldest first; why they cannot be read.
-pub(in crate::admin) fn page(view: &View<'_>, history: Option<Result<&[RunRecord], &str>>) -> Page {
-    let mut blocks = vec![Block::Plain(choices(view.address, &TAKES, &FIELDS))];
-    blocks.push(Block::Rows(in_flight(view)));
+/// The page of one job, with its runs, the oldest first; why they cannot be read.
+pub(in crate::admin) fn of_job(view: &View<'_>, history: Result<&[RunRecord], &str>) -> Page {
+    let mut blocks = begun(view);
     match history {
-        Some(Ok(runs)) => blocks.push(Block::Rows(part(view, runs))),
-        Some(Err(why)) => {
-            let mut h = Html::default();
-            h.markup("<p class=\"bad\">").text(why).markup("</p>");
-            blocks.push(Block::Plain(h));
-        }
-        None if view.address.get("replica").is_empty() => {
-            blocks.push(Block::Rows(last_of_each(view)));
-        }
-        None => {
-            let mut h = Html::default();
-            h.markup("<p>What has ended on a replica is told by the runs of each job: choose a job.</p>\n");
-            blocks.push(Block::Plain(h));
-        }
+        Ok(runs) => blocks.push(Block::Rows(part(view, runs))),
+        Err(why) => blocks.push(Block::Plain(unread(why))),
     }
+    page(blocks)
+}
+
+/// The page of all jobs, with their last runs, the newest first; why they cannot be read.
+pub(in crate::admin) fn of_all(view: &View<'_>, recent: &Result<RecentRuns, String>) -> Page {
+    let mut blocks = begun(view);
+    match recent {
+        Ok(recent) => blocks.push(Block::Rows(last_of_all(view, recent))),
+        Err(why) => blocks.push(Block::Plain(unread(why))),
+    }
+    if view.address.get("replica").is_empty() {
+        blocks.push(Block::Rows(last_of_each(view)));
+    }
+    page(blocks)
+}
+
+fn page(blocks: Vec<Block>) -> Page {
     Page {
         title: "Runs".to_owned(),
         live: Live::Poll,
         blocks,
     }
+}
+
+fn begun(view: &View<'_>) -> Vec<Block> {
+    vec![
+        Block::Plain(choices(view.address, &TAKES, &FIELDS)),
+        Block::Rows(in_flight(view)),
+    ]
+}
+
+fn unread(why: &str) -> Html {
+    let mut h = Html::default();
+    h.markup("<p class=\"bad\">").text(why).markup("</p>");
+    h
+}
+
+/// Which runs of all jobs the address asks for.
+pub(in crate::admin) fn asked(address: &Address) -> RecentAsked {
+    RecentAsked {
+        job_has: address.get("q").to_owned(),
+        outcome: address.get("state").to_owned(),
+        replica: address.get("replica").to_owned(),
+        most: MOST_ROWS,
+    }
+}
+
+/// The last runs of all jobs.
+fn last_of_all(view: &View<'_>, recent: &RecentRuns) -> Part {
+    let address = view.address;
+    let key = |run: &&RunRecord| format!("{}/{}/{}", run.job, run.replica, run.seq);
+    let name = ("runs", "Last runs");
+    let part = Part::of(name, COLUMNS_OF_ALL, &recent.runs, key, |h, run| {
+        let history = address.to("/runs", &[("job", run.job.as_str())]);
+        cell(h, "Job").link(&history, &run.job);
+        cells(h, view, run);
+    });
+    let note = match recent.unread {
+        0 => "earlier ones are shown with their job".to_owned(),
+        jobs => format!("{jobs} jobs that may have such runs were not read: choose by name"),
+    };
+    part.noted(note)
+        .or_none("no run is remembered that fits: a job that has never run has none")
 }
 
 /// Whether all that was chosen can be: how long runs took, and when they started, only the history of a job tells.
@@ -87,13 +134,13 @@ fn in_flight(view: &View<'_>) -> Part {
         |run_on: &str| replica.is_empty() || replica == run_on || replica == view.name_of(run_on);
     let runs: Vec<_> = flying::of(jobs)
         .filter(|(_, run)| of_replica(&run.replica))
-        .take(super::address::MOST_ROWS + 1)
+        .take(MOST_ROWS + 1)
         .collect();
-    let note = match runs.len() > super::address::MOST_ROWS {
+    let note = match runs.len() > MOST_ROWS {
         true => "the first ones",
         false => "",
     };
-    let shown = runs.into_iter().take(super::address::MOST_ROWS);
+    let shown = runs.into_iter().take(MOST_ROWS);
     flying::part(view, shown).noted(note)
 }
 

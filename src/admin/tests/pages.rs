@@ -337,8 +337,20 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
     }
     let run = server.get("/jobs/report?run=run-3").await.body;
     assert!(run.contains("&lt;b&gt;the answer is 42</pre>"), "{run}");
-    // What one run has left is not read again every five seconds.
+    // What one run has left is not read again every five seconds, but what one is doing.
     assert!(run.contains("data-live=\"off\""), "{run}");
+    let mut under_way = facts();
+    under_way.runs[1].outcome = "running".to_owned();
+    let live = serving(Fake {
+        fleet: fleet(),
+        facts: under_way,
+        ..Fake::default()
+    });
+    let run = live.await.get("/jobs/report?run=run-2").await.body;
+    assert!(
+        run.contains("data-live=\"poll\"") && run.contains("data-piece=\"run\""),
+        "{run}"
+    );
     let failed = server.get("/jobs/report?state=failed").await.body;
     assert!(failed.contains("run=run-3") && !failed.contains("run=run-1"));
     // A store that does not answer takes nothing from what the fleet tells.
@@ -388,12 +400,44 @@ async fn what_cannot_be_chosen_among_the_runs_of_all_jobs_is_not_passed_over() {
     assert_eq!(refused.status, 400);
     assert!(refused.body.contains("sort"), "{}", refused.body);
     assert_eq!(server.get("/runs?sort=took&job=report").await.status, 200);
-    let table = "Last run of each job";
-    assert!(server.get("/runs").await.body.contains(table));
-    let of_replica = server.get("/runs?replica=alpha").await;
-    assert_eq!(of_replica.status, 200);
-    assert!(!of_replica.body.contains(table), "{}", of_replica.body);
-    assert!(of_replica.body.contains("choose a job"));
+}
+
+#[tokio::test]
+async fn the_last_runs_of_all_jobs_are_chosen_by_job_outcome_and_replica() {
+    let server = server().await;
+    let each = "Last run of each job";
+    let job = |name: &str| format!("<a href=\"/runs?job={name}\">{name}</a>");
+    let shown = |page: &str| {
+        let table = page.split("data-part=\"runs\"").nth(1).unwrap_or_default();
+        let table = table
+            .split("</table>")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        (table.contains(&job("report")), table.contains(&job("mail")))
+    };
+    let all = server.get("/runs").await.body;
+    assert_eq!(shown(&all), (true, true), "{all}");
+    assert!(all.contains(each) && all.contains("7 jobs that may have such runs were not read"));
+    let of_replica = server.get("/runs?replica=alpha").await.body;
+    assert_eq!(shown(&of_replica), (true, false), "{of_replica}");
+    assert!(!of_replica.contains(each), "{of_replica}");
+    let done = server.get("/runs?state=done").await.body;
+    assert_eq!(shown(&done), (false, true), "{done}");
+    let of_job = server.get("/runs?q=rep").await.body;
+    assert_eq!(shown(&of_job), (true, false), "{of_job}");
+    let shut = server.look("/runs", "").await.body;
+    assert!(!shut.contains("a secret of a run") && shut.contains("sign in to see why"));
+    let blind = serving(Fake {
+        fleet: fleet(),
+        no_locks: true,
+        ..Fake::default()
+    });
+    let page = blind.await.get("/runs").await.body;
+    assert!(
+        page.contains("no majority") && page.contains(each),
+        "{page}"
+    );
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 //! histories are read in that order, and no further than the runs that are wanted go back.
 //!
 //! # Invariants
-//! - However many jobs there are, the histories of [`MOST_READ`] of them are read at most, and how many more could have had runs
-//!   is said.   (however_many_jobs_there_are_few_histories_are_read)
+//! - However many jobs there are, the histories of as many of them are read as is said, and how many more could have had runs
+//!   is told.   (however_many_jobs_there_are_few_histories_are_read)
 //! - A run of a job that was not read is older than all that are shown, as far as replicas tell.
 //!   (the_newest_runs_of_all_jobs_are_found)
 
@@ -22,15 +22,30 @@ use super::{
     error::FleetError,
     runs::{Kept, RunFilter},
 };
-use crate::job::shard::{names_of, whole};
+use crate::job::shard::names_of;
+#[cfg(any(test, feature = "cli"))]
+use crate::job::shard::whole;
 
-/// Histories that are read for one answer: each is up to a hundred documents on every node.
-const MOST_READ: usize = 200;
+/// Histories that are read for one answer: each is up to a hundred documents on every node. Fewer for a page, which is asked for again
+/// and again.
+#[cfg(any(test, feature = "cli"))]
+pub(crate) const MOST_READ: usize = 200;
+#[cfg(feature = "admin")]
+pub(crate) const MOST_READ_FOR_A_PAGE: usize = 50;
 const AT_ONCE: usize = 8;
 
 /// Of which jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JobPattern(Option<String>);
+pub(crate) enum JobPattern {
+    #[default]
+    All,
+    /// Whose names fit, with `*` for any characters and `?` for one.
+    #[cfg(any(test, feature = "cli"))]
+    Glob(String),
+    /// Whose names have this, whatever the case of its letters. In small ones here.
+    #[cfg(feature = "admin")]
+    Has(String),
+}
 
 /// The last runs of many jobs, newest first.
 #[derive(Debug, Default)]
@@ -49,7 +64,8 @@ struct Candidate {
 }
 
 impl Fleet {
-    /// The last `limit` runs of all jobs whose names fit, newest first; with what they left to read where `outputs` are wanted.
+    /// The last `limit` runs of all jobs whose names fit, newest first; with what they left to read where `outputs` are wanted. So
+    /// many histories are read at most.
     ///
     /// # Errors
     /// [`FleetError::NotPossible`] where no job has such a name; else while too few nodes answer.
@@ -58,13 +74,15 @@ impl Fleet {
         jobs: &JobPattern,
         filter: &RunFilter,
         limit: usize,
+        most_read: usize,
         outputs: bool,
     ) -> Result<RecentRuns, FleetError> {
         let fleet = self.documents().await?;
         let configured = self.jobs.iter();
         let configured = configured.flat_map(|(name, spec)| names_of(name, spec));
         let candidates = candidates(&fleet, configured, jobs);
-        if let (Some(pattern), []) = (&jobs.0, &candidates[..]) {
+        #[cfg(any(test, feature = "cli"))]
+        if let (JobPattern::Glob(pattern), []) = (jobs, &candidates[..]) {
             return Err(FleetError::NotPossible(format!(
                 "no job has a name like {pattern:?}"
             )));
@@ -78,10 +96,10 @@ impl Fleet {
         let mut found: Vec<Kept> = Vec::new();
         let (mut left, mut read) = (&candidates[..], 0);
         while let Some(next) = left.first()
-            && read < MOST_READ
+            && read < most_read
             && !is_enough(&found, limit, next)
         {
-            let (some, rest) = left.split_at(AT_ONCE.min(MOST_READ - read).min(left.len()));
+            let (some, rest) = left.split_at(AT_ONCE.min(most_read - read).min(left.len()));
             let asked = some.iter().map(|one| self.kept(&one.job, filter, limit));
             for kept in futures_util::future::join_all(asked).await {
                 found.extend(kept?);
@@ -147,19 +165,33 @@ fn latest(job: &JobStatus) -> Option<Timestamp> {
 
 impl JobPattern {
     /// Jobs with such a name: `*` stands for any characters, `?` for one. All of them without a name.
+    #[cfg(any(test, feature = "cli"))]
     pub(crate) fn new(glob: Option<&str>) -> Self {
-        Self(glob.map(str::to_owned))
+        glob.map_or(Self::All, |glob| Self::Glob(glob.to_owned()))
+    }
+
+    /// Jobs whose names have this; all of them where it is empty.
+    #[cfg(feature = "admin")]
+    pub(crate) fn has(part: &str) -> Self {
+        match part {
+            "" => Self::All,
+            part => Self::Has(part.to_lowercase()),
+        }
     }
 
     /// Whether it is the name of a job, of a shard, or of all shards of one.
     fn fits(&self, job: &str) -> bool {
-        let Some(glob) = &self.0 else {
-            return true;
-        };
-        fits(glob, job) || fits(glob, whole(job))
+        match self {
+            Self::All => true,
+            #[cfg(any(test, feature = "cli"))]
+            Self::Glob(glob) => fits(glob, job) || fits(glob, whole(job)),
+            #[cfg(feature = "admin")]
+            Self::Has(part) => job.to_lowercase().contains(part),
+        }
     }
 }
 
+#[cfg(any(test, feature = "cli"))]
 fn fits(glob: &str, name: &str) -> bool {
     let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
     let (mut g, mut n) = (0, 0);
@@ -274,6 +306,14 @@ mod tests {
         assert!(JobPattern::new(None).fits("mail"));
     }
 
+    #[cfg(feature = "admin")]
+    #[test]
+    fn a_part_of_a_name_is_found_whatever_its_case() {
+        for (part, fit) in [("", true), ("AIL", true), ("mail.7", true), ("*", false)] {
+            assert_eq!(JobPattern::has(part).fits("Mail.7"), fit, "{part:?}");
+        }
+    }
+
     #[tokio::test]
     async fn the_newest_runs_of_all_jobs_are_found() {
         let jobs = [("a", Some(105)), ("b", Some(205)), ("c", None)];
@@ -287,24 +327,39 @@ mod tests {
         let gone = [("d".to_owned(), Spec::on("@hourly"))];
         let client = Fleet::over(&locks, "ann").configured(gone);
         let (all, filter) = (JobPattern::default(), RunFilter::default());
-        let found = client.recent(&all, &filter, 10, false).await.unwrap();
+        let found = client
+            .recent(&all, &filter, 10, MOST_READ, false)
+            .await
+            .unwrap();
         let newest_first = [("b", 1), ("a", 2), ("a", 1), ("c", 1), ("d", 1)];
         assert_eq!(shown(&found), newest_first);
         assert_eq!(found.unread, 0);
-        let found = client.recent(&all, &filter, 2, false).await.unwrap();
+        let found = client
+            .recent(&all, &filter, 2, MOST_READ, false)
+            .await
+            .unwrap();
         assert_eq!(shown(&found), [("b", 1), ("a", 2)]);
 
         let failed = RunFilter {
             outcomes: vec!["failed".to_owned()],
             ..RunFilter::default()
         };
-        let found = client.recent(&all, &failed, 10, false).await.unwrap();
+        let found = client
+            .recent(&all, &failed, 10, MOST_READ, false)
+            .await
+            .unwrap();
         assert_eq!(shown(&found), [("a", 2), ("c", 1)]);
         let one = JobPattern::new(Some("b"));
-        let found = client.recent(&one, &filter, 10, false).await.unwrap();
+        let found = client
+            .recent(&one, &filter, 10, MOST_READ, false)
+            .await
+            .unwrap();
         assert_eq!(shown(&found), [("b", 1)]);
         let none = JobPattern::new(Some("x*"));
-        let error = client.recent(&none, &filter, 10, false).await.unwrap_err();
+        let error = client
+            .recent(&none, &filter, 10, MOST_READ, false)
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("\"x*\""), "{error}");
     }
 
@@ -319,11 +374,17 @@ mod tests {
         ran(&locks, &names[MOST_READ + 49], 1, 200, "done").await;
         let client = Fleet::over(&locks, "ann");
         let (all, filter) = (JobPattern::default(), RunFilter::default());
-        let found = client.recent(&all, &filter, 10, false).await.unwrap();
+        let found = client
+            .recent(&all, &filter, 10, MOST_READ, false)
+            .await
+            .unwrap();
         assert_eq!(shown(&found), [("job-0000", 1)]);
         assert_eq!(found.unread, 50);
         let last = JobPattern::new(Some("*49"));
-        let found = client.recent(&last, &filter, 1, false).await.unwrap();
+        let found = client
+            .recent(&last, &filter, 1, MOST_READ, false)
+            .await
+            .unwrap();
         assert_eq!(shown(&found).len(), 1);
         assert_eq!(found.unread, 0);
     }
