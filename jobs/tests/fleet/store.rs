@@ -271,7 +271,7 @@ impl Store {
             Self::Embedded(_) => Self::embedded(),
             Self::Failover(failover) => Self::Failover(failover.another()),
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Self::postgres(),
+            Self::Postgres(database) => Self::Postgres(database.another()),
             #[cfg(feature = "etcd")]
             Self::Etcd(etcd) => Self::Etcd(etcd.another()),
             Self::Masters(_, false) => Self::masters(),

@@ -87,6 +87,21 @@ impl Database {
         Self { pooler, ..new }
     }
 
+    /// One more of the same sort.
+    pub(crate) fn another(&self) -> Self {
+        match self {
+            Self {
+                standby: Some(_), ..
+            } => Self::with_standby(),
+            Self { guarded: true, .. } => Self::guarded(),
+            Self { own: Some(_), .. } => Self::own(),
+            Self {
+                pooler: Some(_), ..
+            } => Self::pooled(),
+            _ => Self::new(),
+        }
+    }
+
     /// A server of its own.
     pub(crate) fn own() -> Self {
         let server = PostgresServer::start_with(&SETTINGS, |_| {});
