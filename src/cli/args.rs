@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::{
-    doctor::DoctorArgs, history::HistoryArgs, jobs::JobsArgs, locks::LocksArgs,
+    doctor::DoctorArgs, history::HistoryArgs, jobs::JobsArgs, locks::LocksArgs, moving::MoveArgs,
     triggers::TriggersArgs, watch::every,
 };
 use crate::{config::Flag, human::duration, terminal::When};
@@ -143,6 +143,14 @@ pub enum Command {
     },
     /// Show every lock: who holds it, under which token, for how long; end a lease by force
     Locks(LocksArgs),
+    /// Carry over to another store what the fleet has decided of its ticks
+    ///
+    /// For a fleet that moves, after the last worker on the old store has ended and before the first one starts on the new:
+    /// the ledger of every job, pauses, and triggers that have not run. Ticks that fell due meanwhile are then late in the new
+    /// store as they would have been in the old one. A new server has no vote for locks.max_ttl, which this waits for.
+    /// Nothing is removed from the old store; histories stay there. Nothing is replaced in the new one, and what was moved
+    /// before is known, so that it can be given again. Exits with 1 when not all of it was carried over.
+    Move(MoveArgs),
     /// Print the token of the status page that a worker of this user has made
     ///
     /// It lies beside the embedded store, else in the folder for what runs, in a file for this user alone. A browser takes

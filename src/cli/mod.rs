@@ -1,5 +1,5 @@
 //! The commands of a worker: `run`, `check`, `config`, `jobs`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
-//! `triggers`, `resign`, `drain`, `locks`, `token`, `doctor`.
+//! `triggers`, `resign`, `drain`, `locks`, `move`, `token`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -45,7 +45,9 @@ mod interrupt;
 mod jobs;
 mod locks;
 mod moment;
+mod moving;
 mod output;
+mod raw_nodes;
 mod run;
 mod status;
 mod store_args;
@@ -73,6 +75,7 @@ pub use self::{
     history::HistoryArgs,
     jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
+    moving::MoveArgs,
     store_args::StoreArgs,
     table::Table,
     triggers::{TriggersArgs, TriggersCommand},
@@ -188,6 +191,7 @@ impl Command {
             } => commands::drain(&worker, &replica, wait, json),
             Self::Token => token::token(&worker),
             Self::Locks(args) => locks::locks(worker, args),
+            Self::Move(args) => moving::move_fleet(&worker, &args),
             Self::Doctor(args) => doctor::doctor(worker, &args),
         };
         match done {

@@ -12,6 +12,14 @@ use super::{
 use crate::node::Token;
 
 impl Ledger {
+    /// What is open counts as started under this token: the ledger has come from a store whose tokens are others.
+    #[cfg(feature = "cli")]
+    pub(crate) fn open_under(&mut self, token: Token) {
+        for run in &mut self.open {
+            run.token = token;
+        }
+    }
+
     /// A newer tick takes the place of this running attempt: it is told to stop, and no other follows.
     ///
     /// # Errors

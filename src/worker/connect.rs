@@ -7,7 +7,7 @@ use crate::{
     config::{Backend, Config, LoadOptions, load_without_jobs},
     error::{Error, Result},
     fleet::Fleet,
-    lock::LocksBuilder,
+    lock::{LockSettings, LocksBuilder},
 };
 
 use super::store;
@@ -59,12 +59,18 @@ impl Fleet {
 
 /// The lock service for a question, before it starts.
 fn locks(config: &Config) -> Result<LocksBuilder> {
-    let mut locks = config.locks.clone();
+    let locks = patient(&config.locks);
+    let namespace = &config.worker.namespace;
+    store::open(&locks, namespace, &Clock::system(), Duration::ZERO)
+}
+
+/// The same settings for a program that holds no lease which could end while a node takes its time.
+pub(crate) fn patient(locks: &LockSettings) -> LockSettings {
+    let mut locks = locks.clone();
     locks.redis.node_timeout = locks.redis.node_timeout.max(ANSWER);
     locks.postgres.node_timeout = locks.postgres.node_timeout.max(ANSWER);
     locks.etcd.node_timeout = locks.etcd.node_timeout.max(ANSWER);
-    let namespace = &config.worker.namespace;
-    store::open(&locks, namespace, &Clock::system(), Duration::ZERO)
+    locks
 }
 
 /// Which store no worker can have used, so that asking would only leave an empty one behind; and why.

@@ -155,6 +155,17 @@ impl Fleet {
         left
     }
 
+    /// The same, and what was decided goes along; says what the command told of it.
+    pub(crate) fn move_along(&mut self, store: Store, config: &str) -> (Store, Value) {
+        let (old, new) = (self.file("old.toml"), self.file("fleet.toml"));
+        std::fs::rename(&new, &old).expect("files in our own folder");
+        let left = self.move_to(store, config);
+        let mut command = watchkeeper(self.folder.path());
+        command.arg("move").arg("--json").arg("--config").arg(old);
+        let done = command.arg("--to").arg(new).output();
+        (left, Ran::from(done.expect("the command runs")).ok().json())
+    }
+
     /// Asks a worker to read it.
     pub(crate) fn reload(&self, worker: usize) {
         self.signal(worker, Signal::HUP);

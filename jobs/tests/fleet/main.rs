@@ -180,6 +180,7 @@ fn main() -> std::process::ExitCode {
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
         views::{ a_master_without_a_vote_is_shown_with_the_time_left },
         memory::{ ticks_that_all_masters_have_forgotten_are_said_by_their_span },
+        moves::{ what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice },
     ]);
     cases.extend(on![masters_single:
         memory::{
@@ -286,18 +287,17 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres_guarded:
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        moves::{ what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice },
     ]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd_guarded:
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        moves::{ what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice },
     ]);
     #[cfg(feature = "postgres")]
-    cases.extend(on![postgres: moves::{
-        a_fleet_moves_here_and_no_tick_runs_twice,
-        a_store_of_another_layout_is_left_alone_and_another_one_begun,
-    }]);
-    #[cfg(feature = "etcd")]
-    cases.extend(on![etcd: moves::{ a_fleet_moves_here_and_no_tick_runs_twice }]);
+    cases.extend(on![postgres:
+        moves::{ a_store_of_another_layout_is_left_alone_and_another_one_begun },
+    ]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());
     #[cfg(feature = "postgres")]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use crate::{
     beats::starts,
@@ -66,6 +67,62 @@ pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
             assert!(follow, "{job}: {era:?}");
         }
     }
+    drop(left);
+}
+
+/// With `move` in between: what falls due meanwhile is late in the new store as it would have been in the old one, and is made up
+/// for there; a pause goes along.
+pub(crate) fn what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice(store: Store) {
+    let jobs = beat("a", "400ms", BUSY) + &beat("b", "400ms", BUSY) + &beat("idle", "", "");
+    let mut fleet = Fleet::of(2, Store::embedded(), &jobs);
+    let beats = fleet.beats();
+    fleet.command(&["pause", "idle", "--reason", "it moves"]);
+    for job in ["a", "b"] {
+        let first = beats.wait(SOON, "first tick", |b| b.job == job).tick;
+        let third = first + SignedDuration::from_secs(2);
+        beats.wait(SOON, "a third tick", |b| b.job == job && b.tick >= third);
+    }
+    let old = fleet.workers();
+    for worker in &old {
+        fleet.terminate(*worker);
+    }
+    for worker in old {
+        assert!(fleet.wait_until_gone(worker), "a drained worker ends well");
+    }
+    let moved = beats.all().iter().map(|b| b.tick).max().expect("ticks");
+    let idle = beats.of("idle").len();
+    let (left, told) = fleet.move_along(store, &jobs);
+    assert_eq!(
+        (&told["ledgers"], &told["pauses"]),
+        (&json!(3), &json!(1)),
+        "{told}"
+    );
+    for _ in 0..2 {
+        fleet.join();
+    }
+    let later = moved + SignedDuration::from_secs(3);
+    for job in ["a", "b"] {
+        beats.wait(SOON, "ticks in the new store", |b| {
+            b.job == job && b.event == "ended" && b.tick > later
+        });
+    }
+    for job in ["a", "b"] {
+        let seen = beats.of(job);
+        for ((tick, attempt), times) in &starts(&seen) {
+            assert_eq!((*attempt, *times), (1, 1), "{job}: tick {tick}");
+        }
+        let ticks: BTreeSet<Timestamp> = seen.iter().map(|b| b.tick).collect();
+        let ticks: Vec<Timestamp> = ticks.into_iter().collect();
+        let follow = ticks
+            .windows(2)
+            .all(|two| two[1].duration_since(two[0]) == SignedDuration::from_secs(1));
+        assert!(follow, "{job}: {ticks:?}");
+    }
+    assert_eq!(beats.of("idle").len(), idle, "it is paused");
+    let status = fleet.status();
+    let jobs = status["jobs"].as_array().expect("jobs");
+    let shown = jobs.iter().find(|job| job["name"] == "idle");
+    assert_eq!(shown.expect("the job")["paused"], true);
     drop(left);
 }
 

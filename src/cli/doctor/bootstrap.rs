@@ -10,8 +10,11 @@
 
 use std::time::Duration;
 
-use super::super::{failure::Failure, output::print};
-use super::guarded::{Guarded, PAGE, failed};
+use super::super::{
+    failure::Failure,
+    output::print,
+    raw_nodes::{RawNodes, failed},
+};
 use crate::{
     chance::Chance,
     config::{Config, LockSettings},
@@ -46,7 +49,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    super::guarded::with_nodes(config, |nodes| async move {
+    super::guarded::with_nodes(config, |nodes, fleet| async move {
         let before = look(&nodes).await?;
         refuse(&before)?;
         let quiet = quiet(&config.locks);
@@ -61,7 +64,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         refuse(&after)?;
         same_lives(&before, &after)?;
         let chance = Chance::system();
-        let admitted = admit_at_once(&nodes.nodes, &nodes.fleet, &chance);
+        let admitted = admit_at_once(&nodes.nodes, &fleet, &chance);
         if let Err(not) = admitted.await {
             return Err(failed(&not.node, &not.why));
         }
@@ -82,8 +85,8 @@ fn quiet(locks: &LockSettings) -> Duration {
     (locks.max_ttl / 3 + slack).max(PRESENCE) + late
 }
 
-async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
-    let records = nodes.pages(|from| Op::Records { from, count: PAGE });
+async fn look(nodes: &RawNodes) -> Result<Vec<Shown>, Failure> {
+    let records = nodes.pages(|from, count| Op::Records { from, count });
     let records = records.await?;
     let presence = nodes.presence().await?;
     let asked = nodes.ask_all(vec![Op::Admission]).await?;
@@ -297,10 +300,10 @@ mod tests {
         for node in &nodes {
             node.faults().crash();
         }
-        let guarded = Guarded {
+        let guarded = RawNodes {
             nodes: lines(),
-            fleet,
             clock: clock.clone(),
+            patience: Duration::from_secs(2),
         };
         let unmet = |node: &Shown| node.admission.nonce.is_none();
         let shown = look(&guarded).await.ok().unwrap();

@@ -3,8 +3,12 @@
 //! Each such node is admitted for no configuration. From then on it votes for no program, old or new; those of the new configuration
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
-use super::super::{failure::Failure, output::print};
-use super::guarded::{Guarded, PAGE, failed, with_nodes};
+use super::super::{
+    failure::Failure,
+    output::print,
+    raw_nodes::{RawNodes, failed, living},
+};
+use super::guarded::with_nodes;
 use crate::{
     chance::Chance,
     config::Config,
@@ -13,17 +17,17 @@ use crate::{
         FleetConfig, Timing,
         admission::{Membership, memberships, whole_seconds},
     },
-    node::{Admission, Answer, Life, Op, Page, closed},
+    node::{Admission, Answer, Op, Page, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
-    with_nodes(config, |nodes| async move {
-        let mut longest = nodes.fleet.watched();
+    with_nodes(config, |nodes, fleet| async move {
+        let mut longest = fleet.watched();
         let mut others = Vec::new();
-        let listed = nodes.pages(|from| Op::List {
+        let listed = nodes.pages(|from, count| Op::List {
             prefix: String::new(),
             from,
-            count: PAGE,
+            count,
         });
         let listed = listed.await?;
         let presence = nodes.presence().await?;
@@ -40,16 +44,16 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             };
             seen.push((name, shown));
         }
-        let strangers = strangers(&seen, &nodes.fleet);
+        let strangers = strangers(&seen, &fleet);
         for (n, ((name, shown), stranger)) in seen.into_iter().zip(strangers).enumerate() {
             let longest_here = FleetConfig::max_ttl_in(shown.config.as_deref().unwrap_or_default());
             let alike = || {
                 Some((
                     stranger?,
-                    longest_here.unwrap_or_default().max(nodes.fleet.watched()),
+                    longest_here.unwrap_or_default().max(fleet.watched()),
                 ))
             };
-            if let Some((differs, limit)) = differs(&shown, &nodes.fleet).or_else(alike) {
+            if let Some((differs, limit)) = differs(&shown, &fleet).or_else(alike) {
                 print(&format!("{name}: {differs}"));
                 longest = longest.max(limit);
                 others.push((n, name, shown, limit));
@@ -94,12 +98,6 @@ fn held(pages: &[Page]) -> Option<String> {
     Some(format!("{} is held there", held.key))
 }
 
-/// A program that may still act under the configuration before. Pure.
-fn living(replicas: &[Life]) -> Option<String> {
-    let replica = replicas.first()?.name.trim_start_matches("presence/");
-    Some(format!("the replica {replica} was there seconds ago"))
-}
-
 /// In what a node's marker or nomination differs, and for how long leases may have been granted under it. Pure.
 fn differs(shown: &Admission, ours: &FleetConfig) -> Option<(String, std::time::Duration)> {
     let theirs = ours.stranger(shown).or_else(|| ours.rival(shown))?;
@@ -109,7 +107,7 @@ fn differs(shown: &Admission, ours: &FleetConfig) -> Option<(String, std::time::
 }
 
 async fn close(
-    nodes: &Guarded,
+    nodes: &RawNodes,
     n: usize,
     name: &str,
     shown: &Admission,
