@@ -361,6 +361,12 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "postgres")]
     long.extend(on![postgres_own: ticks::{ sixty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
+    long.extend(on![postgres_pooled_deaf:
+        commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+    ]);
+    #[cfg(feature = "postgres")]
     long.extend(on![postgres, postgres_pooled:
         commands::{
             a_spare_replica_starts_no_command_beside_the_active_ones,

@@ -145,6 +145,12 @@ impl Store {
         Self::Postgres(Database::pooled())
     }
 
+    /// The same with nothing past it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_pooled_deaf() -> Self {
+        Self::Postgres(Database::pooled_deaf())
+    }
+
     /// A database that may crash.
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres_own() -> Self {

@@ -44,6 +44,8 @@ pub(crate) struct Database {
     /// Whether the restart guard is on.
     guarded: bool,
     pooler: Option<Pooler>,
+    /// Past the pooler it is told of releases.
+    listens: bool,
     own: Option<Mutex<PostgresServer>>,
     /// It follows that one, asynchronously.
     standby: Option<Box<PostgresServer>>,
@@ -73,6 +75,7 @@ impl Database {
             schema: schema(),
             guarded: false,
             pooler: None,
+            listens: true,
             own: None,
             standby: None,
             _shared: Some(server),
@@ -87,6 +90,14 @@ impl Database {
         Self { pooler, ..new }
     }
 
+    /// The same with nothing past it: it hears of no release, and looks.
+    pub(crate) fn pooled_deaf() -> Self {
+        Self {
+            listens: false,
+            ..Self::pooled()
+        }
+    }
+
     /// One more of the same sort.
     pub(crate) fn another(&self) -> Self {
         match self {
@@ -95,6 +106,7 @@ impl Database {
             } => Self::with_standby(),
             Self { guarded: true, .. } => Self::guarded(),
             Self { own: Some(_), .. } => Self::own(),
+            Self { listens: false, .. } => Self::pooled_deaf(),
             Self {
                 pooler: Some(_), ..
             } => Self::pooled(),
@@ -110,6 +122,7 @@ impl Database {
             schema: schema(),
             guarded: false,
             pooler: None,
+            listens: true,
             own: Some(Mutex::new(server)),
             standby: None,
             _shared: None,
@@ -138,6 +151,7 @@ impl Database {
             schema: schema(),
             guarded: true,
             pooler: None,
+            listens: true,
             own: Some(Mutex::new(server)),
             standby: Some(Box::new(standby)),
             _shared: None,
@@ -163,11 +177,14 @@ impl Database {
             true => "max_ttl = \"2s\"",
             false => "restart_guard = \"off\"",
         };
+        let listen = match self.listens {
+            true => format!("postgres.listen_url = {:?}\n", self.direct),
+            false => String::new(),
+        };
         format!(
-            "backend = \"postgres\"\n{guard}\npostgres.url = {:?}\npostgres.listen_url = {:?}\n\
-             postgres.schema = {:?}\npostgres.node_timeout = \"100ms\"\n",
+            "backend = \"postgres\"\n{guard}\npostgres.url = {:?}\n{listen}postgres.schema = {:?}\n\
+             postgres.node_timeout = \"100ms\"\n",
             self.url(),
-            self.direct,
             self.schema
         )
     }
