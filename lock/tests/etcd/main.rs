@@ -19,6 +19,8 @@ mod large;
 mod members;
 mod memory;
 mod node;
+#[path = "../../src/base/paper.rs"]
+mod paper;
 mod papers;
 mod proxy;
 mod scene;

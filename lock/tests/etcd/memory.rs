@@ -19,6 +19,7 @@ use crate::{
         admission::{admitted, eligibility},
         ask, ask_all, claim_for, granted, list, refused, release, take, view,
     },
+    paper::Paper,
     scene::{fresh, guarded, node, over, put_doc, run, send, settings, trouble, until},
     server::EtcdServer,
 };
@@ -37,10 +38,17 @@ fn is_there(answered: &Result<Reply, NodeError>) -> bool {
 /// Its revision is smaller than was seen, in the same cluster.
 pub(crate) fn a_copy_from_before_is_refused() {
     let mut server = EtcdServer::start();
+    let paper = Paper::default();
+    let to = paper.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || to.clone())
+        .finish();
+    let _reading = tracing::subscriber::set_default(subscriber);
     run(async {
         let node = guarded(&server.url(), "n", RestartGuard::Call, "one");
         admitted(&node, "n", "one").await;
         granted(&node, take("k", "a")).await;
+        assert_eq!(paper.lines_with("another cluster answers"), 0);
         let copy = server.snapshot();
         for rev in 1..=20 {
             ask(&node, put_doc("d", rev)).await;
@@ -84,6 +92,8 @@ pub(crate) fn a_cluster_made_from_a_backup_does_not_vote() {
         server.start_again();
         until("an answer", async || is_there(&send(&node, vec![]).await)).await;
         assert_eq!(eligibility(&node).await, Eligibility::Unadmitted);
+        let told = paper.lines_with("another cluster answers at every endpoint");
+        assert_eq!(told, 1, "{}", paper.text());
         assert_eq!(ask(&node, take("l", "b")).await, Answer::Unadmitted);
         // What it knew is shown all the same.
         assert_eq!(view(&node, "k").await.owner.as_deref(), Some("a"));

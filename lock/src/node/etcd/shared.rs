@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     client::Client,
@@ -93,6 +93,11 @@ impl Shared {
                 );
                 return Err(NodeError::Unfit(why));
             }
+            warn!(
+                node = %self.name, was = %*known, is = %life,
+                "another cluster answers at every endpoint: it was restored from a backup with a token of its own, or made anew. What was \
+                 granted after that backup is not known there"
+            );
         }
         *met = (life.clone(), BTreeSet::new());
         Ok(life)
