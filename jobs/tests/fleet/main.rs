@@ -243,6 +243,7 @@ fn main() -> std::process::ExitCode {
         views::{ no_view_names_two_leaders_or_a_dead_one },
         traces::{
             a_run_of_two_attempts_is_one_trace_and_its_commands_know_their_places,
+            what_is_called_and_sent_to_knows_its_place,
             a_receiver_of_traces_that_hangs_costs_no_lease_and_no_tick,
         },
     ]);

@@ -3,6 +3,7 @@
 use std::{net::TcpListener, time::Duration};
 
 use watchkeeper::clock::Clock;
+use watchkeeper_jobs::demo_table::create_demo_table;
 
 use crate::{
     fleet::{Fleet, TTL, pulse},
@@ -19,6 +20,19 @@ schedule = "@every 2s"
 retry = { attempts = 2, backoff = "100ms" }
 [jobs.report.params]
 command = ["sh", "-c", 'echo "$WATCHKEEPER_ATTEMPT $TRACEPARENT" >> $FOLDER/seen; test "$WATCHKEEPER_ATTEMPT" = 2']
+"#;
+
+/// A call, and a row to send.
+const ASKS: &str = r#"
+[jobs.call]
+kind = "http"
+schedule = "@every 1s"
+params = { url = "$CALL", method = "POST" }
+[jobs.mail]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "$SINK" }
 "#;
 
 fn with(endpoint: &str) -> Vec<(String, String)> {
@@ -63,6 +77,28 @@ pub(crate) fn a_run_of_two_attempts_is_one_trace_and_its_commands_know_their_pla
         let number = said(attempt, "watchkeeper.attempt");
         let line = format!("{number} {}", traceparent(attempt));
         assert!(seen(&fleet).contains(&line), "{line}: {:?}", seen(&fleet));
+    }
+    fleet.terminate(worker);
+    assert!(fleet.wait_until_gone(worker));
+}
+
+/// A service that is called, and one that is sent a row, hear of the piece in which they are, below its attempt.
+pub(crate) fn what_is_called_and_sent_to_knows_its_place(store: Store) {
+    let receiver = Spans::receiver();
+    let config = ASKS
+        .replace("$CALL", &receiver.service("call"))
+        .replace("$SINK", &receiver.service("sink"));
+    let mut fleet = Fleet::new(store, &config);
+    create_demo_table(&fleet.file("app.db"), 1).unwrap();
+    let worker = fleet.start_with(&with(&receiver.endpoint));
+    for (piece, service) in [("http", "call"), ("send", "sink")] {
+        let span = receiver.wait(piece, |span| span.name == piece);
+        let calls = receiver.calls(service);
+        assert!(calls.contains(&traceparent(&span)), "{span:?}: {calls:?}");
+        let above = receiver.wait("what it is a part of", |other| {
+            other.trace_id == span.trace_id && other.span_id == span.parent_span_id
+        });
+        assert!(["attempt", "batch"].contains(&&*above.name), "{above:?}");
     }
     fleet.terminate(worker);
     assert!(fleet.wait_until_gone(worker));

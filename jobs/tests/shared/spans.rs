@@ -1,4 +1,5 @@
-//! A receiver of traces, which reads them by the messages of OpenTelemetry.
+//! A receiver of traces, which reads them by the messages of OpenTelemetry, and beside it a service that notes in which span it was
+//! called.
 #![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
@@ -6,7 +7,13 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use axum::{Router, body::Bytes, extract::State, routing::post};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Path, State},
+    http::HeaderMap,
+    routing::post,
+};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value, trace::v1::Span,
 };
@@ -31,6 +38,8 @@ pub(crate) struct Spans {
 struct Got {
     spans: Mutex<Vec<Span>>,
     news: Condvar,
+    /// The header `traceparent` of each call, by the path.
+    calls: Mutex<Vec<(String, String)>>,
 }
 
 // === impl Spans ===
@@ -49,6 +58,7 @@ impl Spans {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let app = Router::new()
             .route("/v1/traces", post(take))
+            .route("/service/{name}", post(called))
             .with_state(Arc::clone(&got));
         runtime.block_on(async {
             Spawn::system().spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -58,6 +68,18 @@ impl Spans {
             got,
             _runtime: runtime,
         }
+    }
+
+    /// Where a service of this name is called.
+    pub(crate) fn service(&self, name: &str) -> String {
+        format!("{}/service/{name}", self.endpoint)
+    }
+
+    /// The headers `traceparent` of the calls of this service.
+    pub(crate) fn calls(&self, name: &str) -> Vec<String> {
+        let calls = self.got.calls.lock().unwrap();
+        let of = calls.iter().filter(|(called, _)| called == name);
+        of.map(|(_, header)| header.clone()).collect()
     }
 
     /// The first span for which `wanted` holds; waits for it.
@@ -90,6 +112,12 @@ async fn take(State(got): State<Arc<Got>>, body: Bytes) {
     let spans = scopes.flat_map(|scope| scope.spans);
     got.spans.lock().unwrap().extend(spans);
     got.news.notify_all();
+}
+
+async fn called(State(got): State<Arc<Got>>, Path(name): Path<String>, headers: HeaderMap) {
+    let header = headers.get("traceparent").map(|value| value.to_str());
+    let header = header.map_or("", |text| text.unwrap()).to_owned();
+    got.calls.lock().unwrap().push((name, header));
 }
 
 /// What a program that is started by this span finds in `TRACEPARENT`.
