@@ -28,13 +28,18 @@ pub(crate) fn views(scene: &Scene) -> Vec<(&'static str, String)> {
         ("job", "/jobs/pulse"),
         ("runs", "/runs"),
         ("runs-of-a-job", "/runs?job=fails"),
+        ("no-runs", "/runs?q=no-such-job"),
         ("batches", "/batches"),
+        ("items", "/batches?job=cards"),
         ("replicas", "/replicas"),
         ("nodes", "/nodes"),
         ("locks", "/locks"),
         ("lock", "/locks?key=job%2Fpulse"),
         ("audit", "/audit"),
         ("order", "/orders/resign?job=pulse"),
+        ("order-with-parameters", "/orders/trigger?job=pulse"),
+        ("order-to-pause", "/orders/pause?job=pulse"),
+        ("order-to-break", "/orders/break?key=job%2Fpulse"),
     ];
     let mut views: Vec<(&str, String)> = plain
         .into_iter()
