@@ -442,6 +442,28 @@ fn main() -> std::process::ExitCode {
         },
         views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
+    // What the daily run asks of Redis or of the file alone.
+    #[cfg(all(feature = "etcd", feature = "postgres"))]
+    long.extend(on![postgres, etcd:
+        storm::{ wrong_wall_clocks_of_replicas_move_no_tick },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_job_that_blocks_every_thread_keeps_a_lease_that_is_held_for_it,
+            blocking_work_that_does_not_listen_never_runs_twice,
+        },
+        spread::{ a_drained_replica_goes_and_its_namesake_stays },
+        reload::{
+            the_newest_definition_of_a_job_counts_during_a_rolling_change,
+            a_refused_definition_waits_until_all_replicas_have_it,
+        },
+        views::{ a_view_without_nodes_says_that_it_does_not_know },
+        commands::{
+            what_a_command_wrote_is_in_the_history,
+            the_last_line_of_a_running_command_is_its_progress,
+        },
+    ]);
+    #[cfg(feature = "etcd")]
+    long.extend(on![etcd: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
