@@ -1,15 +1,18 @@
-//! A worker whose password is wrong can never lead: it says which key is to be corrected, and does not start.
+//! A worker whose store wants a person can never lead: it says what is to be done, and does not start.
 
 #[cfg(feature = "etcd")]
 use crate::etcd_server::{EtcdServer, WORKER};
 #[cfg(feature = "postgres")]
-use crate::postgres::PostgresServer;
+use crate::{
+    database::execute,
+    postgres::{PostgresServer, USER},
+};
 use crate::{scene::Scene, store::Store};
 
 const WRONG: &str = "swordfish";
 
-/// `run` with these settings below `[locks]`, whose store is not that of a scene.
-fn is_not_let_in(settings: &str, key: &str) {
+/// `run` with these settings below `[locks]`, whose store is not that of a scene; what its last line says.
+fn does_not_start(settings: &str, words: &[&str]) {
     let scene = Scene::new(Store::embedded());
     let config = format!(
         "[admin]\nlisten = \"off\"\n[locks]\nrestart_guard = \"off\"\nttl = \"20s\"\n{settings}\
@@ -20,8 +23,8 @@ fn is_not_let_in(settings: &str, key: &str) {
     assert!(!done.err.contains(WRONG), "{done:?}");
     let last = done.err.lines().last().unwrap_or_default();
     assert!(
-        last.contains("access refused") && last.contains(key),
-        "{done:?}"
+        words.iter().all(|word| last.contains(word)),
+        "{words:?}: {done:?}"
     );
 }
 
@@ -34,7 +37,34 @@ pub(crate) fn a_worker_that_postgres_does_not_let_in_does_not_start() {
     let settings = format!(
         "backend = \"postgres\"\npostgres.url = {url:?}\npostgres.password = {WRONG:?}\npostgres.node_timeout = \"1s\"\n"
     );
-    is_not_let_in(&settings, "locks.postgres.password");
+    does_not_start(&settings, &["access refused", "locks.postgres.password"]);
+}
+
+/// A database that is not there, one in which our user may make no tables, and one that does not wait for its disk.
+#[cfg(feature = "postgres")]
+pub(crate) fn a_worker_whose_postgres_wants_a_person_does_not_start() {
+    let settings = |server: &PostgresServer, user: &str, database: &str| {
+        let url = server.url(user, database);
+        format!("backend = \"postgres\"\npostgres.url = {url:?}\npostgres.node_timeout = \"1s\"\n")
+    };
+    let server = PostgresServer::start_with(&["fsync=on"], |_| {});
+    does_not_start(
+        &settings(&server, USER, "elsewhere"),
+        &["\"elsewhere\" does not exist", "CREATE DATABASE"],
+    );
+    execute(&server.url(USER, "postgres"), "CREATE ROLE guest LOGIN");
+    does_not_start(
+        &settings(&server, "guest", "postgres"),
+        &[
+            "the schema \"watchkeeper\" is not there",
+            "watchkeeper locks schema",
+        ],
+    );
+    let careless = PostgresServer::start();
+    does_not_start(
+        &settings(&careless, USER, "postgres"),
+        &["fsync", "set fsync = on"],
+    );
 }
 
 #[cfg(feature = "etcd")]
@@ -47,5 +77,5 @@ pub(crate) fn a_worker_that_etcd_does_not_let_in_does_not_start() {
         server.url(),
         WORKER.0
     );
-    is_not_let_in(&settings, "locks.etcd.password");
+    does_not_start(&settings, &["access refused", "locks.etcd.password"]);
 }

@@ -210,6 +210,11 @@ fn main() {
         "postgres::access::a_worker_that_is_not_let_in_does_not_start",
         access::a_worker_that_postgres_does_not_let_in_does_not_start,
     ));
+    #[cfg(feature = "postgres")]
+    cases.push(postgres::trial_of_its_own(
+        "postgres::access::a_worker_whose_store_wants_a_person_does_not_start",
+        access::a_worker_whose_postgres_wants_a_person_does_not_start,
+    ));
     #[cfg(feature = "etcd")]
     cases.push(etcd_server::trial_of_its_own(
         "etcd::access::a_worker_that_is_not_let_in_does_not_start",

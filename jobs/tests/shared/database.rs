@@ -254,6 +254,16 @@ impl Database {
     }
 }
 
+/// Runs these statements.
+#[allow(dead_code, reason = "each suite uses its own part")]
+pub(crate) fn execute(url: &str, statements: &str) {
+    let statements = statements.to_owned();
+    let done = with_client(url, async move |client| {
+        client.batch_execute(&statements).await.expect("they run");
+    });
+    done.join().expect("they run");
+}
+
 /// Runs this with a client of its own, on a thread of its own.
 fn with_client<T: Send + 'static>(
     url: &str,
