@@ -1,6 +1,6 @@
 //! What a lock costs in PostgreSQL, beside the same work written by hand, in one run on one server.
 //!
-//! `cargo bench -p watchkeeper-lock --bench postgres`. The server lies in a temporary folder and waits for its disk; `TMPDIR=/dev/shm`
+//! `cargo bench -p watchkeeper-lock --features postgres --bench postgres`. The server lies in a temporary folder and waits for its disk; `TMPDIR=/dev/shm`
 //! takes the disk out of it. `-- bulk` measures these sections only: `single`, `bulk`, `idle`. What is compared is interleaved. See
 //! `benches/README.md` for what the figures mean. With `--strict` it fails where a goal is missed.
 //!
