@@ -149,7 +149,8 @@ pub enum Command {
     /// the ledger of every job, pauses, and triggers that have not run. Ticks that fell due meanwhile are then late in the new
     /// store as they would have been in the old one. A new server has no vote for locks.max_ttl, which this waits for.
     /// Nothing is removed from the old store; histories stay there. Nothing is replaced in the new one, and what was moved
-    /// before is known, so that it can be given again. Exits with 1 when not all of it was carried over.
+    /// before is known, so that it can be given again. Every node of the new store must answer, and a majority of the old one.
+    /// Exits with 1 when not all of it was carried over.
     Move(MoveArgs),
     /// Print the token of the status page that a worker of this user has made
     ///

@@ -2,7 +2,10 @@
 //!
 //! # Invariants
 //! - Nothing is written while a replica tells of itself in either store, a job is led in the old one, or a ledger cannot be read.
-//!   (a_fleet_that_runs_is_not_moved, a_ledger_of_a_newer_version_is_not_moved, a_ledger_that_is_damaged_is_not_left_behind)
+//!   (a_fleet_that_runs_is_not_moved, a_ledger_of_a_newer_version_is_not_moved, a_ledger_that_is_damaged_is_not_left_behind,
+//!   a_pause_that_cannot_be_read_is_not_left_behind, what_a_node_without_a_vote_remembers_does_not_count)
+//! - What is decided in the old store while the new one is waited for goes along; what is decided there later is told.
+//!   (what_changes_in_the_old_store_meanwhile_is_told)
 //! - A ledger that the new store has is never replaced; what was moved before is left as it is. (a_move_can_be_given_again,
 //!   a_ledger_of_the_new_store_is_left_alone)
 //! - What was moved was written after the new store's last loss of memory: nothing of it counts as unknown.
@@ -24,7 +27,7 @@ use serde_json::json;
 use super::{
     ask::{load, no_store, nobody_was_here, on_a_runtime, place},
     failure::Failure,
-    output::{print, print_json},
+    output::{note, print, print_json},
     raw_nodes::{RawNodes, failed, living, no_sense},
     waiting,
 };
@@ -33,8 +36,9 @@ use crate::{
     clock::Clock,
     config::{Backend, Config, LoadOptions, load_without_jobs},
     error::Error,
+    human::Span,
     intent::{self, Intent},
-    ledger::Ledger,
+    ledger::{Ledger, OpenRun, RunState},
     lock::{AdmissionReport, AdmissionState, LockError, Locks, tally::majority},
     node::{Answer, Doc, NodeError, Op, Page, Record, Token},
     terminal,
@@ -51,8 +55,6 @@ const LOOK: Duration = Duration::from_millis(200);
 const SLACK: Duration = Duration::from_secs(15);
 /// Larger tokens are taken for damage, as the nodes do: no counter comes there by counting.
 const DOUBTED: Token = Token((1 << 53) - (1 << 40));
-/// How long a lock of the new store is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `watchkeeper move`
 #[derive(Clone, Debug, Args)]
@@ -66,10 +68,10 @@ pub struct MoveArgs {
 }
 
 /// What a fleet has left in its store.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Left {
-    /// By the jobs' locks.
-    ledgers: BTreeMap<String, Ledger>,
+    /// By the jobs' locks, as it stands there.
+    ledgers: BTreeMap<String, (Ledger, Record)>,
     /// Pauses, and triggers that are not done with.
     intents: BTreeMap<String, Doc>,
     /// The largest token.
@@ -92,7 +94,9 @@ struct Moved {
     already: usize,
     pauses: usize,
     triggers: usize,
-    /// The smallest token under which one was written, where any was.
+    /// Runs that were under way when their replica went.
+    open: usize,
+    /// The smallest token under which a ledger was written.
     least: Option<Token>,
 }
 
@@ -102,15 +106,26 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
         file: Some(args.to.clone()),
         ..worker.options.clone()
     };
-    let new = load_without_jobs(&options).map_err(Error::Config)?.config;
-    refuse_one_store(&old, &new, &args.to.display().to_string())?;
+    let file = args.to.display().to_string();
+    if !args.to.is_file() {
+        let why = format!("--to: {file} is no file that can be read");
+        return Err(Failure::Usage(why));
+    }
+    let loaded = load_without_jobs(&options).map_err(Error::Config)?;
+    if loaded.store_by_default().is_some() {
+        let why = format!("--to: {file} names no store: say locks.backend, and where it is");
+        return Err(Failure::Usage(why));
+    }
+    let new = loaded.config;
+    refuse_one_store(&old, &new, &file)?;
     if nobody_was_here(&old) {
         return Err(no_store(&old));
     }
     let (moved, above) = on_a_runtime(async {
-        let from = RawNodes::open(&old)?;
+        let (from, to) = (RawNodes::open(&old)?, RawNodes::open(&new)?);
         let left = left_in(&from).await?;
-        is_idle(&RawNodes::open(&new)?, "the new store", NOTHING).await?;
+        refuse_nothing(&left, &place(&old))?;
+        is_idle(&to, NEW, NOTHING).await?;
         let clock = Clock::system();
         let settings = connect::patient(&new.locks);
         let locks = store::open(&settings, &new.worker.namespace, &clock, Duration::ZERO)?;
@@ -124,8 +139,13 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
         let limit = locks.timing().watch_time(watched) + SLACK;
         let voting = until_all_vote(&locks, limit);
         let losses = waiting::shown("waiting until the new store votes", limit, voting).await?;
-        let moved = arrive(&locks, left, &losses).await?;
-        is_idle(&from, "the old store", ALL_BUT).await?;
+        // That took its time.
+        let left = left_in(&from).await?;
+        is_idle(&to, NEW, NOTHING).await?;
+        let above = above.max(left.token);
+        let moved = arrive(&locks, &left, &losses).await?;
+        is_idle(&from, OLD, ALL_BUT).await?;
+        is_as_it_was(&left, &left_in(&from).await?)?;
         Ok((moved, above))
     })?;
     let anew = begins_anew(&moved, above);
@@ -135,10 +155,12 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
             "already": moved.already,
             "pauses": moved.pauses,
             "triggers": moved.triggers,
+            "open": moved.open,
             "tokens_begin_anew": anew.is_some(),
         }));
     }
-    print(&told(&moved, &terminal::cell(&place(&new))));
+    let places = [&old, &new].map(|config| terminal::sentence(&place(config)));
+    print(&told(&moved, &places));
     if let Some(anew) = anew {
         print(&anew);
     }
@@ -155,22 +177,61 @@ fn begins_anew(moved: &Moved, above: Token) -> Option<String> {
     ))
 }
 
-fn told(moved: &Moved, new: &str) -> String {
+fn told(moved: &Moved, [old, new]: &[String; 2]) -> String {
     let Moved {
         ledgers,
         already,
         pauses,
         triggers,
+        open,
         ..
     } = moved;
     let before = match already {
         0 => String::new(),
-        n => format!(" ({n} were there from an earlier move)"),
+        n => format!(" ({n} of them there from an earlier move)"),
+    };
+    let open = match open {
+        0 => String::new(),
+        n => format!(
+            "runs that were under way when their replicas went: {n}. Make sure that these have ended: one that was frozen would go on, \
+             on the old store\n"
+        ),
     };
     format!(
-        "carried over to {new}: the ledgers of {ledgers} jobs{before}, {pauses} pauses, {triggers} triggers\n\
+        "carried over from {old} to {new}: ledgers of jobs: {ledgers}{before}, pauses: {pauses}, triggers: {triggers}\n{open}\
          start the workers there, and none on the old store any more"
     )
+}
+
+/// Refuses a store in which no job ever was: most likely another one is meant. Pure.
+fn refuse_nothing(left: &Left, place: &str) -> Result<(), Failure> {
+    match left.ledgers.is_empty() && left.intents.is_empty() {
+        true => Err(Failure::of(format!(
+            "no job was ever led in {place}: nothing was moved; name the old store with --config"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to call it done where the old store has changed since it was read. Pure.
+fn is_as_it_was(then: &Left, now: &Left) -> Result<(), Failure> {
+    let new = now
+        .ledgers
+        .iter()
+        .find(|(key, ledger)| then.ledgers.get(*key) != Some(ledger));
+    let changed = new.map(|(key, _)| key);
+    let intent = || {
+        let same = |name: &&String| now.intents.get(*name) != then.intents.get(*name);
+        now.intents.keys().chain(then.intents.keys()).find(same)
+    };
+    match changed.or_else(intent) {
+        Some(what) => Err(failed(
+            what,
+            "it has changed in the old store meanwhile, and what was carried over before is older: a worker or a person was there; \
+             empty the new store, and move again",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Where the tokens of a new store begin: by the clock as everywhere, and above those of the old one.
@@ -191,7 +252,14 @@ fn refuse_one_store(old: &Config, new: &Config, file: &str) -> Result<(), Failur
         let locks = &config.locks;
         let addresses = match locks.backend {
             // However it is written.
-            Backend::Embedded => json!(std::path::absolute(&locks.embedded.path).ok()),
+            Backend::Embedded => {
+                let path = &locks.embedded.path;
+                json!(
+                    path.canonicalize()
+                        .or_else(|_| std::path::absolute(path))
+                        .ok()
+                )
+            }
             Backend::Redis => {
                 let nodes = locks.redis.nodes.iter().map(|node| json!(node).to_string());
                 json!(nodes.collect::<std::collections::BTreeSet<_>>())
@@ -215,7 +283,7 @@ fn refuse_one_store(old: &Config, new: &Config, file: &str) -> Result<(), Failur
 
 /// Everything that goes along, of a fleet that has ended its work.
 async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
-    is_idle(nodes, "the old store", NOTHING).await?;
+    is_idle(nodes, OLD, NOTHING).await?;
     let (mut records, mut docs) = (BTreeMap::new(), BTreeMap::new());
     let (mut left, mut silent) = (Left::default(), Vec::new());
     for (n, node) in nodes.nodes.iter().enumerate() {
@@ -232,23 +300,36 @@ async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
             Err(why) => silent.push(format!("{}: {why}", node.name())),
         }
     }
-    refuse_minority(nodes.nodes.len(), &silent, NOTHING)?;
+    refuse_minority(nodes.nodes.len(), &silent, OLD, NOTHING)?;
     for (key, record) in records {
         let ledger = Ledger::from_body(&record.body);
         let ledger = ledger.map_err(|why| failed(&key, &format!("{why}; nothing was moved")))?;
         if ledger.decided_upto().is_some() {
-            left.ledgers.insert(key, ledger);
+            left.ledgers.insert(key, (ledger, record));
         }
     }
-    let goes_along = |doc: &Doc| match Intent::from_doc(doc) {
-        Some(Intent::Pause(pause)) => pause.paused,
-        Some(Intent::Trigger(trigger)) => trigger.ended.is_none(),
-        _ => false,
-    };
-    docs.retain(|_, doc| goes_along(doc));
-    left.intents = docs;
+    for (name, doc) in docs {
+        let goes_along = match Intent::from_doc(&doc) {
+            Some(Intent::Pause(pause)) => pause.paused,
+            Some(Intent::Trigger(trigger)) => trigger.ended.is_none(),
+            // They are about processes that have gone.
+            Some(Intent::Resign(_) | Intent::Drain(_)) => false,
+            None => {
+                let why =
+                    "it cannot be read, or was asked for by a newer version; nothing was moved";
+                return Err(failed(&name, why));
+            }
+        };
+        if goes_along {
+            left.intents.insert(name, doc);
+        }
+    }
     Ok(left)
 }
+
+/// Which store is meant.
+const OLD: &str = "the old store";
+const NEW: &str = "the new store";
 
 /// What was done when a store is refused.
 const NOTHING: &str = "nothing was moved";
@@ -271,14 +352,16 @@ async fn is_idle(nodes: &RawNodes, which: &str, done: &str) -> Result<(), Failur
         match shown.await {
             Ok((replicas, pages)) => {
                 if let Some(who) = living(&replicas).or_else(|| led(&pages)) {
-                    let why = format!("{who}: end every worker on {which} first; {done}");
+                    let why = format!(
+                        "{who}: end every worker on {which} first (the lease of a `move` that was killed ends by itself); {done}"
+                    );
                     return Err(failed(node.name(), &why));
                 }
             }
             Err(why) => silent.push(format!("{}: {why}", node.name())),
         }
     }
-    refuse_minority(nodes.nodes.len(), &silent, done)
+    refuse_minority(nodes.nodes.len(), &silent, which, done)
 }
 
 /// A job that a node shows to be led. Pure.
@@ -288,11 +371,16 @@ fn led(pages: &[Page]) -> Option<String> {
     Some(format!("{} is held", led.key))
 }
 
-fn refuse_minority(nodes: usize, silent: &[String], done: &str) -> Result<(), Failure> {
+fn refuse_minority(
+    nodes: usize,
+    silent: &[String],
+    which: &str,
+    done: &str,
+) -> Result<(), Failure> {
     match nodes - silent.len() >= majority(nodes) {
         true => Ok(()),
         false => Err(Failure::of(format!(
-            "a majority of the nodes must answer: {}; {done}",
+            "too few nodes of {which} answer and vote: {}; {done}",
             silent.join("; ")
         ))),
     }
@@ -336,6 +424,9 @@ async fn remembered(nodes: &RawNodes, n: usize) -> Result<Remembered, NodeError>
     let Answer::Admission(admission) = nodes.ask_one(n, Op::Admission).await? else {
         return Err(no_sense());
     };
+    if nodes.guarded && !admission.admitted {
+        return Err(NodeError::Unadmitted { left: None });
+    }
     found.tokens([admission.counter].into_iter());
     let asked = |from, count| Op::Docs {
         dir: intent::DIRECTORY.to_owned(),
@@ -367,6 +458,7 @@ impl Remembered {
 async fn until_all_vote(locks: &Locks, limit: Duration) -> Result<Vec<Timestamp>, Failure> {
     let clock = locks.clock();
     let until = clock.now() + limit;
+    let mut told = false;
     loop {
         let reports = locks.admissions().await.map_err(Failure::of)?;
         let missing = reports.iter().find_map(without_a_vote);
@@ -380,7 +472,15 @@ async fn until_all_vote(locks: &Locks, limit: Duration) -> Result<Vec<Timestamp>
             Some((name, why, is_final)) if is_final || clock.now() >= until => {
                 return Err(failed(&name, &format!("{why}; nothing was moved")));
             }
-            Some(_) => clock.sleep(LOOK).await,
+            Some((name, why, _)) => {
+                if !std::mem::replace(&mut told, true) {
+                    let limit = Span(Duration::from_secs(limit.as_secs()));
+                    note(&terminal::sentence(&format!(
+                        "{name}: {why}: waiting for up to {limit}"
+                    )));
+                }
+                clock.sleep(LOOK).await;
+            }
         }
     }
 }
@@ -410,26 +510,37 @@ fn without_a_vote(report: &AdmissionReport) -> Option<(String, String, bool)> {
 }
 
 /// Writes what was left: nothing of it before all was looked at.
-async fn arrive(locks: &Locks, left: Left, losses: &[Timestamp]) -> Result<Moved, Failure> {
-    let mut moved = Moved::default();
-    let mut ledgers: Vec<(String, Ledger)> = left.ledgers.into_iter().collect();
-    for (_, ledger) in &mut ledgers {
-        // It is written after them.
-        ledger.note_memory_losses(losses);
-    }
-    moved.ledgers = ledgers.len();
-    let mut missing = Vec::new();
-    let mut ledgers = ledgers.into_iter().peekable();
-    while ledgers.peek().is_some() {
-        let some: Vec<_> = ledgers.by_ref().take(AT_ONCE).collect();
-        let keys = some.iter().map(|(key, _)| key.clone()).collect();
+async fn arrive(locks: &Locks, left: &Left, losses: &[Timestamp]) -> Result<Moved, Failure> {
+    let mut moved = Moved {
+        ledgers: left.ledgers.len(),
+        ..Moved::default()
+    };
+    let (mut missing, mut others) = (Vec::new(), 0);
+    let ledgers: Vec<_> = left.ledgers.iter().collect();
+    for some in ledgers.chunks(AT_ONCE) {
+        let keys = some.iter().map(|(key, _)| (*key).clone()).collect();
         let seen = locks.look(keys).await.map_err(Failure::of)?;
-        for ((key, ledger), state) in some.into_iter().zip(seen) {
-            match is_there(&key, &ledger, &state.record().body)? {
-                true => moved.already += 1,
-                false => missing.push((key, ledger)),
+        for ((key, (ledger, was)), state) in some.iter().zip(seen) {
+            let running = |run: &&OpenRun| run.state == RunState::Running;
+            moved.open += ledger.open().iter().filter(running).count();
+            let mut ledger = ledger.clone();
+            // It is written after them.
+            ledger.note_memory_losses(losses);
+            let there = state.record();
+            if is_there(key, &ledger, &there.body)? {
+                moved.already += 1;
+                moved.saw(there.version.token);
+                others += usize::from(there != *was);
+            } else {
+                missing.push(((*key).clone(), ledger));
             }
         }
+    }
+    // A store that was moved to has written each of them itself.
+    if missing.is_empty() && !ledgers.is_empty() && others == 0 {
+        return Err(Failure::Usage(
+            "both configurations lead to one store, however they write where it is: nothing was moved".to_owned(),
+        ));
     }
     for doc in left.intents.values() {
         let Some(intent) = Intent::from_doc(doc) else {
@@ -457,11 +568,17 @@ async fn arrive(locks: &Locks, left: Left, losses: &[Timestamp]) -> Result<Moved
     for some in missing.chunks(AT_ONCE) {
         let written = some.iter().map(|(key, ledger)| write(locks, key, ledger));
         for written in join_all(written).await {
-            let token = written?;
-            moved.least = moved.least.map_or(token, |least| least.min(token)).into();
+            moved.saw(written?);
         }
     }
     Ok(moved)
+}
+
+impl Moved {
+    /// A ledger stands in the new store under this token.
+    fn saw(&mut self, token: Token) {
+        self.least = Some(self.least.map_or(token, |least| least.min(token)));
+    }
 }
 
 /// Whether the ledger was moved before; refuses one of the new store's own. Pure.
@@ -503,7 +620,10 @@ async fn enough(locks: &Locks, written: Result<usize, LockError>) -> Result<(), 
 
 /// Under the job's lock, as its leader would; answers with the token of that.
 async fn write(locks: &Locks, key: &str, ledger: &Ledger) -> Result<Token, Failure> {
-    let lease = locks.lock_key(key).wait(PATIENCE).acquire().await;
+    // What a move has left that was killed is watched for as long as it may have been held.
+    let timing = locks.timing();
+    let patience = timing.watch_time(timing.max_ttl) + SLACK;
+    let lease = locks.lock_key(key).wait(patience).acquire().await;
     let lease = lease.map_err(|why| failed(key, &why.to_string()))?;
     let token = lease.token();
     let written = match is_there(key, ledger, &lease.record().body) {

@@ -36,10 +36,12 @@ pub(super) struct RawNodes {
     pub(super) clock: Clock,
     /// How long a node is asked for one answer.
     pub(super) patience: Duration,
+    /// What a node remembers that does not vote may be old, or gone.
+    pub(super) guarded: bool,
 }
 
 pub(super) fn failed(node: &str, why: &str) -> Failure {
-    Failure::Failed(format!("{node}: {why}"))
+    Failure::of(format!("{node}: {why}"))
 }
 
 fn all_are_needed(node: &str, trouble: &NodeError) -> Failure {
@@ -61,6 +63,7 @@ impl RawNodes {
             nodes,
             clock,
             patience,
+            guarded: config.locks.fleet().is_some_and(|fleet| fleet.is_guarded()),
         })
     }
 
@@ -160,20 +163,24 @@ impl RawNodes {
             return Ok(Vec::new());
         };
         let until = self.clock.now() + self.patience;
+        // Why it cannot be reached says more than that it took so long.
+        let mut silent = NodeError::Timeout(self.patience);
         loop {
             let call = Call {
                 not_after: None,
                 ops: ops.clone(),
             };
             let answer = self.clock.timeout_at(until, node.call(call)).await;
-            match answer.unwrap_or(Err(NodeError::Timeout(self.patience))) {
-                Ok(reply) => return Ok(reply.answers),
-                Err(NodeError::Unreachable(_) | NodeError::Timeout(_))
+            match answer {
+                Ok(Ok(reply)) => return Ok(reply.answers),
+                Ok(Err(trouble @ (NodeError::Unreachable(_) | NodeError::Timeout(_))))
                     if self.clock.now() < until =>
                 {
+                    silent = trouble;
                     self.clock.sleep(Duration::from_millis(50)).await;
                 }
-                Err(trouble) => return Err(trouble),
+                Ok(Err(trouble)) => return Err(trouble),
+                Err(_) => return Err(silent),
             }
         }
     }

@@ -304,6 +304,7 @@ mod tests {
             nodes: lines(),
             clock: clock.clone(),
             patience: Duration::from_secs(2),
+            guarded: true,
         };
         let unmet = |node: &Shown| node.admission.nonce.is_none();
         let shown = look(&guarded).await.ok().unwrap();

@@ -4,9 +4,11 @@ use super::*;
 use crate::{
     intent::{Pause, Trigger, TriggerState},
     node::{
-        Node,
+        Expiry, GuardSettings, Kind, Node, RestartGuard, Take,
         memory::{MemoryNode, NodeState},
     },
+    sim_clock::SimTime,
+    spawn::Spawn,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,6 +32,7 @@ impl Store {
             nodes: self.nodes(),
             clock: Clock::system(),
             patience: Duration::from_secs(2),
+            guarded: false,
         }
     }
 
@@ -145,7 +148,7 @@ async fn a_minority_of_the_old_nodes_may_be_away() {
         .fail_all_with(NodeError::Unfit("its disk is full".to_owned()));
     let said = refusal(left_in(&store.raw()).await);
     assert!(
-        said.contains("a majority of the nodes must answer: n1"),
+        said.contains("too few nodes of the old store answer and vote: n1"),
         "{said}"
     );
 }
@@ -163,13 +166,14 @@ async fn a_move_can_be_given_again() {
     old.asks(&trigger("t2", Some(Clock::system().wall()))).await;
     for already in [0, 2] {
         let left = left_in(&old.raw()).await.ok().unwrap();
-        let moved = arrive(&new.locks(), left, &[at(50)]).await.ok().unwrap();
-        assert_eq!(moved.least.is_some(), already == 0);
+        let moved = arrive(&new.locks(), &left, &[at(50)]).await.ok().unwrap();
+        assert!(moved.least.is_some(), "also of what was there");
         let expected = Moved {
             ledgers: 2,
             already,
             pauses: 1,
             triggers: 1,
+            open: 2,
             least: moved.least,
         };
         assert_eq!(moved, expected);
@@ -189,7 +193,7 @@ async fn a_ledger_of_the_new_store_is_left_alone() {
     own.first_sight(at(500)).unwrap();
     new.has("job/b", &own.to_body()).await;
     let left = left_in(&old.raw()).await.ok().unwrap();
-    let said = refusal(arrive(&new.locks(), left, &[]).await);
+    let said = refusal(arrive(&new.locks(), &left, &[]).await);
     assert!(said.contains("job/b: the new store has a ledger"), "{said}");
     assert_eq!(new.ledger("job/b").await.0, own);
     assert_eq!(
@@ -204,7 +208,7 @@ async fn what_was_moved_is_not_taken_for_forgotten() {
     let (old, new) = (Store::new(), Store::new());
     old.has("job/a", &ledger().to_body()).await;
     let left = left_in(&old.raw()).await.ok().unwrap();
-    arrive(&new.locks(), left, &[at(200)]).await.ok().unwrap();
+    arrive(&new.locks(), &left, &[at(200)]).await.ok().unwrap();
     let (moved, _) = new.ledger("job/a").await;
     assert_eq!(moved.memory_losses(), [at(200)]);
     assert_eq!(moved.decided_upto(), Some(at(110)));
@@ -216,7 +220,7 @@ async fn a_run_that_is_open_goes_on_under_a_token_of_the_new_store() {
     old.has("job/a", &ledger().to_body()).await;
     let left = left_in(&old.raw()).await.ok().unwrap();
     assert!(left.token > Token(0));
-    arrive(&new.locks(), left, &[]).await.ok().unwrap();
+    arrive(&new.locks(), &left, &[]).await.ok().unwrap();
     let (moved, record) = new.ledger("job/a").await;
     assert_eq!(moved.open().len(), 1);
     assert_eq!(moved.open()[0].token, record.version.token);
@@ -239,10 +243,124 @@ async fn a_ledger_that_is_damaged_is_not_left_behind() {
     assert_eq!(left.ledgers.len(), 1, "two nodes have it whole");
     damage(&store.0[1]);
     let said = refusal(left_in(&store.raw()).await);
+    assert!(said.contains("too few nodes of the old store"), "{said}");
+}
+
+/// Ticks that fell due in the pause would run.
+#[tokio::test]
+async fn a_pause_that_cannot_be_read_is_not_left_behind() {
+    let store = Store::new();
+    let locks = store.locks();
+    let written = locks.put_doc("intent/pause.a", 1, DAY, "garbage".to_owned());
+    written.await.unwrap();
+    let said = refusal(left_in(&store.raw()).await);
+    assert!(said.contains("intent/pause.a: it cannot be read"), "{said}");
+}
+
+/// It was emptied, or has missed the last that was decided.
+#[tokio::test]
+async fn what_a_node_without_a_vote_remembers_does_not_count() {
+    let store = Store::new();
+    store.has("job/a", &ledger().to_body()).await;
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: "one".to_owned(),
+    };
+    let guarded = store
+        .0
+        .iter()
+        .map(|node| node.clone().guarded(guard.clone()));
+    let nodes = RawNodes {
+        nodes: guarded
+            .map(|node| Arc::new(node) as Arc<dyn Node>)
+            .collect(),
+        guarded: true,
+        ..store.raw()
+    };
+    let said = refusal(left_in(&nodes).await);
     assert!(
-        said.contains("a majority of the nodes must answer"),
+        said.contains("too few nodes of the old store answer and vote"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn what_changes_in_the_old_store_meanwhile_is_told() {
+    let store = Store::new();
+    store.has("job/a", &ledger().to_body()).await;
+    store.asks(&pause("a", true)).await;
+    let then = left_in(&store.raw()).await.ok().unwrap();
+    assert!(is_as_it_was(&then, &left_in(&store.raw()).await.ok().unwrap()).is_ok());
+    store.has("job/b", &ledger().to_body()).await;
+    let now = left_in(&store.raw()).await.ok().unwrap();
+    assert!(refusal(is_as_it_was(&then, &now)).contains("job/b: it has changed"));
+    let doc = pause("a", false).to_doc(131_072);
+    let locks = store.locks();
+    let written = locks.put_doc(&doc.name, doc.rev, DAY, doc.body);
+    written.await.unwrap();
+    let later = left_in(&store.raw()).await.ok().unwrap();
+    assert!(refusal(is_as_it_was(&now, &later)).contains("intent/pause.a: it has changed"));
+}
+
+#[tokio::test]
+async fn one_store_under_two_addresses_is_not_moved_to_itself() {
+    let store = Store::new();
+    store.has("job/a", &ledger().to_body()).await;
+    let left = left_in(&store.raw()).await.ok().unwrap();
+    let said = refusal(arrive(&store.locks(), &left, &[]).await);
+    assert!(
+        said.contains("both configurations lead to one store"),
+        "{said}"
+    );
+}
+
+/// No later one watches it for longer, so this one must watch it for as long as it may have been held.
+#[tokio::test(start_paused = true)]
+async fn what_a_move_left_that_was_killed_is_waited_for() {
+    let clock = SimTime::new().clock();
+    let node = |n| Arc::new(MemoryNode::new(format!("n{n}"), clock.clone())) as Arc<dyn Node>;
+    let raw = RawNodes {
+        nodes: (1..=3).map(node).collect(),
+        clock: clock.clone(),
+        patience: Duration::from_secs(2),
+        guarded: false,
+    };
+    let ttl = Duration::from_secs(10);
+    for n in 0..3 {
+        let held = Op::Acquire {
+            key: "job/a".to_owned(),
+            owner: "killed".to_owned(),
+            kind: Kind::Lock,
+            ttl,
+            floor: Token(0),
+            take: Take::Observed(None),
+            clamp: ttl,
+            ticket: None,
+            waits: Duration::ZERO,
+        };
+        let granted = raw.ask_one(n, held).await.unwrap();
+        assert!(matches!(granted, Answer::Granted { .. }), "{granted:?}");
+    }
+    clock.sleep(ttl * 2).await;
+    assert!(is_idle(&raw, NEW, NOTHING).await.is_ok());
+    let locks = Locks::over(raw.nodes.clone())
+        .clock(clock.clone())
+        .expiry(Expiry::Observed)
+        .keeper_here(Spawn::system());
+    let locks = locks.start().unwrap();
+    let mut left = Left::default();
+    let was = (ledger(), Record::default());
+    left.ledgers.insert("job/a".to_owned(), was);
+    let moved = arrive(&locks, &left, &[]).await.ok().unwrap();
+    assert_eq!((moved.ledgers, moved.already), (1, 0));
+    let seen = locks.look(vec!["job/a".to_owned()]).await.unwrap();
+    assert!(!seen[0].record().body.is_empty());
+}
+
+#[test]
+fn a_store_in_which_no_job_was_is_most_likely_another_one() {
+    let said = refusal(refuse_nothing(&Left::default(), "the file x"));
+    assert!(said.contains("no job was ever led in the file x"), "{said}");
 }
 
 #[test]
