@@ -121,10 +121,11 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
     if nobody_was_here(&old) {
         return Err(no_store(&old));
     }
-    let (moved, above) = on_a_runtime(async {
+    let (moved, above, places) = on_a_runtime(async {
         let (from, to) = (RawNodes::open(&old)?, RawNodes::open(&new)?);
+        let places = [shown(&old, &from), shown(&new, &to)];
         let left = left_in(&from).await?;
-        refuse_nothing(&left, &place(&old))?;
+        refuse_nothing(&left, &places[0])?;
         is_idle(&to, NEW, NOTHING).await?;
         let clock = Clock::system();
         let settings = connect::patient(&new.locks);
@@ -146,7 +147,7 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
         let moved = arrive(&locks, &left, &losses).await?;
         is_idle(&from, OLD, ALL_BUT).await?;
         is_as_it_was(&left, &left_in(&from).await?)?;
-        Ok((moved, above))
+        Ok((moved, above, places))
     })?;
     let anew = begins_anew(&moved, above);
     if args.json {
@@ -159,12 +160,23 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
             "tokens_begin_anew": anew.is_some(),
         }));
     }
-    let places = [&old, &new].map(|config| terminal::sentence(&place(config)));
     print(&told(&moved, &places));
     if let Some(anew) = anew {
         print(&anew);
     }
     Ok(())
+}
+
+/// Where a store is, so that a person can tell it from another one.
+fn shown(config: &Config, nodes: &RawNodes) -> String {
+    let place = match config.locks.backend {
+        Backend::Redis => {
+            let names: Vec<&str> = nodes.nodes.iter().map(|node| node.name()).collect();
+            format!("{}, namespace {}", names.join(" "), config.worker.namespace)
+        }
+        _ => place(config),
+    };
+    terminal::sentence(&place)
 }
 
 /// What is told to a person where tokens do not go on. Pure.
