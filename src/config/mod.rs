@@ -114,7 +114,7 @@ impl fmt::Debug for Config {
 
 impl Config {
     /// Who is told of a job, by the names of their tables.
-    #[cfg(any(feature = "cli", feature = "admin"))]
+    #[cfg(feature = "cli")]
     pub(crate) fn told_of<'a>(&'a self, spec: &'a Spec) -> &'a [String] {
         match spec.coordination {
             // What becomes of batches is told to nobody.
