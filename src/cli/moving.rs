@@ -56,6 +56,15 @@ const SLACK: Duration = Duration::from_secs(15);
 /// Larger tokens are taken for damage, as the nodes do: no counter comes there by counting.
 const DOUBTED: Token = Token((1 << 53) - (1 << 40));
 
+/// Which store is meant.
+const OLD: &str = "the old store";
+const NEW: &str = "the new store";
+
+/// What was done when a store is refused.
+const NOTHING: &str = "nothing was moved";
+const ALL_BUT: &str =
+    "everything was carried over before, and what is decided there from now on is not";
+
 /// `watchkeeper move`
 #[derive(Clone, Debug, Args)]
 pub struct MoveArgs {
@@ -124,7 +133,7 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
     let (moved, above, places) = on_a_runtime(async {
         let (from, to) = (RawNodes::open(&old)?, RawNodes::open(&new)?);
         let places = [shown(&old, &from), shown(&new, &to)];
-        let left = left_in(&from).await?;
+        let left = left_in(&from, NOTHING).await?;
         refuse_nothing(&left, &places[0])?;
         is_idle(&to, NEW, NOTHING).await?;
         let clock = Clock::system();
@@ -141,12 +150,11 @@ pub(super) fn move_fleet(worker: &Worker, args: &MoveArgs) -> Result<(), Failure
         let voting = until_all_vote(&locks, limit);
         let losses = waiting::shown("waiting until the new store votes", limit, voting).await?;
         // That took its time.
-        let left = left_in(&from).await?;
+        let left = left_in(&from, NOTHING).await?;
         is_idle(&to, NEW, NOTHING).await?;
         let above = above.max(left.token);
         let moved = arrive(&locks, &left, &losses).await?;
-        is_idle(&from, OLD, ALL_BUT).await?;
-        is_as_it_was(&left, &left_in(&from).await?)?;
+        is_as_it_was(&left, &left_in(&from, ALL_BUT).await?)?;
         Ok((moved, above, places))
     })?;
     let anew = begins_anew(&moved, above);
@@ -293,9 +301,9 @@ fn refuse_one_store(old: &Config, new: &Config, file: &str) -> Result<(), Failur
 
 // === the old store ===
 
-/// Everything that goes along, of a fleet that has ended its work.
-async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
-    is_idle(nodes, OLD, NOTHING).await?;
+/// Everything that goes along, of a fleet that has ended its work; `done` is what was done where that cannot be read.
+async fn left_in(nodes: &RawNodes, done: &str) -> Result<Left, Failure> {
+    is_idle(nodes, OLD, done).await?;
     let (mut records, mut docs) = (BTreeMap::new(), BTreeMap::new());
     let (mut left, mut silent) = (Left::default(), Vec::new());
     for (n, node) in nodes.nodes.iter().enumerate() {
@@ -312,10 +320,10 @@ async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
             Err(why) => silent.push(format!("{}: {why}", node.name())),
         }
     }
-    refuse_minority(nodes.nodes.len(), &silent, OLD, NOTHING)?;
+    refuse_minority(nodes.nodes.len(), &silent, OLD, done)?;
     for (key, record) in records {
         let ledger = Ledger::from_body(&record.body);
-        let ledger = ledger.map_err(|why| failed(&key, &format!("{why}; nothing was moved")))?;
+        let ledger = ledger.map_err(|why| failed(&key, &format!("{why}; {done}")))?;
         if ledger.decided_upto().is_some() {
             left.ledgers.insert(key, (ledger, record));
         }
@@ -327,9 +335,8 @@ async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
             // They are about processes that have gone.
             Some(Intent::Resign(_) | Intent::Drain(_)) => false,
             None => {
-                let why =
-                    "it cannot be read, or was asked for by a newer version; nothing was moved";
-                return Err(failed(&name, why));
+                let why = "it cannot be read, or was asked for by a newer version";
+                return Err(failed(&name, &format!("{why}; {done}")));
             }
         };
         if goes_along {
@@ -338,15 +345,6 @@ async fn left_in(nodes: &RawNodes) -> Result<Left, Failure> {
     }
     Ok(left)
 }
-
-/// Which store is meant.
-const OLD: &str = "the old store";
-const NEW: &str = "the new store";
-
-/// What was done when a store is refused.
-const NOTHING: &str = "nothing was moved";
-const ALL_BUT: &str =
-    "everything was carried over before, and what is decided there from now on is not";
 
 /// Refuses a store in which a replica tells of itself, or a job is led.
 async fn is_idle(nodes: &RawNodes, which: &str, done: &str) -> Result<(), Failure> {

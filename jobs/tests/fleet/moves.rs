@@ -15,6 +15,17 @@ use crate::{
 /// Every tick that is found late is made up for, and work is under way most of the time.
 const BUSY: &str = "misfire = \"all\"\nmisfire_limit = 100\noverlap = \"queue\"";
 
+/// All workers at once: no replica takes over what another one leaves.
+fn drain_all(fleet: &mut Fleet) {
+    let all = fleet.workers();
+    for worker in &all {
+        fleet.terminate(*worker);
+    }
+    for worker in all {
+        assert!(fleet.wait_until_gone(worker), "a drained worker ends well");
+    }
+}
+
 /// From a file of one machine: what was under way is finished, no tick runs in both stores, and in the new one they follow each other
 /// from the first one on. What falls due in between is made up for by nobody, as the new store knows of nothing before.
 pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
@@ -28,14 +39,7 @@ pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
     for job in ["a", "b"] {
         beats.wait(SOON, "a third tick", |b| b.job == job && b.tick >= third);
     }
-    // Both at once: no replica takes over what the other one leaves.
-    let old = fleet.workers();
-    for worker in &old {
-        fleet.terminate(*worker);
-    }
-    for worker in old {
-        assert!(fleet.wait_until_gone(worker), "a drained worker ends well");
-    }
+    drain_all(&mut fleet);
     let before = beats.all();
     let left = fleet.move_to(store, &jobs);
     for _ in 0..2 {
@@ -82,13 +86,7 @@ pub(crate) fn what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice(sto
         let third = first + SignedDuration::from_secs(2);
         beats.wait(SOON, "a third tick", |b| b.job == job && b.tick >= third);
     }
-    let old = fleet.workers();
-    for worker in &old {
-        fleet.terminate(*worker);
-    }
-    for worker in old {
-        assert!(fleet.wait_until_gone(worker), "a drained worker ends well");
-    }
+    drain_all(&mut fleet);
     let moved = beats.all().iter().map(|b| b.tick).max().expect("ticks");
     let idle = beats.of("idle").len();
     let (left, told) = fleet.move_along(store, &jobs);

@@ -110,7 +110,7 @@ async fn a_fleet_that_runs_is_not_moved() {
     store.has("job/a", &ledger().to_body()).await;
     let locks = store.locks();
     let lease = locks.lock_key("job/b").acquire().await.unwrap();
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(
         said.contains("job/b is held: end every worker on the old store"),
         "{said}"
@@ -118,17 +118,25 @@ async fn a_fleet_that_runs_is_not_moved() {
     lease.release().await;
     let told = locks.put_doc("presence/h-1-x", 1, DAY, "{}".to_owned());
     told.await.unwrap();
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(said.contains("the replica h-1-x was there"), "{said}");
     locks.remove_doc("presence/h-1-x").await.unwrap();
-    assert_eq!(left_in(&store.raw()).await.ok().unwrap().ledgers.len(), 1);
+    assert_eq!(
+        left_in(&store.raw(), NOTHING)
+            .await
+            .ok()
+            .unwrap()
+            .ledgers
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
 async fn a_ledger_of_a_newer_version_is_not_moved() {
     let store = Store::new();
     store.has("job/a", r#"{"v":99}"#).await;
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(
         said.contains("job/a") && said.contains("version 99"),
         "{said}"
@@ -142,11 +150,19 @@ async fn a_minority_of_the_old_nodes_may_be_away() {
     store.0[0]
         .faults()
         .fail_all_with(NodeError::Unfit("its disk is full".to_owned()));
-    assert_eq!(left_in(&store.raw()).await.ok().unwrap().ledgers.len(), 1);
+    assert_eq!(
+        left_in(&store.raw(), NOTHING)
+            .await
+            .ok()
+            .unwrap()
+            .ledgers
+            .len(),
+        1
+    );
     store.0[1]
         .faults()
         .fail_all_with(NodeError::Unfit("its disk is full".to_owned()));
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(
         said.contains("too few nodes of the old store answer and vote: n1"),
         "{said}"
@@ -165,7 +181,7 @@ async fn a_move_can_be_given_again() {
     old.asks(&trigger("t1", None)).await;
     old.asks(&trigger("t2", Some(Clock::system().wall()))).await;
     for already in [0, 2] {
-        let left = left_in(&old.raw()).await.ok().unwrap();
+        let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
         let moved = arrive(&new.locks(), &left, &[at(50)]).await.ok().unwrap();
         assert!(moved.least.is_some(), "also of what was there");
         let expected = Moved {
@@ -192,7 +208,7 @@ async fn a_ledger_of_the_new_store_is_left_alone() {
     let mut own = Ledger::default();
     own.first_sight(at(500)).unwrap();
     new.has("job/b", &own.to_body()).await;
-    let left = left_in(&old.raw()).await.ok().unwrap();
+    let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
     let said = refusal(arrive(&new.locks(), &left, &[]).await);
     assert!(said.contains("job/b: the new store has a ledger"), "{said}");
     assert_eq!(new.ledger("job/b").await.0, own);
@@ -207,7 +223,7 @@ async fn a_ledger_of_the_new_store_is_left_alone() {
 async fn what_was_moved_is_not_taken_for_forgotten() {
     let (old, new) = (Store::new(), Store::new());
     old.has("job/a", &ledger().to_body()).await;
-    let left = left_in(&old.raw()).await.ok().unwrap();
+    let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
     arrive(&new.locks(), &left, &[at(200)]).await.ok().unwrap();
     let (moved, _) = new.ledger("job/a").await;
     assert_eq!(moved.memory_losses(), [at(200)]);
@@ -218,7 +234,7 @@ async fn what_was_moved_is_not_taken_for_forgotten() {
 async fn a_run_that_is_open_goes_on_under_a_token_of_the_new_store() {
     let (old, new) = (Store::new(), Store::new());
     old.has("job/a", &ledger().to_body()).await;
-    let left = left_in(&old.raw()).await.ok().unwrap();
+    let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
     assert!(left.token > Token(0));
     arrive(&new.locks(), &left, &[]).await.ok().unwrap();
     let (moved, record) = new.ledger("job/a").await;
@@ -239,10 +255,10 @@ async fn a_ledger_that_is_damaged_is_not_left_behind() {
         node.faults().restart_with(state);
     };
     damage(&store.0[0]);
-    let left = left_in(&store.raw()).await.ok().unwrap();
+    let left = left_in(&store.raw(), NOTHING).await.ok().unwrap();
     assert_eq!(left.ledgers.len(), 1, "two nodes have it whole");
     damage(&store.0[1]);
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(said.contains("too few nodes of the old store"), "{said}");
 }
 
@@ -253,7 +269,7 @@ async fn a_pause_that_cannot_be_read_is_not_left_behind() {
     let locks = store.locks();
     let written = locks.put_doc("intent/pause.a", 1, DAY, "garbage".to_owned());
     written.await.unwrap();
-    let said = refusal(left_in(&store.raw()).await);
+    let said = refusal(left_in(&store.raw(), NOTHING).await);
     assert!(said.contains("intent/pause.a: it cannot be read"), "{said}");
 }
 
@@ -277,7 +293,7 @@ async fn what_a_node_without_a_vote_remembers_does_not_count() {
         guarded: true,
         ..store.raw()
     };
-    let said = refusal(left_in(&nodes).await);
+    let said = refusal(left_in(&nodes, NOTHING).await);
     assert!(
         said.contains("too few nodes of the old store answer and vote"),
         "{said}"
@@ -289,16 +305,16 @@ async fn what_changes_in_the_old_store_meanwhile_is_told() {
     let store = Store::new();
     store.has("job/a", &ledger().to_body()).await;
     store.asks(&pause("a", true)).await;
-    let then = left_in(&store.raw()).await.ok().unwrap();
-    assert!(is_as_it_was(&then, &left_in(&store.raw()).await.ok().unwrap()).is_ok());
+    let then = left_in(&store.raw(), NOTHING).await.ok().unwrap();
+    assert!(is_as_it_was(&then, &left_in(&store.raw(), NOTHING).await.ok().unwrap()).is_ok());
     store.has("job/b", &ledger().to_body()).await;
-    let now = left_in(&store.raw()).await.ok().unwrap();
+    let now = left_in(&store.raw(), NOTHING).await.ok().unwrap();
     assert!(refusal(is_as_it_was(&then, &now)).contains("job/b: it has changed"));
     let doc = pause("a", false).to_doc(131_072);
     let locks = store.locks();
     let written = locks.put_doc(&doc.name, doc.rev, DAY, doc.body);
     written.await.unwrap();
-    let later = left_in(&store.raw()).await.ok().unwrap();
+    let later = left_in(&store.raw(), NOTHING).await.ok().unwrap();
     assert!(refusal(is_as_it_was(&now, &later)).contains("intent/pause.a: it has changed"));
 }
 
@@ -306,7 +322,7 @@ async fn what_changes_in_the_old_store_meanwhile_is_told() {
 async fn one_store_under_two_addresses_is_not_moved_to_itself() {
     let store = Store::new();
     store.has("job/a", &ledger().to_body()).await;
-    let left = left_in(&store.raw()).await.ok().unwrap();
+    let left = left_in(&store.raw(), NOTHING).await.ok().unwrap();
     let said = refusal(arrive(&store.locks(), &left, &[]).await);
     assert!(
         said.contains("both configurations lead to one store"),
