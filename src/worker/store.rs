@@ -13,6 +13,9 @@ use crate::{
     node::{Node, NodeError, Refusal},
 };
 
+/// Between two questions to nodes that have not said anything yet.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Opens the nodes of the configured backend. Servers need not be up: they are reached when they are needed.
 ///
 /// # Errors
@@ -129,22 +132,40 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
 
 /// Refuses to start where no replica can ever lead: so many nodes want a person (a wrong password, rights that are missing,
 /// a certificate) that the others are no majority. Fewer of them are told in the log, and lived with. Nodes that are
-/// silent may come, and are no reason. Cancel-safe.
+/// silent may come, and are no reason: they are asked again for a second. Cancel-safe.
 ///
 /// # Errors
 /// [`Error::Store`] with the first of these nodes, and what to do.
 pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
     let reports = locks.nodes().await?;
-    let looking = locks.look(vec!["preflight".to_owned()]);
-    let Ok(seen) = locks.clock().timeout(Duration::from_secs(1), looking).await else {
-        return Ok(());
+    let until = locks.clock().now() + Duration::from_secs(1);
+    let mut late = vec![false; reports.len()];
+    let troubles = loop {
+        let looking = locks.look(vec!["preflight".to_owned()]);
+        let Ok(seen) = locks.clock().timeout_at(until, looking).await else {
+            return Ok(());
+        };
+        let seen = seen?.pop().map_or_else(Vec::new, |state| state.nodes);
+        let troubles: Vec<Option<NodeError>> = seen.into_iter().map(Result::err).collect();
+        for (late, trouble) in late.iter_mut().zip(&troubles) {
+            // One that was late is not asked again at once, and counts as out of reach until then.
+            *late = match trouble {
+                Some(NodeError::Timeout(_) | NodeError::Overload) => true,
+                Some(NodeError::Unreachable(_)) => *late,
+                _ => false,
+            };
+        }
+        let silent = late.iter().filter(|late| **late).count();
+        // A machine that is busy with its start is no store that is away.
+        if late.len() - silent > late.len() / 2 || locks.clock().now() >= until {
+            break troubles;
+        }
+        locks.clock().sleep(ASK_AGAIN).await;
     };
-    let seen = seen?.pop();
-    let nodes = seen.iter().flat_map(|state| &state.nodes);
     let closed: Vec<(&str, &NodeError)> = reports
         .iter()
-        .zip(nodes)
-        .filter_map(|(report, seen)| Some((report.name.as_str(), seen.as_ref().err()?)))
+        .zip(&troubles)
+        .filter_map(|(report, trouble)| Some((report.name.as_str(), trouble.as_ref()?)))
         .filter(|(_, trouble)| wants_a_person(trouble))
         .collect();
     if !refuse_strangers(locks).await? {
@@ -250,6 +271,33 @@ mod tests {
             error.to_string().contains("see locks.postgres.url"),
             "{error}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_starts_where_a_node_says_late_that_it_wants_a_person() {
+        let clock = SimTime::new().clock();
+        let frozen = || {
+            let node = MemoryNode::new("n0", clock.clone());
+            node.faults().freeze();
+            let locks = Locks::over(vec![Arc::new(node.clone()) as Arc<dyn Node>]);
+            let locks = locks.clock(clock.clone()).keeper_here(Spawn::system());
+            (node, locks.start().unwrap())
+        };
+        let (node, locks) = frozen();
+        let thaw = async {
+            clock.sleep(Duration::from_millis(300)).await;
+            let password = NodeError::Auth("see locks.postgres.url".to_owned());
+            node.faults().fail_all_with(password);
+            node.faults().thaw();
+        };
+        let (started, ()) = tokio::join!(refuse_closed(&locks), thaw);
+        let error = started.unwrap_err().to_string();
+        assert!(error.contains("see locks.postgres.url"), "{error}");
+        // One that says nothing may come, and is waited for no longer.
+        let (_node, locks) = frozen();
+        let began = clock.now();
+        refuse_closed(&locks).await.unwrap();
+        assert!(clock.now().since(began) <= Duration::from_millis(2_500));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,8 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 
@@ -23,8 +25,28 @@ use crate::{
     wait::{AT_ONCE, SOON, pause, starved, takeover_limit},
 };
 
+/// How long a worker may take that does not start.
+const AT_START: Duration = Duration::from_secs(10);
+
 /// The ttl of all fleets here.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
+
+/// What a command says, and how it ends; one that takes longer is killed.
+fn ran_within(command: &mut Command, limit: Duration) -> Ran {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let pid = Pid::from_child(&child);
+    let (ended, end) = mpsc::channel::<()>();
+    let watch = thread::Builder::new().spawn(move || {
+        if end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+            _ = kill_process(pid, Signal::KILL);
+        }
+    });
+    let done = child.wait_with_output().expect("the command ends");
+    drop(ended);
+    watch.expect("a thread").join().expect("its end");
+    done.into()
+}
 
 /// A heartbeat that writes what it does to the fleet's file, once a second unless `more` says when, with work that takes so
 /// long unless it is empty. `more` are further lines.
@@ -162,8 +184,8 @@ impl Fleet {
         let left = self.move_to(store, config);
         let mut command = watchkeeper(self.folder.path());
         command.arg("move").arg("--json").arg("--config").arg(old);
-        let done = command.arg("--to").arg(new).output();
-        (left, Ran::from(done.expect("the command runs")).ok().json())
+        command.arg("--to").arg(new);
+        (left, ran_within(&mut command, SOON).ok().json())
     }
 
     /// Asks a worker to read it.
@@ -419,11 +441,23 @@ impl Fleet {
         self.ran(&["status", "--json"]).ok().json()
     }
 
+    /// What a worker says that does not start. One that has no answer of its store meanwhile waits for it, as on a machine that is
+    /// busy: it is ended, and another one is tried.
+    pub(crate) fn refusal_to_start(&self) -> String {
+        let mut tried = (0..5).map(|_| ran_within(&mut self.asking(&["run"]), AT_START));
+        let refused = tried.find(|ran| ran.code.is_some());
+        refused.expect("a worker that ends by itself").with(1).err
+    }
+
     fn ran(&self, arguments: &[&str]) -> Ran {
+        ran_within(&mut self.asking(arguments), SOON)
+    }
+
+    fn asking(&self, arguments: &[&str]) -> Command {
         let mut command = watchkeeper(self.folder.path());
         command.args(arguments).arg("--config");
-        let done = command.arg(self.file("fleet.toml")).output();
-        done.expect("the command runs").into()
+        command.arg(self.file("fleet.toml"));
+        command
     }
 
     /// The status with which a worker answers `GET path`.

@@ -135,7 +135,7 @@ pub(crate) fn a_store_of_another_layout_is_left_alone_and_another_one_begun(stor
     let ran = beats.all().len();
     fleet.store().set_layout(99);
     for _ in 0..2 {
-        let said = fleet.refusal(&["run"]);
+        let said = fleet.refusal_to_start();
         assert!(said.contains("layout 99"), "{said}");
     }
     assert_eq!(beats.all().len(), ran, "nothing runs");
