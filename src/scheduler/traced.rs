@@ -68,6 +68,7 @@ impl TermLoop<'_> {
             name: format!("run {job}").into(),
             context,
             parent: None,
+            follows: None,
             asks: false,
             // From when it was due: what it waited for its leader and its turn is a part of it.
             start: tick.min(end),

@@ -148,6 +148,7 @@ mod tests {
             LogFormat,
             event_log::{EventLog, dump},
         },
+        trace::Tracer,
     };
 
     #[derive(Clone, Default)]
@@ -224,10 +225,10 @@ mod tests {
     }
 
     /// A run that logs two lines, one of them within a span of its own.
-    async fn logging_run() {
+    async fn logging_run(tracer: Tracer) {
         use crate::{
-            clock::{Clock, Moment},
-            job::{Hooks, Outcome, Run, RunFacts},
+            clock::Clock,
+            job::{Hooks, Outcome, Run, RunFacts, RunSetup},
             run::execute::{Limits, execute},
         };
         let clock = Clock::system();
@@ -243,7 +244,10 @@ mod tests {
             params: serde_json::json!({"password": "hunter2"}),
             checkpoint: Some("hunter2".into()),
         };
-        let run = Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER);
+        let run = Run::of(RunSetup {
+            trace: tracer.attempt("report", "2026-05-04T08:00:00Z", 2),
+            ..RunSetup::new(facts, clock.clone())
+        });
         let limits = Limits {
             grace: Duration::ZERO,
             abort_margin: Duration::ZERO,
@@ -263,7 +267,8 @@ mod tests {
     fn a_line_of_a_run_says_which_run_it_belongs_to_and_tells_no_parameter() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().build().unwrap();
-        let lines = written("info", true, || runtime.block_on(logging_run()));
+        let untraced = || logging_run(Tracer::default());
+        let lines = written("info", true, || runtime.block_on(untraced()));
         assert_eq!(lines.len(), 2, "{lines:?}");
         for line in &lines {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -276,14 +281,31 @@ mod tests {
                 })
             );
         }
-        let text = written("info", false, || runtime.block_on(logging_run()));
+        let text = written("info", false, || runtime.block_on(untraced()));
         assert!(text[0].contains("run_id=\"run-1\""), "{text:?}");
         // Of a library that is logged less, the runs still stand with lines of the program.
         let quiet = "error,app=info";
-        let fewer = written(quiet, true, || runtime.block_on(logging_run()));
+        let fewer = written(quiet, true, || runtime.block_on(untraced()));
         assert!(fewer[0].contains("run-1"), "{fewer:?}");
         for line in lines.iter().chain(&text).chain(&fewer) {
             assert!(!line.contains("hunter2"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_traced_run_names_its_trace() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        let (tracer, _recorded) = Tracer::new("shop", "a", 1.0, 8);
+        let run = tracer.run("report", "2026-05-04T08:00:00Z").unwrap();
+        let lines = written("info", true, || {
+            runtime.block_on(logging_run(tracer.clone()));
+        });
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for line in &lines {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let trace = line["spans"][0]["trace_id"].as_str().unwrap();
+            assert_eq!(format!("00-{trace}"), run.to_string()[..35]);
         }
     }
 

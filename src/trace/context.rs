@@ -88,6 +88,11 @@ impl TraceContext {
         self.trace
     }
 
+    /// As it stands in a `traceparent`: 32 hexadecimal digits.
+    pub(crate) fn trace_id_text(self) -> String {
+        self.trace.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
     pub(crate) fn span_id(self) -> [u8; 8] {
         self.span
     }

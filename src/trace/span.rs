@@ -12,6 +12,8 @@ pub(crate) struct Span {
     pub(crate) name: Cow<'static, str>,
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<TraceContext>,
+    /// What was tried before it, and is no part of it.
+    pub(crate) follows: Option<TraceContext>,
     /// Whether something is asked that may have spans of its own.
     pub(crate) asks: bool,
     pub(crate) start: Timestamp,

@@ -17,6 +17,8 @@ fn attempts(me: &str) -> Vec<TraceContext> {
     let attempt = |n| tracer.attempt("report", "2026-05-04T08:00:00Z", n).unwrap();
     let run = tracer.run("report", "2026-05-04T08:00:00Z").unwrap();
     assert_eq!(attempt(1).run(), Some(run));
+    assert_eq!(attempt(1).follows(), None);
+    assert_eq!(attempt(2).follows(), Some(attempt(1).context()));
     vec![run, attempt(1).context(), attempt(2).context()]
 }
 

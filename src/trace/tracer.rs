@@ -57,6 +57,8 @@ pub struct AttemptTrace {
     context: TraceContext,
     /// The run that it is an attempt at; none for a batch, which is a trace of its own.
     run: Option<TraceContext>,
+    /// The attempt before it.
+    follows: Option<TraceContext>,
 }
 
 // === impl Tracer ===
@@ -89,10 +91,12 @@ impl Tracer {
     /// The trace of an attempt at it. Of one attempt there is one alone in the fleet, so that its number tells it from the others.
     pub(crate) fn attempt(&self, job: &str, id: &str, attempt: u32) -> Option<AttemptTrace> {
         let run = self.run(job, id)?;
+        let number = |attempt: u32| run.child(&["attempt", &attempt.to_string()]);
         Some(AttemptTrace {
             tracer: self.clone(),
-            context: run.child(&["attempt", &attempt.to_string()]),
+            context: number(attempt),
             run: Some(run),
+            follows: (attempt > 1).then(|| number(attempt - 1)),
         })
     }
 
@@ -103,6 +107,7 @@ impl Tracer {
             tracer: self.clone(),
             context: TraceContext::computed(&["batch", &inner.fleet, job, run_id], inner.ratio),
             run: None,
+            follows: None,
         })
     }
 
@@ -151,6 +156,7 @@ impl Tracer {
             name: Cow::Borrowed(name),
             context,
             parent,
+            follows: None,
             asks: false,
             start: now,
             end: now,
@@ -251,6 +257,10 @@ impl AttemptTrace {
 
     pub(crate) fn run(&self) -> Option<TraceContext> {
         self.run
+    }
+
+    pub(crate) fn follows(&self) -> Option<TraceContext> {
+        self.follows
     }
 
     pub(crate) fn tracer(&self) -> &Tracer {

@@ -67,6 +67,9 @@ pub(crate) fn a_run_of_two_attempts_is_one_trace_and_its_commands_know_their_pla
         4,
         "start and end of each: {spans:?}"
     );
+    assert!(attempts[0].links.is_empty(), "{:?}", attempts[0]);
+    let links = attempts[1].links.iter().map(|link| &link.span_id);
+    assert!(links.eq([&attempts[0].span_id]), "{:?}", attempts[1]);
     for (attempt, outcome) in attempts.iter().zip(["failed", "done"]) {
         assert_eq!(attempt.parent_span_id, run.span_id);
         assert_eq!(said(attempt, "watchkeeper.outcome"), outcome);

@@ -24,6 +24,11 @@ impl Run {
         Some(context.to_string())
     }
 
+    /// The id of its trace, as its spans have it; `None` where no traces are told.
+    pub(crate) fn trace_id(&self) -> Option<String> {
+        Some(self.attempt_trace()?.context().trace_id_text())
+    }
+
     /// A piece of its work begins; it is told as a child of this attempt. `None` where no traces are told.
     #[doc(hidden)] // for the stock jobs
     #[must_use]
@@ -48,6 +53,7 @@ impl Run {
             name: "attempt".into(),
             context: trace.context(),
             parent: trace.run(),
+            follows: trace.follows(),
             asks: false,
             start: end.checked_sub(took).unwrap_or(end),
             end,
@@ -125,6 +131,8 @@ mod tests {
         assert_eq!(span.context.to_string(), traceparent);
         assert_eq!(piece.parent, Some(span.context));
         assert_eq!(span.failure, Some("timeout"));
+        let first = tracer.attempt("report.3", "2026-05-04T08:00:00Z", 1);
+        assert_eq!(span.follows, first.map(|first| first.context()));
         assert_eq!(span.end.duration_since(span.start).as_secs(), 2);
         assert_eq!(span.end.duration_since(began).as_secs(), 2);
         let said = format!("{span:?}");

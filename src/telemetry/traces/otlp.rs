@@ -18,7 +18,7 @@ use std::{
 
 use opentelemetry::{
     InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId,
-    trace::{SpanContext, SpanKind, Status, TraceState},
+    trace::{Link, SpanContext, SpanKind, Status, TraceState},
 };
 use opentelemetry_otlp::{Protocol, RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
@@ -216,6 +216,11 @@ impl Exporter {
             Value::Text(text) => KeyValue::new(name, text),
             Value::Number(number) => KeyValue::new(name, number),
         });
+        let mut links = SpanLinks::default();
+        let before = span
+            .follows
+            .map(|before| Link::with_context(context(before)));
+        links.links.extend(before);
         SpanData {
             span_context: context(span.context),
             parent_span_id: span.parent.map_or(SpanId::INVALID, |parent| {
@@ -233,7 +238,7 @@ impl Exporter {
             attributes: attributes.collect(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: SpanLinks::default(),
+            links,
             status: span.failure.map_or(Status::Unset, Status::error),
             instrumentation_scope: self.scope.clone(),
         }

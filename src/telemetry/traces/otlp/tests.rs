@@ -159,6 +159,7 @@ async fn spans_arrive_as_they_were_told() {
     assert_eq!(span.trace_id, context.trace_id());
     assert_eq!(span.span_id, context.span_id());
     assert_eq!(span.parent_span_id, place.context().span_id());
+    assert!(span.links.is_empty(), "{:?}", span.links);
     assert_eq!(span.kind, span::SpanKind::Client as i32);
     assert!(0 < span.start_time_unix_nano && span.start_time_unix_nano <= span.end_time_unix_nano);
     let of = &span.attributes;
