@@ -8,7 +8,7 @@ use super::{
     block::{Block, Live, Page, Part, Piece, cell},
     flying, jobs,
     layout::choices,
-    plot::{Bar, Stretch, bars, line},
+    plot::{Bar, Cell, Stretch, bars, line, row},
     runs,
     terms::{End, Term, terms},
     times::{millis, or_dash, span},
@@ -31,6 +31,8 @@ const FIELDS: [(&str, &str); 1] = [("replica", "Replica")];
 
 /// Runs that are drawn.
 const DRAWN: usize = 50;
+/// What is known of a tick that is not due yet.
+const FUTURE: &str = "future";
 
 /// What is known of a job besides its status.
 pub(in crate::admin) struct JobData<'a> {
@@ -130,6 +132,8 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
         Some(Ok(ticks)) => {
             let schedule = schedule(view, facts, ticks);
             blocks.push(Block::Piece(Piece::around("schedule", &schedule)));
+            let line = tick_line(view, ticks);
+            blocks.push(Block::Piece(Piece::around("tick-line", &line)));
             if !ticks.next.is_empty() {
                 let next = ("next", "Next ticks");
                 blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
@@ -183,6 +187,46 @@ fn schedule(view: &View<'_>, facts: &JobFacts, ticks: &JobTicks) -> Html {
     h
 }
 
+/// The last ticks and the next ones in a row, and the present moment between them.
+fn tick_line(view: &View<'_>, ticks: &JobTicks) -> Html {
+    let mut h = Html::default();
+    let cell = |tick: &TickStatus| {
+        let is_future = tick.verdict == FUTURE;
+        let word = if is_future {
+            "to come"
+        } else {
+            tick.verdict.as_str()
+        };
+        Cell {
+            label: format!("{}: {word}", view.times.at(tick.at)),
+            class: (!is_future).then(|| runs::class(&tick.verdict)),
+        }
+    };
+    let cells: Vec<Cell> = ticks.last.iter().chain(&ticks.next).map(cell).collect();
+    if cells.is_empty() {
+        return h;
+    }
+    let of = |class: &str| {
+        cells
+            .iter()
+            .filter(|cell| cell.class == Some(class))
+            .count()
+    };
+    let said = format!(
+        "The last {} ticks and the next {}, in their order: {} done, {} in trouble",
+        ticks.last.len(),
+        ticks.next.len(),
+        of("good"),
+        of("bad")
+    );
+    h.markup("<figure class=\"row\">");
+    row(&mut h, &said, &cells, ticks.last.len());
+    h.markup("<figcaption>")
+        .text(&said)
+        .markup("</figcaption></figure>\n");
+    h
+}
+
 fn tick_part(
     view: &View<'_>,
     name: (&'static str, &'static str),
@@ -204,12 +248,12 @@ fn tick_part(
         }
         cell(h, "What is known");
         match tick.verdict.as_str() {
-            "future" => _ = h.markup("to come"),
+            FUTURE => _ = h.markup("to come"),
             verdict => runs::outcome(h, verdict),
         }
         cell(h, "Why");
         match (tick.verdict.as_str(), view.signed_in) {
-            ("future", _) => h.markup("–"),
+            (FUTURE, _) => h.markup("–"),
             // It quotes what runs have said.
             (_, true) => h.text(tick.sentences.join(" ")),
             (_, false) => h.markup("<small>sign in to see why</small>"),

@@ -4,6 +4,7 @@ use super::{
     super::html::Html,
     address::Takes,
     block::{Block, Live, Page, Part, Piece, cell},
+    plot::{Cell, row},
     times::{fading, or_dash, span},
     view::View,
 };
@@ -41,12 +42,13 @@ fn margin(fleet: &FleetStatus) -> Piece {
 fn spare(fleet: &FleetStatus) -> Html {
     let mut h = Html::default();
     let nodes = fleet.nodes.len();
+    let needed = nodes / 2 + 1;
     let Some(margin) = fleet.node_margin() else {
         h.markup("<p data-piece=\"margin\">No lock node is known.</p>\n");
         return h;
     };
-    h.markup("<p data-piece=\"margin\">A lock needs ")
-        .text(nodes / 2 + 1)
+    h.markup("<div data-piece=\"margin\"><p>A lock needs ")
+        .text(needed)
         .markup(" of ");
     h.text(nodes).markup(" nodes: ");
     match margin {
@@ -58,7 +60,37 @@ fn spare(fleet: &FleetStatus) -> Html {
         m => h.text(m).markup(" more may fail"),
     };
     h.markup(".</p>\n");
+    if nodes > 1 {
+        drawing(&mut h, fleet, needed);
+    }
+    h.markup("</div>\n");
     h
+}
+
+/// The nodes in a row, those that vote first, and an edge behind as many as a lock needs.
+fn drawing(h: &mut Html, fleet: &FleetStatus, needed: usize) {
+    let cell = |node: &NodeStatus| match (node.up, node.votes) {
+        (true, true) => (0, "good", "votes"),
+        (true, false) => (1, "warn", "up, no vote"),
+        (false, _) => (2, "bad", "down"),
+    };
+    let mut nodes: Vec<_> = fleet.nodes.iter().map(|node| (cell(node), node)).collect();
+    // Stable: nodes in one state stay in the order of the configuration.
+    nodes.sort_by_key(|((place, _, _), _)| *place);
+    let vote = nodes.iter().filter(|((place, ..), _)| *place == 0).count();
+    let cells = nodes.iter().map(|((_, class, word), node)| Cell {
+        label: format!("{}: {word}", node.name),
+        class: Some(*class),
+    });
+    let cells: Vec<Cell> = cells.collect();
+    let said = format!(
+        "{vote} of {} nodes vote, a lock needs {needed}",
+        cells.len()
+    );
+    h.markup("<figure class=\"row\">");
+    row(h, &said, &cells, needed);
+    h.markup("<figcaption>").text(&said);
+    h.markup(": those to the left of the edge</figcaption></figure>\n");
 }
 
 /// The nodes as a table, in the order of the configuration.

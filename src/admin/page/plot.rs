@@ -1,4 +1,4 @@
-//! Drawings: bars of lengths of time, and a line of terms. SVG with attributes alone, each with a sentence that says the same.
+//! Drawings: bars of lengths of time, a line of terms, and things in a row. SVG with attributes alone, each with a sentence that says the same.
 
 use super::super::html::Html;
 
@@ -23,6 +23,14 @@ pub(super) struct Stretch {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) class: &'static str,
+}
+
+/// One of some things in a row. What is wrong is seen by its shape, too.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) label: String,
+    /// `good`, `soft`, `warn` or `bad`; nothing for what is still to come.
+    pub(super) class: Option<&'static str>,
 }
 
 /// Bars side by side, the highest as high as the drawing; nothing without any.
@@ -73,6 +81,51 @@ pub(super) fn line(h: &mut Html, title: &str, stretches: &[Stretch], whole: u64)
     h.markup("</svg>");
 }
 
+/// Things in a row, each as broad as the others, with an edge behind so many of them; nothing without any.
+pub(super) fn row(h: &mut Html, title: &str, cells: &[Cell], edge: usize) {
+    if cells.is_empty() {
+        return;
+    }
+    let whole = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let step = (WIDTH / whole(cells.len())).max(1);
+    // The space between two, in which the edge stands.
+    let gap = (step / 5).min(8);
+    begin(h, title);
+    for (n, cell) in (0_u64..).zip(cells) {
+        let height = match cell.class {
+            Some("good" | "bad") => HEIGHT,
+            Some("warn") => 80,
+            Some(_) => 60,
+            None => 30,
+        };
+        let mut part = |y: u64, height: u64| {
+            h.markup("<rect class=\"")
+                .markup(cell.class.unwrap_or("soft"));
+            h.markup("\" x=\"").text(n * step).markup("\" y=\"").text(y);
+            h.markup("\" width=\"")
+                .text(step.saturating_sub(gap).max(1));
+            h.markup("\" height=\"").text(height);
+            h.markup("\"><title>")
+                .text(&cell.label)
+                .markup("</title></rect>");
+        };
+        match cell.class {
+            // Broken.
+            Some("bad") => {
+                part(0, 40);
+                part(60, 40);
+            }
+            _ => part(HEIGHT - height, height),
+        }
+    }
+    if edge > 0 && edge < cells.len() {
+        h.markup("<rect class=\"edge\" x=\"")
+            .text((whole(edge) * step).saturating_sub(gap / 2 + 1));
+        h.markup("\" y=\"0\" width=\"2\" height=\"100\"/>");
+    }
+    h.markup("</svg>");
+}
+
 fn begin(h: &mut Html, title: &str) {
     h.markup(
         "<svg role=\"img\" viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" aria-label=\"",
@@ -109,6 +162,41 @@ mod tests {
         let mut h = Html::default();
         bars(&mut h, "Durations", &[]);
         assert_eq!(h.into_string(), "");
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_row_is_seen_by_its_shape() {
+        let cell = |class| Cell {
+            label: "<b>".to_owned(),
+            class,
+        };
+        let cells = [Some("good"), Some("bad"), Some("soft"), None].map(cell);
+        let mut h = Html::default();
+        row(&mut h, "Ticks", &cells, 3);
+        let svg = h.into_string();
+        for part in [
+            "<rect class=\"good\" x=\"0\" y=\"0\" width=\"242\" height=\"100\"><title>&lt;b&gt;</title>",
+            "<rect class=\"bad\" x=\"250\" y=\"0\" width=\"242\" height=\"40\">",
+            "<rect class=\"bad\" x=\"250\" y=\"60\" width=\"242\" height=\"40\">",
+            "<rect class=\"soft\" x=\"500\" y=\"40\" width=\"242\" height=\"60\">",
+            "<rect class=\"soft\" x=\"750\" y=\"70\" width=\"242\" height=\"30\">",
+            "<rect class=\"edge\" x=\"745\" y=\"0\" width=\"2\" height=\"100\"/>",
+        ] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        for (cells, edge) in [(&cells[..], 0), (&cells[..], 4), (&cells[..1], 1)] {
+            let mut h = Html::default();
+            row(&mut h, "Ticks", cells, edge);
+            let svg = h.into_string();
+            assert!(!svg.contains("edge"), "{svg}");
+        }
+        let mut h = Html::default();
+        row(&mut h, "Ticks", &[], 0);
+        assert_eq!(h.into_string(), "");
+        // More than there is room for: drawn over each other, and no panic.
+        let mut h = Html::default();
+        row(&mut h, "Ticks", &vec![cell(None); 2_000], 1_000);
+        assert!(h.into_string().ends_with("</svg>"));
     }
 
     #[test]

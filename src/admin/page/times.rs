@@ -48,6 +48,18 @@ impl Times {
         }
     }
 
+    /// The same, without what it has in common with the present moment, which stands on every page: the day and the zone.
+    fn short(&self, at: Timestamp) -> String {
+        let zoned = |at: Timestamp| at.to_zoned(self.zone.0.clone());
+        let (then, now) = (zoned(at), zoned(self.now));
+        match (then.offset() == now.offset(), then.date() == now.date()) {
+            (true, true) => then.strftime("%H:%M:%S").to_string(),
+            (true, false) => then.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            // The clocks were changed in between.
+            (false, _) => self.at(at),
+        }
+    }
+
     /// How long ago or how soon, and when.
     pub(super) fn moment(&self, h: &mut Html, at: Option<Timestamp>) {
         let Some(at) = at else {
@@ -55,7 +67,8 @@ impl Times {
             return;
         };
         self.relative(h, at);
-        h.small(self.at(at));
+        h.markup("<small title=\"").text(self.at(at)).markup("\">");
+        h.text(self.short(at)).markup("</small>");
     }
 
     /// How long ago or how soon.
@@ -126,6 +139,38 @@ mod tests {
         let rome = Times::new(at, Zone::named("Europe/Rome").unwrap());
         assert_eq!(rome.at(at), "2026-11-23 13:00:00 +01:00");
         assert!(Zone::named("Europe/Atlantis").is_none());
+    }
+
+    #[test]
+    fn what_a_time_has_in_common_with_the_present_is_left_out() {
+        let now: Timestamp = "2026-10-25T12:00:00Z".parse().unwrap();
+        let utc = Times::new(now, Zone::utc());
+        let rome = Times::new(now, Zone::named("Europe/Rome").unwrap());
+        for (at, in_utc, in_rome) in [
+            ("2026-10-25T11:59:59Z", "11:59:59", "12:59:59"),
+            ("2026-10-25T23:30:00Z", "23:30:00", "2026-10-26 00:30:00"),
+            (
+                "2026-10-24T12:00:00Z",
+                "2026-10-24 12:00:00",
+                "2026-10-24 14:00:00 +02:00",
+            ),
+            // The day of now, before the clocks went back.
+            (
+                "2026-10-25T00:30:00Z",
+                "00:30:00",
+                "2026-10-25 02:30:00 +02:00",
+            ),
+        ] {
+            let at: Timestamp = at.parse().unwrap();
+            assert_eq!((&*utc.short(at), &*rome.short(at)), (in_utc, in_rome));
+        }
+        let mut h = Html::default();
+        utc.moment(&mut h, Some(now));
+        let html = h.into_string();
+        assert!(
+            html.ends_with("<small title=\"2026-10-25 12:00:00 UTC\">12:00:00</small>"),
+            "{html}"
+        );
     }
 
     #[test]

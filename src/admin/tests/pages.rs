@@ -317,6 +317,10 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
         "The clocks of Europe/Rome go back soon.",
         "02:30 comes twice",
         "<span class=\"warn\">misfire</span>",
+        "<figcaption>The last 2 ticks and the next 1, in their order: 1 done, 0 in trouble</figcaption>",
+        "UTC: misfire</title>",
+        "UTC: to come</title>",
+        "<rect class=\"edge\"",
         "It did not run: a secret of a run.",
         "to come",
         "<figcaption>Durations of the last 3 runs, 10 s at most</figcaption>",
@@ -516,6 +520,9 @@ async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
     }
     let page = server.get("/nodes").await.body;
     assert!(page.contains("A lock needs 2 of 3 nodes: <strong class=\"warn\">none more may fail"));
+    let drawn =
+        "<figcaption>2 of 3 nodes vote, a lock needs 2: those to the left of the edge</figcaption>";
+    assert!(page.contains(drawn), "{page}");
     let page = server.get("/locks?key=job%2Freport").await.body;
     assert!(
         page.contains("/orders/break?key=job%2Freport&amp;owner=its%20value"),
