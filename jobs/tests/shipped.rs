@@ -27,7 +27,7 @@ use std::{
 };
 
 use watchkeeper::{
-    Worker,
+    Spec, Worker,
     config::{Config, LoadOptions, Loaded, Problems, SYSTEM_PLACE},
 };
 
@@ -245,8 +245,9 @@ fn unit_and_composition_keep_the_configuration_where_it_is_looked_for() {
 }
 
 #[test]
-fn time_to_stop_is_the_drain_timeout_and_ten_seconds() {
-    let drain = Config::default().worker.drain_timeout.as_secs();
+fn time_to_stop_is_the_drain_timeout_and_a_grace_and_ten_seconds() {
+    let drain = Config::default().worker.drain_timeout + Spec::on("manual").grace;
+    let drain = drain.as_secs();
     let stop = format!("TimeoutStopSec={}s", drain + 10);
     assert!(
         read("deploy/watchkeeper@.service")

@@ -27,7 +27,7 @@ pub struct WorkerSettings {
     /// Whether this replica ever leads. Without it the replica shows and commands the fleet, and does in shared mode what
     /// needs no leader: batches, and jobs that run everywhere.
     pub candidate: bool,
-    /// How long runs may take to end when the worker is told to stop.
+    /// How long runs may go on when the worker is told to stop; then they are told to, and have their `grace`.
     #[serde(with = "crate::human::duration")]
     pub drain_timeout: Duration,
     /// Threads for jobs; as many as there are cores unless set. No effect on a runtime that the program has made:

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use super::{
     HealthRounds, History, Intents, LocalStatus, Peers, Recall, Resting, StartOrder,
     beat::beat,
-    health::{self, Asks},
+    health::{self, Asks, ToldUnfit},
 };
 use crate::{
     chance::Chance,
@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     /// Places for terms that begin: see [`MOST_BEGINNINGS`].
     pub(crate) beginnings: Semaphore,
     pub(crate) health: HealthRounds,
+    pub(crate) told_unfit: ToldUnfit,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -94,6 +95,7 @@ impl Context {
             clock: self.clock.clone(),
             spawn: self.spawn.clone(),
             events: self.events.clone(),
+            told_unfit: self.told_unfit.clone(),
             every: self.health_every(),
         };
         self.health.clone().follow(asks).await;
@@ -145,6 +147,7 @@ impl Context {
 
     /// Tells whether a job, or the replica, is fit.
     pub(crate) fn fitness(&self, job: &str, unfit: Option<String>) {
+        self.told_unfit.told(job, unfit.is_some());
         let job = job.to_owned();
         self.events.tell(Event::Fitness { job, unfit });
     }

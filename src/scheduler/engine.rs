@@ -162,7 +162,13 @@ impl Engine {
         let mut said = false;
         while !pass.is_over() {
             let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
-            let Some(why) = asked.await else { break };
+            let Some(why) = asked.await else {
+                if !said && ctx.told_unfit.has(&self.name) {
+                    // Of its last term, or tick.
+                    ctx.fitness(&self.name, None);
+                }
+                break;
+            };
             if !said {
                 ctx.local_status.stands(&self.name, JobStanding::Off);
                 ctx.fitness(&self.name, Some(why));

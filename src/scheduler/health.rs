@@ -68,12 +68,17 @@ pub(super) struct Asking {
     id: u64,
 }
 
+/// The jobs of which it was told that they are unfit here, and not yet that they are fit again. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToldUnfit(Arc<Mutex<BTreeSet<String>>>);
+
 /// What every question needs.
 #[derive(Clone)]
 pub(crate) struct Asks {
     pub(crate) clock: Clock,
     pub(crate) spawn: Spawn,
     pub(crate) events: Events,
+    pub(crate) told_unfit: ToldUnfit,
     /// From an answer to the next question.
     pub(crate) every: Duration,
 }
@@ -221,6 +226,7 @@ impl HealthRounds {
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
         lease.cordon(&why);
         let job = lease.key().trim_start_matches("job/").to_owned();
+        asks.told_unfit.told(&job, true);
         let unfit = Some(why);
         asks.events.tell(Event::Fitness { job, unfit });
     }
@@ -228,6 +234,30 @@ impl HealthRounds {
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         // Every change is complete before the lock is given back.
         self.0.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl ToldUnfit ===
+
+impl ToldUnfit {
+    /// It was told of a job that it is unfit, or fit again.
+    pub(super) fn told(&self, job: &str, unfit: bool) {
+        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match unfit {
+            true => _ = jobs.insert(job.to_owned()),
+            false => _ = jobs.remove(job),
+        }
+    }
+
+    /// The job is no more.
+    pub(crate) fn forget(&self, job: &str) {
+        self.told(job, false);
+    }
+
+    /// Whether the last that was told of it is that it is unfit.
+    pub(super) fn has(&self, job: &str) -> bool {
+        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.contains(job)
     }
 }
 

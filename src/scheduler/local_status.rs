@@ -38,6 +38,8 @@ pub(crate) struct Notes {
     own: Option<Arc<Own>>,
     /// Counts what was noted of them.
     noted: u64,
+    /// How many of them are led here.
+    led: usize,
     /// The jobs that have left this replica.
     left: BTreeSet<String>,
     reload: Option<ReloadStatus>,
@@ -87,16 +89,21 @@ impl LocalStatus {
     fn change(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
         let known = notes.job(job);
+        let was = known.leads();
         f(known);
         known.changed += 1;
+        let is = known.leads();
+        notes.count(was, is);
         notes.noted += 1;
         notes.dirty.notify_one();
     }
 
-    /// The same for what happens all the time.
+    /// The same for what happens all the time, to a job that this replica has: a run may outlive the engine of one that it has no more.
     fn note(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
         let mut notes = self.notes();
-        let known = notes.job(job);
+        let Some(known) = notes.jobs.get_mut(job) else {
+            return;
+        };
         f(known);
         known.noted += 1;
         notes.noted += 1;
@@ -156,7 +163,8 @@ impl LocalStatus {
     /// This replica has the job no more.
     pub(crate) fn forget(&self, job: &str) {
         let mut notes = self.notes();
-        notes.jobs.remove(job);
+        let was = notes.jobs.remove(job).is_some_and(|job| job.leads());
+        notes.count(was, false);
         notes.left.insert(job.to_owned());
         notes.last_seen.remove(job);
         notes.own = None;
@@ -531,6 +539,11 @@ impl LocalStatus {
         led.map(|(name, _)| (name.clone(), true)).collect()
     }
 
+    /// How many terms it has, with those whose leases have just ended. Asked before every bid, of which there may be ten thousand at once.
+    pub(super) fn terms_now(&self) -> usize {
+        self.notes().led
+    }
+
     /// How many these are.
     pub(crate) fn leads_now(&self) -> usize {
         let notes = self.notes();
@@ -566,9 +579,18 @@ impl Notes {
         };
         self.jobs.entry(name.to_owned()).or_insert_with(new)
     }
+
+    /// One of them was led here, or not, and is now.
+    fn count(&mut self, was: bool, is: bool) {
+        self.led = self.led.saturating_sub(usize::from(was)) + usize::from(is);
+    }
 }
 
 impl JobNotes {
+    fn leads(&self) -> bool {
+        self.facts.standing == JobStanding::Leading
+    }
+
     fn is_led(&self) -> bool {
         let held = self.lease.as_ref().is_none_or(LeaseView::is_held);
         held && self.facts.is_led()
@@ -622,4 +644,59 @@ fn lasts(remaining_ms: u64, ttl_ms: u64) -> u64 {
 
 fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        job::{RunFacts, RunSetup},
+        sim_clock::SimTime,
+    };
+
+    fn job(name: &str) -> JobPresence {
+        JobPresence {
+            name: name.to_owned(),
+            ..JobPresence::default()
+        }
+    }
+
+    #[test]
+    fn a_run_that_outlives_its_job_brings_it_not_back() {
+        let clock = SimTime::new().clock();
+        let facts = RunFacts {
+            job: "report".to_owned(),
+            id: "run-1".to_owned(),
+            tick: Timestamp::UNIX_EPOCH,
+            attempt: 1,
+            replica: "a".to_owned(),
+            batch: None,
+            shard: 0,
+            shards: 1,
+            params: serde_json::Value::Null,
+            checkpoint: None,
+        };
+        let run = Run::of(RunSetup::new(facts, clock));
+        let status = LocalStatus::default();
+        status.add_job(job("report"));
+        status.started(&run, Timestamp::UNIX_EPOCH);
+        status.forget("report");
+        status.ended(&run, "done", Timestamp::UNIX_EPOCH);
+        assert_eq!(status.left(), [("report".to_owned(), true)]);
+    }
+
+    #[test]
+    fn terms_are_counted_as_they_begin_and_end() {
+        let status = LocalStatus::default();
+        for name in ["a", "b", "c"] {
+            status.add_job(job(name));
+            status.stands(name, JobStanding::Leading);
+        }
+        status.stands("a", JobStanding::Leading);
+        assert_eq!(status.terms_now(), 3);
+        status.stands("a", JobStanding::Standby);
+        status.forget("b");
+        status.forget("d");
+        assert_eq!(status.terms_now(), 1);
+    }
 }

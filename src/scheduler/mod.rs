@@ -72,7 +72,7 @@ mod watchers;
 pub(crate) use balance::{HandoverLog, balance};
 pub(crate) use context::{Context, MOST_BEGINNINGS, Shared};
 pub(crate) use engine::Engine;
-pub(crate) use health::HealthRounds;
+pub(crate) use health::{HealthRounds, ToldUnfit};
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
 pub(crate) use local_status::LocalStatus;

@@ -408,19 +408,21 @@ impl Peers {
         local_status: &LocalStatus,
         ttl: Duration,
     ) -> Duration {
-        if self.view().others.is_empty() {
-            // As the decision below says; what this replica leads is not looked up a thousand times for nothing.
-            return Duration::ZERO;
-        }
-        spread::bid_after(job, &self.me(local_status), &self.view().others, ttl)
+        let me = self.leading(BTreeMap::new());
+        let mine = local_status.terms_now();
+        spread::bid_after(job, (&me, mine), &self.view().others, ttl)
     }
 
     /// This replica, as it is now.
     fn me(&self, local_status: &LocalStatus) -> Peer {
+        self.leading(local_status.led())
+    }
+
+    fn leading(&self, leads: BTreeMap<String, bool>) -> Peer {
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
-            leads: local_status.led(),
+            leads,
             stands_by: StandsBy::default(),
             is_active: false,
         }

@@ -294,14 +294,18 @@ pub(crate) fn turn<'a>(job: &str, at: Timestamp, me: &str, others: &'a [Peer]) -
 }
 
 /// How long `me` waits before a bid for `job` that looks free: longer with more terms than others that watch it.
-pub(crate) fn bid_after(job: &str, me: &Peer, others: &[Peer], ttl: Duration) -> Duration {
+pub(crate) fn bid_after(
+    job: &str,
+    (me, mine): (&Peer, usize),
+    others: &[Peer],
+    ttl: Duration,
+) -> Duration {
     let rivals = rivals(job, me, others);
     let rivals = || rivals.iter().copied();
     let first = match rivals().any(|rival| rival.priority > me.priority) {
         true => for_priority(ttl),
         false => Duration::ZERO,
     };
-    let mine = me.leads.len();
     let equals = || rivals().filter(|rival| rival.priority == me.priority);
     let shares = equals().map(|rival| rival.leads.len());
     let (Some(least), Some(most)) = (shares.clone().min(), shares.max()) else {

@@ -201,12 +201,14 @@ struct Stubborn {
     fleet: Cluster,
     member: Member,
     left: Arc<Mutex<Vec<Work>>>,
+    unfit: Arc<Mutex<Option<String>>>,
 }
 
 /// A leader that has become unfit while its work does not end.
 async fn unfit_and_working(unstoppable: Unstoppable) -> Stubborn {
     let fleet = Cluster::new(3);
-    let (left, unfit) = (Arc::default(), Arc::default());
+    let left: Arc<Mutex<Vec<Work>>> = Arc::default();
+    let unfit: Arc<Mutex<Option<String>>> = Arc::default();
     let spec = Spec::continuous()
         .grace(ms(300))
         .fenced()
@@ -224,7 +226,18 @@ async fn unfit_and_working(unstoppable: Unstoppable) -> Stubborn {
         fleet,
         member,
         left,
+        unfit,
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_well_when_it_is_asked_again_is_told_to_be_fit_again() {
+    let scene = unfit_and_working(Unstoppable::Hold).await;
+    *scene.unfit.lock().unwrap() = None;
+    scene.left.lock().unwrap().clear();
+    let again = |e: &Event| matches!(e, Event::Fitness { unfit: None, .. });
+    scene.fleet.sleep(TTL * 4).await;
+    assert!(scene.member.heard(again));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use crate::{
     run::Gate,
     scheduler::{
         Author, Context, HealthRounds, History, Intents, LocalStatus, MOST_BEGINNINGS, Peers,
-        Recall, Resting, Shared, StartOrder,
+        Recall, Resting, Shared, StartOrder, ToldUnfit,
     },
     spawn::Spawn,
     trace::Tracer,
@@ -77,6 +77,7 @@ impl Setup {
             resting: Resting::default(),
             beginnings: tokio::sync::Semaphore::new(MOST_BEGINNINGS),
             health: HealthRounds::default(),
+            told_unfit: ToldUnfit::default(),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,
             locks,

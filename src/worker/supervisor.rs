@@ -124,7 +124,14 @@ impl Supervisor {
                 () = drain.cancelled() => break,
                 Some(changes) = incoming.recv() => self.change_jobs(changes),
                 Some((name, ended)) = self.running.next(), if !self.running.is_empty() => {
-                    self.ended(&name, ended);
+                    let mut again = self.ended(&name, ended);
+                    // What has ended with it is looked at together: a reload may have changed ten thousand.
+                    while let Some(Some((name, ended))) = self.running.next().now_or_never() {
+                        again |= self.ended(&name, ended);
+                    }
+                    if again {
+                        self.look();
+                    }
                 }
                 Some((name, death)) = self.pauses.next(), if !self.pauses.is_empty() => {
                     self.pause_over(&name, death);
@@ -228,9 +235,10 @@ impl Supervisor {
         self.slots.insert(name, slot);
     }
 
-    fn ended(&mut self, name: &str, ended: Result<(), JoinError>) {
+    /// Whether the job goes on here with another engine, so that the others are to be looked at anew.
+    fn ended(&mut self, name: &str, ended: Result<(), JoinError>) -> bool {
         let Some(mut slot) = self.slots.remove(name) else {
-            return;
+            return false;
         };
         match (std::mem::replace(&mut slot.next, Next::Nothing), ended) {
             (Next::Nothing, Ok(())) => bury(slot),
@@ -244,9 +252,10 @@ impl Supervisor {
                 bury(slot);
                 self.ctx.local_status.engine_died(name, None);
                 self.fill(*job);
-                self.look();
+                return true;
             }
         }
+        false
     }
 
     /// An engine is to begin again after a pause: what has killed it may be over by then.
@@ -314,6 +323,7 @@ impl Supervisor {
         self.given.forget_job(name);
         self.ctx.local_status.forget(name);
         self.ctx.recall.forget(name);
+        self.ctx.told_unfit.forget(name);
     }
 
     /// Looks at the others anew, for the jobs of now.

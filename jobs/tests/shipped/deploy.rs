@@ -365,7 +365,9 @@ fn each_overlay_gives_the_workers_a_configuration_that_loads() {
         let port = format!("containerPort: {}\n", at.port());
         assert!(base.contains(&port), "{port}");
         assert!(base.contains(&format!("\"--config\", \"{SYSTEM_PLACE}\"")));
-        let grace = config.worker.drain_timeout.as_secs() + 10;
+        let graces = config.jobs.values().map(|spec| spec.grace);
+        let drain = config.worker.drain_timeout + graces.max().unwrap_or_default();
+        let grace = drain.as_secs() + 10;
         let grace = format!("terminationGracePeriodSeconds: {grace}\n");
         assert!(base.contains(&grace), "{grace}");
     }

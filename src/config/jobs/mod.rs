@@ -333,11 +333,12 @@ impl At<'_> {
             found.warn(
                 &["grace"],
                 format!(
-                    "{} is longer than worker.drain_timeout ({}), which wins",
+                    "{} is longer than worker.drain_timeout ({}): to end the job's runs, a drain may take {}",
                     Span(spec.grace),
-                    Span(drain)
+                    Span(drain),
+                    Span(drain.saturating_add(spec.grace))
                 ),
-                "lower grace or raise drain_timeout",
+                "give what stops the worker ten seconds more than that, or lower grace",
             );
         }
     }

@@ -65,6 +65,7 @@ impl Scene {
             clock: clock.clone(),
             spawn: Spawn::system(),
             events: Events::default(),
+            told_unfit: ToldUnfit::default(),
             every: EVERY,
         };
         drop(Spawn::system().spawn(health.clone().follow(asks)));

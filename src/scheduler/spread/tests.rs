@@ -49,15 +49,29 @@ fn held(job: &str) -> Held {
 #[test]
 fn a_sole_candidate_bids_at_once_and_nobody_waits_long() {
     let me = peer("a", 0, &["x", "y", "z"], &[]);
-    assert_eq!(bid_after("job", &me, &[], TTL), Duration::ZERO);
+    assert_eq!(
+        bid_after("job", (&me, me.leads.len()), &[], TTL),
+        Duration::ZERO
+    );
     let elsewhere = peer("b", 5, &[], &["mail"]);
-    assert_eq!(bid_after("job", &me, &[elsewhere], TTL), Duration::ZERO);
+    assert_eq!(
+        bid_after("job", (&me, me.leads.len()), &[elsewhere], TTL),
+        Duration::ZERO
+    );
     let better = peer("b", 1, &[], &["job"]);
     let lighter = peer("c", 0, &[], &["job"]);
-    let wait = bid_after("job", &me, &[better.clone(), lighter], TTL);
+    let wait = bid_after(
+        "job",
+        (&me, me.leads.len()),
+        &[better.clone(), lighter],
+        TTL,
+    );
     assert_eq!(wait, longest_wait(TTL));
     assert!(wait <= TTL * 3 / 20);
-    assert_eq!(bid_after("job", &better, &[me], TTL), Duration::ZERO);
+    assert_eq!(
+        bid_after("job", (&better, better.leads.len()), &[me], TTL),
+        Duration::ZERO
+    );
 }
 
 #[test]
@@ -71,7 +85,7 @@ fn who_leads_more_bids_later() {
         .map(|n| {
             let mut others = fleet.to_vec();
             let me = others.remove(n);
-            bid_after("job", &me, &others, TTL)
+            bid_after("job", (&me, me.leads.len()), &others, TTL)
         })
         .collect();
     assert_eq!(waits[0], Duration::ZERO);
@@ -91,8 +105,8 @@ fn who_leads_more_bids_later() {
         let mut alone = others.clone();
         alone.retain(|o| better(o) < WATCHERS);
         let (beside, among) = (
-            bid_after("job", me, &alone, TTL),
-            bid_after("job", me, &others, TTL),
+            bid_after("job", (me, me.leads.len()), &alone, TTL),
+            bid_after("job", (me, me.leads.len()), &others, TTL),
         );
         assert_eq!(beside, among, "{}", me.id);
     }
@@ -111,7 +125,7 @@ fn jobs_that_become_free_together_go_to_different_replicas() {
             .iter()
             .filter(|me| {
                 let others: Vec<Peer> = fleet.iter().filter(|o| o.id != me.id).cloned().collect();
-                bid_after(&format!("job-{n}"), me, &others, TTL).is_zero()
+                bid_after(&format!("job-{n}"), (me, me.leads.len()), &others, TTL).is_zero()
             })
             .collect();
         assert_eq!(at_once.len(), 1, "one bids first");
@@ -299,7 +313,10 @@ fn a_term_never_goes_to_a_smaller_priority() {
 fn a_smaller_priority_neither_delays_a_bid_nor_counts_among_those_that_give() {
     let me = peer("a", 5, &["x", "y"], &[]);
     let below = peer("b", 0, &[], &["job"]);
-    assert_eq!(bid_after("job", &me, &[below], TTL), Duration::ZERO);
+    assert_eq!(
+        bid_after("job", (&me, me.leads.len()), &[below], TTL),
+        Duration::ZERO
+    );
     // A replica of a larger priority gives nothing to this one, however much it leads.
     let me = peer("b", 0, &["x", "y"], &[]);
     let other = peer("c", 0, &[], &["x", "y", "1", "2"]);

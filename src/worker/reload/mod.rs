@@ -113,18 +113,17 @@ impl Reloader {
     /// Reads the configuration again and takes up what it says of jobs.
     pub(crate) async fn reload(&mut self) {
         let at = self.ctx.locks.wall();
-        let read = self.read();
+        let mut needs_restart = Vec::new();
+        let read = self.read(&mut needs_restart);
         let error = match &read {
             Ok(_) => None,
-            Err(Error::Config(problems)) => Some(told(problems)),
+            Err(Error::Config(problems)) => Some(judged(told(problems), &needs_restart)),
             Err(error) => {
                 tracing::error!(%error, "the configuration is faulty");
                 Some(error.to_string())
             }
         };
-        let mut needs_restart = Vec::new();
         if let Ok((jobs, reload, changes)) = read {
-            needs_restart.clone_from(&reload.needs_restart);
             self.take_up(jobs, &reload, changes).await;
         } else {
             tracing::error!(
@@ -142,8 +141,9 @@ impl Reloader {
         });
     }
 
-    /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet.
-    fn read(&self) -> Result<(Specs, Reload, JobChanges), Error> {
+    /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet. Fills in which keys have
+    /// changed that wait for a restart, also where the rest is faulty.
+    fn read(&self, needs_restart: &mut Vec<String>) -> Result<(Specs, Reload, JobChanges), Error> {
         let mut loaded = self.worker.load()?;
         if !self.jobs.all().is_empty() {
             loaded = loaded.still_runnable().map_err(Error::Config)?;
@@ -159,6 +159,7 @@ impl Reloader {
             ..self.config.clone()
         };
         let reload = plan(&was, &loaded.config);
+        needs_restart.clone_from(&reload.needs_restart);
         let config = Config {
             jobs: loaded.config.jobs,
             ..was
@@ -241,6 +242,17 @@ fn ended(reload: &Reload, was: &Specs, is: &Specs) -> Vec<String> {
 }
 
 /// Writes every fault to the log, and says the first one and how many there are.
+/// What is wrong, and why it may be none where keys have changed that wait for a restart.
+fn judged(error: String, needs_restart: &[String]) -> String {
+    match needs_restart {
+        [] => error,
+        keys => format!(
+            "{error} (by the settings in effect: {} differ in the file, and take effect at a restart)",
+            keys.join(", ")
+        ),
+    }
+}
+
 fn told(problems: &Problems) -> String {
     let mut first = String::new();
     let mut errors = 0_usize;
@@ -358,5 +370,9 @@ mod tests {
             panic!("it would run with a ttl that no node takes")
         };
         assert!(told(&problems).contains("jobs.report.ttl"), "{problems}");
+        let keys = plan(&in_effect, &read).needs_restart;
+        let said = judged(told(&problems), &keys);
+        assert!(said.contains("locks.max_ttl differ in the file"), "{said}");
+        assert_eq!(judged(told(&problems), &[]), told(&problems));
     }
 }
