@@ -51,8 +51,9 @@ pub(crate) async fn a_table_is_sent_cell_by_cell_and_marked() {
     let mut sent = 0;
     let mut backlog = None;
     // The backlog is counted beside the work.
+    let clock = Clock::system();
     while sent < 120 || backlog.is_none() {
-        let event = Clock::system().timeout(Duration::from_secs(20), seen.recv());
+        let event = clock.timeout(Duration::from_secs(20), seen.recv());
         match event.await.expect("all is told").unwrap() {
             Event::Items {
                 job,
