@@ -91,6 +91,8 @@ mod file {
             a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key,
             a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it,
             a_row_whose_time_is_none_is_dead_alone,
+            a_step_through_parked_rows_takes_messages_whole,
+            a_message_in_doubt_waits_for_replicas_that_make_such,
             a_text_holds_all_rows_of_a_digest,
             what_a_digest_cannot_go_with_is_said,
         },
@@ -186,6 +188,25 @@ async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
     send(&job, 2, "notifications/50/0").await;
     assert_eq!(listed(&job).await.counts.parked, 2);
     assert_eq!((scene.tally().requests, scene.tally().accepted), (6, 5));
+}
+
+#[tokio::test]
+async fn a_mark_that_is_taken_back_is_no_mark() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql(
+        "CREATE TRIGGER takes_back AFTER UPDATE ON notifications WHEN NEW.id = 2 AND NEW.sent_at IS NOT NULL
+             BEGIN UPDATE notifications SET sent_at = NULL WHERE id = NEW.id; END;",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (1, 1));
+    assert_eq!(left.ids(State::InDoubt), [ItemId::Int(2)]);
+    assert!(job.pending(9).await.unwrap().is_empty(), "it waits");
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!(listed(&job).await.counts.parked, 1);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (4, 3));
 }
 
 #[tokio::test]

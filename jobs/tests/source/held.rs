@@ -224,6 +224,98 @@ pub(crate) async fn a_mark_is_refused_whatever_the_code_with_which() {
     assert!(reason.contains("replica identity"), "{reason}");
 }
 
+pub(crate) async fn a_mark_that_is_taken_back_is_no_mark() {
+    let scene = Scene::with_rows(6).await;
+    scene.sql(
+        "CREATE FUNCTION empties() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF NEW.id = 2 THEN NEW.sent_at := NULL; END IF; IF NEW.id = 3 THEN RETURN OLD; END IF; RETURN NEW; END';
+         CREATE TRIGGER empties BEFORE UPDATE ON notifications FOR EACH ROW EXECUTE FUNCTION empties();
+         CREATE FUNCTION takes_back() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN UPDATE notifications SET sent_at = NULL WHERE id = NEW.id; RETURN NULL; END';
+         CREATE TRIGGER takes_back AFTER UPDATE ON notifications FOR EACH ROW
+             WHEN (NEW.id = 5 AND NEW.sent_at IS NOT NULL) EXECUTE FUNCTION takes_back();",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    let kept = [2, 3, 5].map(ItemId::Int);
+    send(&job, 1, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (3, 3));
+    assert_eq!(left.ids(State::InDoubt), kept);
+    assert!(job.pending(9).await.unwrap().is_empty(), "they wait");
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, BATCH).await;
+    assert_eq!(listed(&job).await.ids(State::Parked), kept);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (9, 6));
+}
+
+/// What is done for one row of many is little, and for many it is done in several transactions.
+pub(crate) async fn a_row_that_refuses_its_mark_is_found_in_a_few_steps() {
+    let marks = "CREATE SEQUENCE marks;
+         CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM nextval(''marks''); RETURN NULL; END';
+         CREATE TRIGGER counts BEFORE UPDATE ON notifications FOR EACH STATEMENT EXECUTE FUNCTION counts();";
+    let params = json!({"batch_size": 400});
+    let batch = "notifications/400/0";
+    let scene = Scene::with_rows(399).await;
+    scene.sql(marks);
+    scene.sql("ALTER TABLE notifications ADD CHECK (id <> 222 OR sent_at IS NULL)");
+    let job = scene.job(params.clone());
+    send(&job, 1, batch).await;
+    assert_eq!(listed(&job).await.ids(State::Parked), [ItemId::Int(222)]);
+    assert_eq!(scene.unsent(), 1);
+    let took = scene.number("SELECT last_value FROM marks");
+    assert!(took < 25, "{took} statements");
+
+    let scene = Scene::with_rows(399).await;
+    scene.sql(marks);
+    scene.sql("ALTER TABLE notifications ADD CHECK (id % 8 = 0 OR sent_at IS NULL)");
+    let job = scene.job(params);
+    send(&job, 1, batch).await;
+    let left = listed(&job).await;
+    assert_eq!((left.counts.parked, left.doubted_ever), (350, 350));
+    assert_eq!((scene.unsent(), scene.tally().requests), (350, 399));
+    let open = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+    assert_eq!(open, 0);
+}
+
+/// A trigger that takes too long, for all rows: nothing says which of them it is.
+pub(crate) async fn a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql(
+        "CREATE SEQUENCE tries;
+         CREATE FUNCTION takes_long() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM nextval(''tries''); RAISE EXCEPTION ''too long'' USING ERRCODE = ''57014''; END';
+         CREATE TRIGGER takes_long BEFORE UPDATE ON notifications FOR EACH ROW EXECUTE FUNCTION takes_long();",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    for (token, tries) in [(1, 1), (2, 2)] {
+        let giving_up = async {
+            while scene.number("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tries")
+                < tries
+            {
+                Clock::system().sleep(Duration::from_millis(5)).await;
+            }
+            scene.advance(Duration::from_secs(60));
+        };
+        scene.sql("SELECT setval('tries', 1, false)");
+        tokio::join!(send(&job, token, BATCH), giving_up);
+        let left = listed(&job).await;
+        assert_eq!((scene.unsent(), left.items.len()), (3, 3));
+        let attempts = left.items.iter().map(|i| i.exception.attempts);
+        assert_eq!(
+            attempts.collect::<Vec<_>>(),
+            [u32::try_from(token).unwrap(); 3]
+        );
+        assert!(left.items[0].exception.reason.contains("too long"));
+        let open = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+        assert_eq!(open, 0);
+        scene.advance(Duration::from_secs(60));
+    }
+    assert_eq!(listed(&job).await.counts.parked, 3);
+    assert!(job.pending(9).await.unwrap().is_empty());
+    assert_eq!(scene.tally().requests, 6);
+}
+
 pub(crate) async fn writers_wait_for_no_sender() {
     let scene = Scene::with_rows(5).await;
     scene.receiver.behave(Faults {

@@ -20,15 +20,16 @@ use watchkeeper::{
 };
 
 use super::{
+    backlog::Backlog,
     cell::ItemId,
-    delivery::{Answer, Mark, Policy},
+    delivery::{Answer, MAX_BACKOFF, Mark, Policy},
     limits::Limits,
     open,
     params::NotificationsParams,
     pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError, Unmarked},
+    source::{Begin, Exceptions, Finish, Item, Source, SourceError, Unmarked},
     times::Times,
 };
 use crate::kinds::kind::in_a_line;
@@ -44,8 +45,9 @@ pub struct Notifications {
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
-    /// When the backlog may be counted again.
-    count_at: Mutex<Option<Moment>>,
+    backlog: Backlog,
+    /// Batches whose end could not be written: how often in a row, and until when they are left alone.
+    unended: Mutex<BTreeMap<String, (u32, Moment)>>,
     own_sink: Option<Arc<dyn Sink>>,
     /// Made at first use, so that making the job cannot fail; what is wrong then is told as a fatal failure.
     ends: OnceCell<Ends>,
@@ -58,9 +60,8 @@ struct Ends {
     sink: Arc<dyn Sink>,
 }
 
-/// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
-const COUNT_SHARE: u32 = 50;
+/// For so long a batch is left alone that has a later holder.
+const LOST: Duration = Duration::from_secs(5);
 /// So long is tried to mark what was sent, with pauses between these.
 const FINISHING: Duration = Duration::from_secs(15);
 const FINISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -84,7 +85,8 @@ impl Notifications {
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
-            count_at: Mutex::new(None),
+            backlog: Backlog::default(),
+            unended: Mutex::default(),
             own_sink: None,
             ends: OnceCell::new(),
             params,
@@ -184,13 +186,19 @@ impl Notifications {
         let ends = self.ends().await?;
         self.exchange_pauses(&ends).await;
         run.check()?;
+        if let Some(rest) = self.rests(batch) {
+            run.comes_back(rest);
+            return Ok(Outcome::Skip(
+                "its last end could not be written".to_owned(),
+            ));
+        }
         let begun = ends
             .source
             .begin(run.job(), batch, token, self.policy, self.now_ms())
             .await;
         let work = match begun.map_err(SourceError::into_job_error)? {
             Begin::Send(work) => work,
-            Begin::Lost(holder) => return Ok(lost(batch, token, Some(holder))),
+            Begin::Lost(holder) => return Ok(lost(run, batch, token, Some(holder))),
             Begin::OtherJob(other) => {
                 return Err(JobError::fatal(format!(
                     "job {other:?} is sending these rows, or its sender died in the act: one job sends the rows of a table, \
@@ -271,9 +279,12 @@ impl Notifications {
             })
             .collect();
         let counts = count(&marks);
-        let finished = self.finish(&ends, batch, token, marks, run).await;
+        let finished = self
+            .finish(&ends, batch, token, marks, &work.items, run)
+            .await;
+        self.ended(batch, finished.is_ok());
         let unmarked = match finished.map_err(SourceError::into_job_error)? {
-            Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
+            Finish::Lost(holder) => return Ok(lost(run, batch, token, holder)),
             Finish::Written(unmarked) => unmarked,
         };
         if unmarked != Unmarked::default() {
@@ -304,7 +315,7 @@ impl Notifications {
             run.count_items(word, n);
             self.tell_items(word, n);
         }
-        self.tell_backlog(&ends).await;
+        self.tell_backlog(&ends);
         if !complete {
             run.check()?;
         }
@@ -315,13 +326,15 @@ impl Notifications {
     }
 
     /// Ends the batch. What was sent is not forgotten because the database does not answer for a moment: it is asked again, as long
-    /// as the batch is ours.
+    /// as the batch is ours. Where it cannot be marked all the same it is listed as in doubt, so that it is sent no oftener than what is
+    /// never answered.
     async fn finish(
         &self,
         ends: &Ends,
         batch: &str,
         token: Token,
         marks: Vec<(ItemId, Mark)>,
+        items: &[Item],
         run: &Run,
     ) -> Result<Finish, SourceError> {
         let now_ms = self.now_ms();
@@ -338,18 +351,95 @@ impl Notifications {
                 Ok(Finish::Lost(None)) if unclear => {
                     return Ok(Finish::Written(Unmarked::default()));
                 }
-                Err(error) if error.may_pass() => error,
+                Err(error) => error,
                 finished => return finished,
             };
             let ours = run.lease().is_none_or(|lease| !lease.remaining().is_zero());
-            if !ours || self.clock.now() + pause >= until {
+            if !ours {
                 return Err(error);
+            }
+            if !error.may_pass() || self.clock.now() + pause >= until {
+                let (marks, unmarked) = self.in_doubt(marks, items, &error);
+                if unmarked == Unmarked::default() {
+                    return Err(error);
+                }
+                let finished = ends
+                    .source
+                    .finish(batch, token, self.policy, marks, self.now_ms())
+                    .await;
+                return match finished {
+                    Ok(Finish::Written(_)) => {
+                        warn!(job = run.job(), batch, %error, "rows that were sent are not marked");
+                        Ok(Finish::Written(unmarked))
+                    }
+                    Ok(Finish::Lost(None)) if unclear => Ok(Finish::Written(Unmarked::default())),
+                    Ok(lost) => Ok(lost),
+                    // The first one says more of the cause.
+                    Err(_) => Err(error),
+                };
             }
             warn!(job = run.job(), batch, %error, "rows that were sent are not marked yet");
             unclear = true;
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(FINISH_AGAIN.1);
         }
+    }
+
+    /// These marks where none of them can be made, for this reason; and what becomes of the rows that were sent.
+    fn in_doubt(
+        &self,
+        marks: Vec<(ItemId, Mark)>,
+        items: &[Item],
+        error: &SourceError,
+    ) -> (Vec<(ItemId, Mark)>, Unmarked) {
+        let (why, now_ms) = (error.said(), self.now_ms());
+        let mut of: BTreeMap<&ItemId, &Item> = BTreeMap::new();
+        for item in items {
+            of.insert(&item.id, item);
+            of.extend(item.members.iter().map(|id| (id, item)));
+        }
+        let mut unmarked = Unmarked::default();
+        let in_doubt = |(id, mark): (ItemId, Mark)| {
+            let mark = match mark {
+                Mark::Sent | Mark::Duplicate => {
+                    let item = of.get(&id);
+                    let prior = item.and_then(|item| item.prior.as_ref());
+                    // Rows of one message wait as one.
+                    let key = item.map_or("", |item| item.key.as_str());
+                    let doubt = self.policy.unwritten(prior, &why, now_ms, key);
+                    unmarked.count(&doubt);
+                    Mark::Except(doubt)
+                }
+                Mark::Except(exception) => Mark::Except(exception),
+            };
+            (id, mark)
+        };
+        (marks.into_iter().map(in_doubt).collect(), unmarked)
+    }
+
+    /// For how long a batch is still left alone, because its end could not be written.
+    fn rests(&self, batch: &str) -> Option<Duration> {
+        let unended = self.unended();
+        let (_, until) = unended.get(batch)?;
+        let rest = until.since(self.clock.now());
+        (!rest.is_zero()).then_some(rest)
+    }
+
+    /// The end of a batch was written, or could not be: then its rows are sent again, each time after a longer pause.
+    fn ended(&self, batch: &str, is_written: bool) {
+        let mut unended = self.unended();
+        let before = unended.remove(batch).map_or(0, |(times, _)| times);
+        if is_written {
+            return;
+        }
+        let (now, times) = (self.clock.now(), before.saturating_add(1));
+        unended.retain(|_, (_, until)| now < *until + MAX_BACKOFF);
+        let until = now + self.policy.pause(times, batch);
+        unended.insert(batch.to_owned(), (times, until));
+    }
+
+    fn unended(&self) -> MutexGuard<'_, BTreeMap<String, (u32, Moment)>> {
+        self.unended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {
@@ -365,47 +455,12 @@ impl Notifications {
         }
     }
 
-    async fn tell_backlog(&self, ends: &Ends) {
-        if self.events.is_none() || !self.is_time_to_count() {
-            return;
+    /// Has the backlog counted, if it is time. Neither a look nor the end of a batch waits for it.
+    fn tell_backlog(&self, ends: &Ends) {
+        if let Some(events) = &self.events {
+            let (events, job) = (events.clone(), self.told_name().to_owned());
+            self.backlog.tell(&ends.source, &self.clock, events, job);
         }
-        let began = self.clock.now();
-        let counted = async {
-            let held = ends.source.counts().await?;
-            Ok::<_, SourceError>((ends.source.backlog().await?, held))
-        };
-        match counted.await {
-            Ok((items, held)) => {
-                self.tell(|job| Event::HeldItems {
-                    job,
-                    retry: held.retry,
-                    dead: held.dead,
-                    in_doubt: held.in_doubt,
-                    parked: held.parked,
-                });
-                self.tell(|job| Event::Backlog { job, items });
-            }
-            Err(error) => debug!(%error, "the backlog was not counted"),
-        }
-        let now = self.clock.now();
-        let pause = (now.since(began) * COUNT_SHARE).max(COUNT_EVERY);
-        *self.count_at() = Some(now + pause);
-    }
-
-    /// The caller that hears yes counts; others need not, meanwhile.
-    fn is_time_to_count(&self) -> bool {
-        let now = self.clock.now();
-        let mut at = self.count_at();
-        let due = at.is_none_or(|at| now >= at);
-        if due {
-            // Longer than a count takes, and not for ever: one that is cancelled says nothing more.
-            *at = Some(now + COUNT_EVERY * 60);
-        }
-        due
-    }
-
-    fn count_at(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.count_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell_items(&self, outcome: &'static str, count: u64) {
@@ -420,9 +475,12 @@ impl Notifications {
 
     fn tell(&self, event: impl FnOnce(String) -> Event) {
         if let Some(events) = &self.events {
-            let name = self.name.get().map_or("notifications", String::as_str);
-            events.tell(event(name.to_owned()));
+            events.tell(event(self.told_name().to_owned()));
         }
+    }
+
+    fn told_name(&self) -> &str {
+        self.name.get().map_or("notifications", String::as_str)
     }
 
     fn now_ms(&self) -> i64 {
@@ -448,7 +506,7 @@ impl BatchJob for Notifications {
             }
         };
         if self.name.get().is_some() {
-            self.tell_backlog(&ends).await;
+            self.tell_backlog(&ends);
         }
         Ok(pending)
     }
@@ -472,6 +530,10 @@ impl BatchJob for Notifications {
 
     fn named(&self, job: &str) {
         let _ = self.name.set(job.to_owned());
+    }
+
+    async fn stopped(&self) {
+        self.backlog.stop();
     }
 
     fn limits(&self) -> BatchLimits {
@@ -505,7 +567,9 @@ fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
+/// The batch comes back after a pause: its later holder may be dead, and a larger token than ours does not go by itself.
+fn lost(run: &Run, batch: &str, token: Token, holder: Option<Token>) -> Outcome {
+    run.comes_back(LOST);
     let holder = holder.map(|t| t.0);
     warn!(
         batch,

@@ -278,6 +278,14 @@ pub enum SourceError {
         /// Why they were not made, after a colon or semicolon.
         why: String,
     },
+    /// The side tables are there, and the user of `source` may not do with them what senders do.
+    #[error("the user of `source` lacks rights on the side tables in {place}: {grants}")]
+    NoRights {
+        /// The schema, in which database.
+        place: String,
+        /// The statements that give them.
+        grants: String,
+    },
     /// The database failed.
     #[error("the database failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -481,6 +489,13 @@ impl Intent {
 // === impl Unmarked ===
 
 impl Unmarked {
+    /// And these.
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn add(&mut self, others: Self) {
+        self.in_doubt += others.in_doubt;
+        self.parked += others.parked;
+    }
+
     /// Counts what became of one row.
     pub(crate) const fn count(&mut self, exception: &Exception) {
         match exception.state {

@@ -14,7 +14,8 @@
 //!
 //! - G5 A row that cannot be marked is sent no oftener than one that is never answered, and keeps no other from being marked.
 //!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
-//!   a_mark_is_refused_whatever_the_code_with_which)
+//!   a_mark_is_refused_whatever_the_code_with_which, a_mark_that_is_taken_back_is_no_mark,
+//!   a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts)
 //!
 //! # Not promised
 //! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent
@@ -110,6 +111,12 @@ const CONNECTIONS: usize = 4;
 const LISTEN_AGAIN: Duration = Duration::from_secs(10);
 /// A call that takes longer is given up: its connection is broken.
 const CALL: Duration = Duration::from_secs(20);
+/// So does a look, in which another division into cells may be put in force.
+const LOOK: Duration = Duration::from_secs(28);
+/// The portions that bring up what the side table says of recipients take no more of a look.
+const BRINGING_UP: Duration = Duration::from_secs(4);
+/// What is left of it then takes no longer.
+const DIVIDING: Duration = Duration::from_secs(15);
 /// Pauses before rows that other programs hold are marked again; after the last of them they are in doubt.
 const AGAIN_MS: [u64; 5] = [50, 100, 200, 500, 1000];
 
@@ -251,8 +258,14 @@ impl Source for PgSource {
     async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>> {
         let open = self.open().await?;
         let mut search = self.shared().search.clone();
-        let looking = open.pending(&mut search, now_ms, limit);
-        let found = self.end(&open, CALL, looking).await?;
+        let looking = open.pending(&mut search, now_ms, limit, &self.clock);
+        let found = match self.end(&open, LOOK, looking).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.shared().search.brought_up.clear();
+                return Err(error);
+            }
+        };
         let mut told = false;
         {
             let mut shared = self.shared();
@@ -324,7 +337,7 @@ impl Source for PgSource {
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish> {
-        let (mut marks, mut one_by_one) = (marks, false);
+        let (mut marks, mut in_parts) = (marks, false);
         let mut before = Unmarked::default();
         let mut pauses = AGAIN_MS.iter();
         let mut pause = pauses.next();
@@ -338,32 +351,37 @@ impl Source for PgSource {
             let how = Marking {
                 policy,
                 last: pause.is_none(),
-                one_by_one,
+                in_parts,
             };
             let ending = open.finish(holder, &marks, how);
             let ended = match self.end(&open, CALL, ending).await {
-                // One row keeps all others from being marked; which one is seen when each is marked alone.
-                Err(error) if error.is_of_marking() && !one_by_one => {
-                    one_by_one = true;
+                // One row keeps all others from being marked; which one is seen when they are marked in parts.
+                Err(error) if error.is_of_marking() && !in_parts => {
+                    in_parts = true;
                     continue;
                 }
                 ended => ended?,
             };
             self.keep(open);
-            let left = match ended {
+            let (left, at_once) = match ended {
                 Ended::Finished(Finish::Written(unmarked)) => {
-                    return Ok(Finish::Written(Unmarked {
-                        in_doubt: unmarked.in_doubt,
-                        parked: before.parked + unmarked.parked,
-                    }));
+                    before.add(unmarked);
+                    return Ok(Finish::Written(before));
                 }
                 Ended::Finished(finish) => return Ok(finish),
-                Ended::Left(left, unmarked) => {
-                    before.parked += unmarked.parked;
-                    left
+                Ended::Left {
+                    left,
+                    unmarked,
+                    at_once,
+                } => {
+                    before.add(unmarked);
+                    (left, at_once)
                 }
             };
             marks.retain(|(id, mark)| mark.is_done() && left.contains(id));
+            if at_once {
+                continue;
+            }
             self.clock
                 .sleep(Duration::from_millis(pause.copied().unwrap_or_default()))
                 .await;
@@ -425,8 +443,13 @@ struct Found {
 /// How an attempt to end a batch came out.
 enum Ended {
     Finished(Finish),
-    /// These rows are held by other programs; all else is written, and the intent names these alone.
-    Left(Vec<ItemId>, Unmarked),
+    /// These rows are held by other programs, or were not tried yet; all else is written, and the intent names these alone.
+    Left {
+        left: BTreeSet<ItemId>,
+        unmarked: Unmarked,
+        /// There are such as were not tried.
+        at_once: bool,
+    },
 }
 
 /// How rows are marked.
@@ -435,20 +458,24 @@ struct Marking {
     policy: Policy,
     /// What other programs still hold is in doubt now.
     last: bool,
-    /// Each row alone: one that cannot be marked keeps no other from it.
-    one_by_one: bool,
+    /// In parts: one row that cannot be marked keeps no other from it.
+    in_parts: bool,
 }
 
 impl Open<'_> {
-    async fn pending(&self, search: &mut Search, now_ms: i64, limit: usize) -> Result<Found> {
+    async fn pending(
+        &self,
+        search: &mut Search,
+        now_ms: i64,
+        limit: usize,
+        clock: &Clock,
+    ) -> Result<Found> {
         let (session, table) = (&self.session, &self.table);
         session.begin_to_read(STATEMENT).await?;
         let mut settled = side::settled(session, table).await?;
         if settled.as_ref().is_none_or(|s| s.layout != table.layout) {
             session.roll_back().await?;
-            session.begin(STATEMENT, &table.sql_take_source()).await?;
-            settled = Some(side::put_in_force(session, table).await?);
-            session.commit().await?;
+            settled = Some(self.divide(search, clock).await?);
             session.begin_to_read(STATEMENT).await?;
         }
         let settled = settled.ok_or(SourceError::Unfinished)?;
@@ -462,6 +489,38 @@ impl Open<'_> {
             cells,
             intents,
         })
+    }
+
+    /// Puts the configured layout in force, where that may be; says which is. What the side table says of recipients is brought up before,
+    /// in short transactions, as far as one look comes with it: the next one goes on.
+    async fn divide(&self, search: &mut Search, clock: &Clock) -> Result<Settled> {
+        let (session, table) = (&self.session, &self.table);
+        let until = clock.now() + BRINGING_UP;
+        session.begin(STATEMENT, &table.sql_take_source()).await?;
+        let (settled, changes) = side::is_to_change(session, table).await?;
+        session.commit().await?;
+        if !changes {
+            return Ok(settled);
+        }
+        loop {
+            if clock.now() >= until {
+                return Ok(settled);
+            }
+            session.begin(STATEMENT, &table.sql_take_source()).await?;
+            let next = side::bring_up(session, table, &search.brought_up).await?;
+            session.commit().await?;
+            match next {
+                Some(next) => search.brought_up = next,
+                None => break,
+            }
+        }
+        session.begin(DIVIDING, &table.sql_take_source()).await?;
+        let settled = side::put_in_force(session, table).await?;
+        session.commit().await?;
+        if settled.layout == table.layout {
+            search.brought_up.clear();
+        }
+        Ok(settled)
     }
 
     async fn begin(
@@ -582,35 +641,46 @@ impl Open<'_> {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(last)));
         };
-        let (mut sent, mut left, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sent, mut held, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left = BTreeSet::new();
         // Repeats come second: they are marked as the row is that was sent.
         for (mark, are_repeats) in [(Mark::Sent, false), (Mark::Duplicate, true)] {
             let of = marks.iter().filter(|(_, done)| *done == mark);
             let ids: Vec<ItemId> = of.map(|(id, _)| id.clone()).collect();
-            let (held, not_taken) = match how.one_by_one {
-                false => (
-                    rows::mark_sent(session, table, &ids, are_repeats, now_ms).await?,
-                    Vec::new(),
-                ),
-                true => rows::mark_one_by_one(session, table, &ids, are_repeats, now_ms).await?,
-            };
+            if how.in_parts {
+                let done = rows::mark_in_parts(session, table, &ids, are_repeats, now_ms).await?;
+                held.extend(done.left);
+                refused.extend(done.refused);
+                left.extend(done.untried);
+            } else {
+                held.extend(rows::mark_sent(session, table, &ids, are_repeats, now_ms).await?);
+            }
             sent.extend(ids);
-            left.extend(held);
-            refused.extend(not_taken);
         }
-        sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
+        let at_once = !left.is_empty();
+        if !how.last {
+            left.extend(held.iter().cloned());
+        }
+        {
+            let refused = refused.iter().map(|(id, _)| id);
+            let others: BTreeSet<&ItemId> = left.iter().chain(&held).chain(refused).collect();
+            sent.retain(|id| !others.contains(id));
+        }
         let open = {
             let sent: BTreeSet<&ItemId> = sent.iter().collect();
             present.items.only(|id| !sent.contains(id))
         };
+        // What the intent names no more is settled: an earlier attempt has come so far.
+        let named: BTreeSet<&ItemId> = present.items.ids().collect();
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
+            .filter(|(id, _)| named.contains(id))
             .filter_map(|(id, mark)| match mark {
                 Mark::Sent | Mark::Duplicate => None,
                 Mark::Except(exception) => Some((id, exception.clone())),
             })
             .collect();
-        let held = left.iter().filter(|_| how.last).map(|id| (id, None));
+        let held = held.iter().filter(|_| how.last).map(|id| (id, None));
         let refused = refused.iter().map(|(id, why)| (id, Some(why.as_str())));
         let mut unmarked = Unmarked::default();
         for (id, exception) in self
@@ -624,7 +694,7 @@ impl Open<'_> {
         side::note_digests(session, table, &open).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
-        let is_over = left.is_empty() || how.last;
+        let is_over = left.is_empty();
         let held = open.only(|id| left.contains(id));
         let intent = async {
             match is_over {
@@ -637,7 +707,11 @@ impl Open<'_> {
         try_join3(forget, intent, session.commit()).await?;
         Ok(match is_over {
             true => Ended::Finished(Finish::Written(unmarked)),
-            false => Ended::Left(left, unmarked),
+            false => Ended::Left {
+                left,
+                unmarked,
+                at_once,
+            },
         })
     }
 

@@ -9,6 +9,10 @@
 //!   (a_successor_waits_for_the_open_transaction_of_the_last_holder)
 //! - S2 An item is not changed by a person between the reading of its cell and the intent.
 //!   (a_person_waits_for_a_batch_that_begins)
+//! - S3 Nothing begins where a right is missing without which it could not be ended.
+//!   (a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant)
+//! - S4 A change of the division comes to an end, however many items there are, and rewrites none that stays as it is.
+//!   (a_change_of_the_division_rewrites_what_differs_in_portions)
 
 use tokio_postgres::{Row, types::Type};
 use watchkeeper::{chance::Chance, hash::fnv1a, node::Token};
@@ -35,6 +39,16 @@ const NAMES: [&str; 3] = [
     "watchkeeper_delivery",
     "watchkeeper_delivery_intent",
     "watchkeeper_delivery_source",
+];
+
+/// Items of the side table that are brought up in one transaction.
+const PORTION: i64 = 5_000;
+
+/// What senders do with each of them.
+const RIGHTS: [&[&str]; 3] = [
+    &["SELECT", "INSERT", "UPDATE", "DELETE"],
+    &["SELECT", "INSERT", "UPDATE", "DELETE"],
+    &["SELECT", "INSERT", "UPDATE"],
 ];
 
 /// The function, and the trigger, that announce new rows.
@@ -123,11 +137,62 @@ async fn missing(session: &Session, table: &Table) -> Result<Vec<String>> {
     Ok(missing.map(|name| (*name).to_owned()).collect())
 }
 
+/// Refuses where the user of `source` may not do with the side tables what senders do: what is begun there could not be ended, and
+/// would be sent again and again.
+async fn may_be_used(session: &Session, table: &Table) -> Result<()> {
+    let place = || format!("schema `{}` of {}", table.side_schema, session.server);
+    let found = session
+        .query(
+            "SELECT quote_ident(current_user), has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = $1",
+            &[(&table.side_schema, Type::TEXT)],
+        )
+        .await?;
+    let found = found.first().ok_or(SourceError::Unfinished)?;
+    let (user, may_enter): (String, bool) = (get(found, 0)?, get(found, 1)?);
+    if !may_enter {
+        let schema = quoted(&table.side_schema);
+        return Err(SourceError::NoRights {
+            place: place(),
+            grants: format!("GRANT USAGE ON SCHEMA {schema} TO {user};"),
+        });
+    }
+    let needed = NAMES.iter().zip(RIGHTS);
+    let needed = needed.flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));
+    let (names, rights): (Vec<&str>, Vec<&str>) = needed.unzip();
+    let lacking = session
+        .query(
+            "SELECT w.name, string_agg(w.what, ', ' ORDER BY w.place)
+             FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(name, what, place)
+             JOIN pg_catalog.pg_class AS c ON c.relname = w.name AND c.relkind IN ('r', 'p')
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
+             WHERE NOT has_table_privilege(c.oid, w.what) GROUP BY w.name ORDER BY w.name",
+            &[
+                (&table.side_schema, Type::TEXT),
+                (&names, Type::TEXT_ARRAY),
+                (&rights, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    let mut grants = Vec::new();
+    for row in &lacking {
+        let (name, rights): (String, String) = (get(row, 0)?, get(row, 1)?);
+        let name = qualified(&table.side_schema, &name);
+        grants.push(format!("GRANT {rights} ON {name} TO {user};"));
+    }
+    match grants.is_empty() {
+        true => Ok(()),
+        false => Err(SourceError::NoRights {
+            place: place(),
+            grants: grants.join(" "),
+        }),
+    }
+}
+
 /// Makes the side tables where they are missing and ours to make.
 pub(super) async fn make(session: &Session, table: &Table) -> Result<()> {
     let missing = missing(session, table).await?;
     if missing.is_empty() {
-        return Ok(());
+        return may_be_used(session, table).await;
     }
     if !table.create {
         return Err(without(session, table, NOT_OURS.to_owned()));
@@ -150,10 +215,10 @@ pub(super) async fn make(session: &Session, table: &Table) -> Result<()> {
     }
 }
 
-/// Refuses where the side tables are missing and cannot be made.
+/// Refuses where the side tables are missing and cannot be made, or may not be used.
 pub(super) async fn may_be_made(session: &Session, table: &Table) -> Result<()> {
     if are_there(session, table).await? {
-        return Ok(());
+        return may_be_used(session, table).await;
     }
     if !table.create {
         return Err(without(session, table, NOT_OURS.to_owned()));
@@ -267,10 +332,53 @@ pub(super) async fn settle(session: &Session, table: &Table) -> Result<Settled> 
     settled.ok_or(SourceError::Unfinished)
 }
 
+/// The layout in force, and whether the configured one is to take its place now: while no batch is open. Within a transaction that holds
+/// the source.
+pub(super) async fn is_to_change(session: &Session, table: &Table) -> Result<(Settled, bool)> {
+    let settled = settle(session, table).await?;
+    let is_another = settled.layout != table.layout;
+    let changes = is_another && open_batches(session, table).await? == 0;
+    Ok((settled, changes))
+}
+
+/// What the side table says of recipients is brought up to the parameters, a portion from the item `from` on. Where it goes on; none at
+/// the end. Within a transaction that holds the source.
+pub(super) async fn bring_up(
+    session: &Session,
+    table: &Table,
+    from: &str,
+) -> Result<Option<String>> {
+    let recipient = table.sql_recipient_of_item();
+    let which = match table.order {
+        // An index has those that name one, and what is brought up is not among them any more.
+        None => "AND recipient IS NOT NULL",
+        Some(_) => "ORDER BY item",
+    };
+    let found = session
+        .query(
+            &format!(
+                "WITH portion AS MATERIALIZED (SELECT item FROM {delivery} WHERE source = $1 AND item >= $2 {which} LIMIT {PORTION}),
+                 changed AS (UPDATE {delivery} AS d SET recipient = {recipient} FROM portion AS p
+                     WHERE d.source = $1 AND d.item = p.item AND d.recipient IS DISTINCT FROM {recipient})
+                 SELECT max(item), count(*) FROM portion",
+                delivery = table.delivery,
+            ),
+            &[(&table.source, Type::TEXT), (&from, Type::TEXT)],
+        )
+        .await?;
+    let found = found.first().ok_or(SourceError::Unfinished)?;
+    let (last, items): (Option<String>, i64) = (get(found, 0)?, get(found, 1)?);
+    Ok(match table.order {
+        _ if items < PORTION => None,
+        None => Some(String::new()),
+        Some(_) => last,
+    })
+}
+
 /// Puts the configured layout in force while no batch is open; says which is. Within a transaction that holds the source.
 pub(super) async fn put_in_force(session: &Session, table: &Table) -> Result<Settled> {
-    let settled = settle(session, table).await?;
-    if settled.layout == table.layout || open_batches(session, table).await? > 0 {
+    let (settled, changes) = is_to_change(session, table).await?;
+    if !changes {
         return Ok(settled);
     }
     session
@@ -282,11 +390,15 @@ pub(super) async fn put_in_force(session: &Session, table: &Table) -> Result<Set
             ],
         )
         .await?;
-    // What was written before knows nothing of recipients.
+    // What was written since the portions: few rows, if any.
+    let which = match table.order {
+        None => "IS NOT NULL".to_owned(),
+        Some(_) => format!("IS DISTINCT FROM {}", table.sql_recipient_of_item()),
+    };
     session
         .execute(
             &format!(
-                "UPDATE {} AS d SET recipient = {} WHERE d.source = $1",
+                "UPDATE {} AS d SET recipient = {} WHERE d.source = $1 AND d.recipient {which}",
                 table.delivery,
                 table.sql_recipient_of_item()
             ),
@@ -549,6 +661,28 @@ pub(super) async fn note_digests(session: &Session, table: &Table, named: &Named
             )
             .await?;
     }
+    Ok(())
+}
+
+/// From now on each of these goes alone, where there are no messages of several rows.
+pub(super) async fn forget_digests(
+    session: &Session,
+    table: &Table,
+    ids: &[&ItemId],
+) -> Result<()> {
+    if ids.is_empty() || table.digest.is_some() {
+        return Ok(());
+    }
+    let items: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    session
+        .execute(
+            &format!(
+                "UPDATE {} SET digest = NULL WHERE source = $1 AND item = ANY ($2) AND digest IS NOT NULL",
+                table.delivery
+            ),
+            &[(&table.source, Type::TEXT), (&items, Type::TEXT_ARRAY)],
+        )
+        .await?;
     Ok(())
 }
 

@@ -271,9 +271,10 @@ fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}{}",
+         AND (d.state IN ('dead', 'parked') OR {})){}{}",
         table.sql_sent_at,
         table.sql_id,
+        table.sql_waits("d"),
         table.sql_is_next(),
         table.sql_is_collected()
     )
@@ -285,12 +286,7 @@ pub(super) fn standing(
     table: &Table,
     id: &ItemId,
 ) -> Result<(bool, Option<Exception>)> {
-    let unsent = tx
-        .prepare_cached(&format!(
-            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
-            table.sql_name, table.sql_id, table.sql_sent_at
-        ))?
-        .exists([id])?;
+    let unsent = is_unsent(tx, table, id)?;
     let mut prior = tx.prepare_cached(
         "SELECT state, attempts, not_before, reason FROM watchkeeper_delivery
          WHERE source = ?1 AND item = ?2",
@@ -302,7 +298,16 @@ pub(super) fn standing(
     }
 }
 
-/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is.
+fn is_unsent(tx: &Connection, table: &Table, id: &ItemId) -> Result<bool> {
+    let mut unsent = tx.prepare_cached(&format!(
+        "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
+        table.sql_name, table.sql_id, table.sql_sent_at
+    ))?;
+    Ok(unsent.exists([id])?)
+}
+
+/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is, or
+/// take the mark back.
 pub(super) fn mark_sent(
     tx: &Connection,
     table: &Table,
@@ -317,12 +322,12 @@ pub(super) fn mark_sent(
         table.sql_id,
         sent = table.sql_sent_at
     ))?;
-    let marked = if table.sent_at_is_integer {
-        mark.execute(params![id, now_ms.div_euclid(1000)])?
+    if table.sent_at_is_integer {
+        mark.execute(params![id, now_ms.div_euclid(1000)])?;
     } else {
-        mark.execute(params![id, text_time(now_ms)])?
-    };
-    Ok(marked > 0 || !standing(tx, table, id)?.0)
+        mark.execute(params![id, text_time(now_ms)])?;
+    }
+    Ok(!is_unsent(tx, table, id)?)
 }
 
 /// Unsent rows that are neither dead nor parked.
@@ -336,6 +341,38 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
         ))?
         .query_row([&table.source], |row| row.get(0))?;
     Ok(count.unsigned_abs())
+}
+
+/// Rows that are counted at a time.
+const COUNTED: usize = 100_000;
+
+/// The same of a portion of the rows, those behind one; and behind which row to go on, if there may be more.
+pub(super) fn backlog_behind(
+    conn: &Connection,
+    table: &Table,
+    behind: Option<&ItemId>,
+) -> Result<(u64, Option<ItemId>)> {
+    let id = &table.sql_id;
+    let from = match behind {
+        Some(_) => format!("n.{id} > ?2"),
+        None => "?2 IS NULL".to_owned(),
+    };
+    let mut found = conn.prepare_cached(&format!(
+        "SELECT n.{id}, NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{id}
+             AND d.state IN ('dead', 'parked'))
+         FROM {} WHERE n.{} IS NULL AND typeof(n.{id}) IN ('integer', 'text') AND {from} ORDER BY n.{id} LIMIT {COUNTED}",
+        table.sql_rows, table.sql_sent_at
+    ))?;
+    let mut found = found.query(params![table.source, behind])?;
+    let (mut rows, mut open, mut last) = (0, 0, None);
+    while let Some(row) = found.next()? {
+        rows += 1;
+        open += u64::from(row.get::<_, bool>(1)?);
+        if rows == COUNTED {
+            last = usable_id(row)?;
+        }
+    }
+    Ok((open, last))
 }
 
 /// Unsent rows, whatever is known of them.
