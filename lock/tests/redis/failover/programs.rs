@@ -9,7 +9,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{LockError, admission::admit_at_once},
     node::{
-        Answer, Call, Op,
+        Answer, Call, Op, RestartGuard,
         redis::{RedisNode, RedisNodeSettings, SetupError, TlsFiles},
     },
     open,
@@ -19,6 +19,9 @@ use watchkeeper_lock::{
 
 use super::{BRISK, LEASE, NAME, PATIENCE, PATIENT, Server, in_time};
 use crate::bench::{read, send};
+
+/// A namespace of its own: a server votes for one fleet in each.
+const UNGUARDED: &str = "unguarded";
 
 /// The next holder has the lock so soon after its server was killed: noticed, replaced and watched.
 const TAKEOVER: Duration = Duration::from_secs(40);
@@ -34,6 +37,21 @@ pub(crate) fn through(url: &str, lease: Duration) -> LockSettings {
 
 pub(crate) fn locks(settings: &LockSettings) -> Locks {
     Locks::open(settings, "app").unwrap().start().unwrap()
+}
+
+/// The same without the guard, which is refused here, and with why it is.
+pub(crate) fn without_the_guard(mut settings: LockSettings) -> (LockSettings, String) {
+    settings.restart_guard = RestartGuard::Off;
+    let refused = Locks::open(&settings, UNGUARDED).err();
+    let why = refused.expect("settings that are refused").to_string();
+    (settings, why)
+}
+
+/// A program with settings that nothing else would take. Its locks are none of those of a fleet with the guard.
+pub(crate) fn unguarded(settings: &LockSettings) -> Locks {
+    let clock = Clock::system();
+    let nodes = open::nodes(settings, UNGUARDED, &clock).unwrap();
+    open::over(nodes, settings, &clock).start().unwrap()
 }
 
 /// A client of the fleet that [`through`] makes, to be asked itself.
