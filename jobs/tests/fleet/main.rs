@@ -466,6 +466,8 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_own: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]

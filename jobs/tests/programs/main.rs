@@ -196,14 +196,41 @@ fn main() {
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
-        elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
+        elect::{
+            a_killed_leader_is_followed_within_one_ttl,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        config::{ a_configuration_of_another_program_will_do },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+        },
+    ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_own:
+        exits::{
+            a_store_that_does_not_answer_is_named,
+            a_wait_without_limit_outlasts_its_store,
+        },
     ]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
-        elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
+        exits::{
+            a_store_that_does_not_answer_is_named,
+            a_wait_without_limit_outlasts_its_store,
+        },
+        elect::{
+            a_killed_leader_is_followed_within_one_ttl,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        config::{ a_configuration_of_another_program_will_do },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+        },
     ]);
     #[cfg(feature = "postgres")]
     cases.push(postgres::trial_of_its_own(
@@ -224,7 +251,10 @@ fn main() {
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
     #[cfg(feature = "postgres")]
+    long.extend(on![postgres_own: exits::{ a_limit_is_a_limit_whatever_the_server_does }]);
+    #[cfg(feature = "postgres")]
     long.extend(on![postgres:
+        examples::{ a_nightly_backup_is_made_once_in_the_fleet, a_daemon_has_a_hot_standby },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             of_several_that_try_once_one_wins,
@@ -246,6 +276,7 @@ fn main() {
     ]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd:
+        examples::{ a_nightly_backup_is_made_once_in_the_fleet, a_daemon_has_a_hot_standby },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             of_several_that_try_once_one_wins,
@@ -254,6 +285,7 @@ fn main() {
         exits::{
             the_commands_status_is_ours,
             a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+            a_limit_is_a_limit_whatever_the_server_does,
         },
         signals::{
             a_command_is_told_to_stop_and_the_lock_released,

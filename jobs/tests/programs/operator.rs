@@ -86,7 +86,7 @@ pub(crate) fn a_broken_holder_stops_before_the_next_begins(store: Store) {
 
 pub(crate) fn a_break_for_another_owner_touches_nobody(store: Store) {
     let scene = Scene::new(store);
-    let mut holder = scene.holder("lock k --ttl 1s");
+    let mut holder = scene.holder("lock k --ttl 2s");
     ask(&scene, "locks break lock/k --owner him --yes")
         .with(1)
         .says(&["changed hands"]);
