@@ -11,7 +11,6 @@
 
 use store::Store;
 
-#[cfg(any(feature = "postgres", feature = "etcd"))]
 mod access;
 #[macro_use]
 #[path = "../shared/cases.rs"]
@@ -38,6 +37,10 @@ mod far;
 mod library;
 mod lists;
 mod operator;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+#[path = "../../../lock/tests/etcd/papers.rs"]
+#[allow(dead_code, reason = "other suites use the rest")]
+mod papers;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
 mod pooler;
@@ -232,21 +235,46 @@ fn main() {
             a_healthy_store_has_no_error,
         },
     ]);
-    #[cfg(feature = "postgres")]
-    cases.push(postgres::trial_of_its_own(
-        "postgres::access::a_worker_that_is_not_let_in_does_not_start",
-        access::a_worker_that_postgres_does_not_let_in_does_not_start,
+    cases.push(access::trial_with_mounts(
+        "embedded::access::a_worker_whose_file_has_no_room_does_not_start",
+        access::a_worker_whose_file_has_no_room_does_not_start,
     ));
     #[cfg(feature = "postgres")]
-    cases.push(postgres::trial_of_its_own(
-        "postgres::access::a_worker_whose_store_wants_a_person_does_not_start",
-        access::a_worker_whose_postgres_wants_a_person_does_not_start,
-    ));
+    {
+        let own = |name, case: fn()| postgres::trial_of_its_own(name, case);
+        cases.push(own(
+            "postgres::access::a_worker_that_is_not_let_in_does_not_start",
+            access::a_worker_that_postgres_does_not_let_in_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::access::a_worker_whose_store_wants_a_person_does_not_start",
+            access::a_worker_whose_postgres_wants_a_person_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::access::a_worker_that_does_not_trust_its_store_does_not_start",
+            access::a_worker_that_does_not_trust_its_postgres_does_not_start,
+        ));
+        cases.push(pooler::trial(
+            "postgres_pooled::access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release",
+            access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release,
+        ));
+    }
     #[cfg(feature = "etcd")]
-    cases.push(etcd_server::trial_of_its_own(
-        "etcd::access::a_worker_that_is_not_let_in_does_not_start",
-        access::a_worker_that_etcd_does_not_let_in_does_not_start,
-    ));
+    {
+        let own = |name, case: fn()| etcd_server::trial_of_its_own(name, case);
+        cases.push(own(
+            "etcd::access::a_worker_that_is_not_let_in_does_not_start",
+            access::a_worker_that_etcd_does_not_let_in_does_not_start,
+        ));
+        cases.push(own(
+            "etcd::access::a_worker_that_does_not_trust_its_store_does_not_start",
+            access::a_worker_that_does_not_trust_its_etcd_does_not_start,
+        ));
+        cases.push(own(
+            "etcd::access::a_worker_without_rights_does_not_start",
+            access::a_worker_without_rights_in_etcd_does_not_start,
+        ));
+    }
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
