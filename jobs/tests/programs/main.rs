@@ -37,6 +37,8 @@ mod far;
 mod library;
 mod lists;
 mod operator;
+#[cfg(feature = "postgres")]
+mod owner;
 #[cfg(any(feature = "postgres", feature = "etcd"))]
 #[path = "../../../lock/tests/etcd/papers.rs"]
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -253,6 +255,26 @@ fn main() {
         cases.push(own(
             "postgres::access::a_worker_that_does_not_trust_its_store_does_not_start",
             access::a_worker_that_does_not_trust_its_postgres_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::owner::what_is_printed_makes_the_tables_and_the_rights_of_the_book_suffice",
+            owner::what_is_printed_makes_the_tables_and_the_rights_of_the_book_suffice,
+        ));
+        cases.push(own(
+            "postgres::owner::a_password_is_taken_from_a_file_and_no_other_is_shown",
+            owner::a_password_is_taken_from_a_file_and_no_other_is_shown,
+        ));
+        cases.push(own(
+            "postgres::owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow",
+            owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow,
+        ));
+        cases.push(own(
+            "postgres::owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk",
+            owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk,
+        ));
+        cases.push(pooler::trial(
+            "postgres_pooled::owner::doctor_tells_whether_a_pooler_stands_before_the_database",
+            owner::doctor_tells_whether_a_pooler_stands_before_the_database,
         ));
         cases.push(pooler::trial(
             "postgres_pooled::access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release",
