@@ -1,6 +1,6 @@
 //! Programs of ours: clients of a master that others replace.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use watchkeeper_lock::{
     Locks,
@@ -9,7 +9,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{LockError, admission::admit_at_once},
     node::{
-        Answer, Call, Op, RestartGuard,
+        Answer, Call, Node, Op, RestartGuard,
         redis::{RedisNode, RedisNodeSettings, SetupError, TlsFiles},
     },
     open,
@@ -47,10 +47,23 @@ pub(crate) fn without_the_guard(mut settings: LockSettings) -> (LockSettings, St
     (settings, why)
 }
 
-/// A program with settings that nothing else would take. Its locks are none of those of a fleet with the guard.
+/// A program with such settings, which only tests can make. Its locks are none of those of a fleet with the guard.
 pub(crate) fn unguarded(settings: &LockSettings) -> Locks {
     let clock = Clock::system();
-    let nodes = open::nodes(settings, UNGUARDED, &clock).unwrap();
+    let of_node = RedisNodeSettings {
+        url: settings.redis.nodes[0].expose().to_owned().into(),
+        username: None,
+        password: None,
+        tls: TlsFiles::default(),
+        node_timeout: settings.redis.node_timeout,
+        namespace: UNGUARDED.to_owned(),
+        raw_keys: false,
+        guard: settings.guard(),
+    };
+    let refused = RedisNode::new(&of_node, clock.clone(), Spawn::system());
+    assert!(matches!(refused, Err(SetupError::Failover)), "{refused:?}");
+    let node = RedisNode::without_the_guard(&of_node, clock.clone(), Spawn::system());
+    let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node.unwrap())];
     open::over(nodes, settings, &clock).start().unwrap()
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn a_master_that_is_cut_off_serves_its_side_no_longer_than_it_is_trus
     });
 }
 
-/// Why there is no going without the guard here: the successor never heard of what was granted behind the cut, votes as soon as it is
+/// Why no program goes without the guard here, whatever its settings: the successor never heard of what was granted behind the cut, votes as soon as it is
 /// named, and grants it once more. The same two programs that are kept apart in the case above.
 pub(crate) fn without_the_guard_a_master_that_is_cut_off_and_its_successor_have_a_holder_each() {
     beside(async {
