@@ -31,6 +31,8 @@ mod database;
 #[cfg(feature = "postgres")]
 mod demo;
 #[cfg(feature = "etcd")]
+mod elections;
+#[cfg(feature = "etcd")]
 #[path = "../shared/etcd.rs"]
 mod etcd;
 #[cfg(feature = "etcd")]
@@ -464,6 +466,8 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
+    #[cfg(feature = "postgres")]
+    long.extend(on![postgres_own: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd_guarded: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "postgres")]
@@ -472,6 +476,7 @@ fn main() -> std::process::ExitCode {
     long.push(demo::trial_on_etcd());
     #[cfg(feature = "etcd")]
     long.extend(on![etcd_cluster:
+        elections::{ a_killed_leader_is_replaced_while_its_store_elects_another },
         storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         ticks::{ twenty_ticks_of_a_cluster_that_loses_its_leaders },
         leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },

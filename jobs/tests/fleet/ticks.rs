@@ -100,7 +100,7 @@ fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
 }
 
 /// Each attempt was started once, and each tick is started or reported.
-fn none_twice_and_none_missing(fleet: &Fleet, first: Timestamp, last: Timestamp) {
+pub(crate) fn none_twice_and_none_missing(fleet: &Fleet, first: Timestamp, last: Timestamp) {
     let starts = starts(&fleet.beats().all());
     for ((tick, attempt), times) in &starts {
         assert_eq!(*times, 1, "attempt {attempt} of tick {tick}");

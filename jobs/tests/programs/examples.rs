@@ -26,15 +26,20 @@ fn block(heading: &str, language: &str) -> String {
     block.to_owned()
 }
 
-/// The guide's three masters, replaced by ours.
-fn on_our_masters(text: &str, scene: &Scene) -> String {
-    let mut text = text.to_owned();
-    for (name, server) in ["a", "b", "c"].iter().zip(scene.store.servers()) {
-        let named = format!("redis://lock-{name}:6379");
-        assert!(text.contains(&named), "{text}");
-        text = text.replace(&named, &server.url());
-    }
-    text
+/// The guide's three masters, replaced by the scene's store.
+fn on_our_store(text: &str, scene: &Scene) -> String {
+    let nodes = ["a", "b", "c"].map(|name| format!("redis://lock-{name}:6379"));
+    let option = format!("--nodes {}", nodes.join(","));
+    let table = format!("[locks]\nbackend = \"redis\"\n\n[locks.redis]\nnodes = {nodes:?}\n");
+    assert!(text.contains(&option) || text.contains(&table), "{text}");
+    let Store::Masters(servers) = &scene.store else {
+        let text = text.replace(&option, &scene.options().join(" "));
+        return text.replace(&table, &format!("[locks]\n{}", scene.settings()));
+    };
+    let ours = nodes.iter().zip(servers.iter());
+    ours.fold(text.to_owned(), |text, (named, server)| {
+        text.replace(named, &server.url())
+    })
 }
 
 /// A replica with the configuration `wk.toml`, and these variables besides.
@@ -52,7 +57,7 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
     fs::create_dir_all(scene.file("lib/app")).expect("a folder");
     fs::create_dir(scene.file("backups")).expect("a folder");
     scene.write("lib/app/data", "precious");
-    let text = on_our_masters(
+    let text = on_our_store(
         &block("A nightly backup, once in the fleet", "toml"),
         &scene,
     );
@@ -139,7 +144,7 @@ pub(crate) fn a_daemon_has_a_hot_standby(store: Store) {
             break;
         }
     }
-    let line = on_our_masters(&line, &scene);
+    let line = on_our_store(&line, &scene);
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words[0], "/usr/local/bin/watchkeeper");
     assert_eq!(

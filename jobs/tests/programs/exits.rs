@@ -6,6 +6,9 @@ use rustix::process::Signal;
 
 use crate::{process::Running, scene::Scene, server::RedisServer, store::Store, wait::pause};
 
+/// What a wait is limited to.
+const LIMIT: Duration = Duration::from_secs(2);
+
 /// Time for what is done at once, with processes to be started on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -105,16 +108,12 @@ pub(crate) fn a_wrong_usage_is_a_failure_of_ours(store: Store) {
 
 pub(crate) fn a_store_that_does_not_answer_is_named(store: Store) {
     let scene = Scene::new(store);
-    let servers = scene.store.servers();
-    servers[..2].iter().for_each(|server| server.freeze());
+    scene.store.block();
+    let words = scene.store.blocked();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     for verb in ["lock", "elect"] {
-        let done = scene
-            .run(&format!("{verb} k --wait 200ms"), "echo never")
-            .with(125);
-        let silent = servers[..2].iter().map(|server| server.socket());
-        let silent: Vec<String> = silent.map(|socket| socket.display().to_string()).collect();
-        let names: Vec<&str> = silent.iter().map(String::as_str).collect();
-        let done = done.says(&["1 of 3 nodes answer, 2 needed"]).says(&names);
+        let line = format!("{verb} k --wait 200ms");
+        let done = scene.run(&line, "echo never").with(125).says(&words);
         assert!(done.out.is_empty(), "{done:?}");
     }
 }
@@ -122,7 +121,6 @@ pub(crate) fn a_store_that_does_not_answer_is_named(store: Store) {
 /// What `--wait` says is a limit: the command gives up within a second of it, whatever its nodes do meanwhile.
 pub(crate) fn a_limit_is_a_limit_whatever_the_nodes_do(store: Store) {
     let scene = &Scene::new(store);
-    const LIMIT: Duration = Duration::from_secs(2);
     type Fault = fn(&mut [RedisServer]);
     let none: Fault = |_| {};
     let frozen: Fault = |servers| servers[..2].iter().for_each(RedisServer::freeze);
@@ -200,16 +198,48 @@ pub(crate) fn a_limit_is_a_limit_whatever_the_nodes_do(store: Store) {
     });
 }
 
+/// The same of a store that is one server, which remembers: it crashes and stands still in the middle of the wait, and does not answer
+/// from the start.
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+pub(crate) fn a_limit_is_a_limit_whatever_the_server_does(store: Store) {
+    let scene = Scene::new(store);
+    let waits = |verb: &str| scene.spawn(&format!("{verb} k --wait 2s"), "echo never");
+    let ends = |what: &str, waiter: Running| {
+        let done = waiter.done();
+        scene.measured(what, &done.took);
+        assert!(matches!(done.code, Some(3 | 125)), "{what}: {done:?}");
+        assert!(done.out.is_empty(), "{what}: {done:?}");
+        // Two more for a busy machine.
+        let grace = Duration::from_secs(1 + 2);
+        assert!(done.undisturbed < LIMIT + grace, "{what}: {done:?}");
+    };
+    // Its lease outlasts them all.
+    let _holder = scene.holder("lock k --ttl 30s");
+    type Fault = fn(&Store);
+    let faults: [(&str, Fault); 2] = [
+        ("a server that crashes", Store::crash),
+        ("a server that freezes", Store::block),
+    ];
+    for (what, fault) in faults {
+        let waiter = waits("lock");
+        waiter.wait_for_line("waiting for the lock k");
+        fault(&scene.store);
+        ends(what, waiter);
+    }
+    for waiter in ["lock", "elect"].map(waits) {
+        ends("a server that stands still", waiter);
+    }
+    scene.store.unblock();
+}
+
 pub(crate) fn a_wait_without_limit_outlasts_its_store(store: Store) {
     let scene = Scene::new(store);
-    scene.store.servers()[..2]
-        .iter()
-        .for_each(|server| server.freeze());
+    scene.store.block();
     let lock = scene.spawn("lock k", "echo mine");
     let elect = scene.spawn("elect k", "echo mine");
     lock.wait_for_line("waiting for the lock k");
     elect.wait_for_line("standing by for k");
-    scene.store.servers()[0].thaw();
+    scene.store.unblock();
     for done in [lock.done(), elect.done()] {
         assert_eq!(done.with(0).out, "mine\n");
     }

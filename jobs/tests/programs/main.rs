@@ -11,7 +11,6 @@
 
 use store::Store;
 
-#[cfg(any(feature = "postgres", feature = "etcd"))]
 mod access;
 #[macro_use]
 #[path = "../shared/cases.rs"]
@@ -38,6 +37,12 @@ mod far;
 mod library;
 mod lists;
 mod operator;
+#[cfg(feature = "postgres")]
+mod owner;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+#[path = "../../../lock/tests/etcd/papers.rs"]
+#[allow(dead_code, reason = "other suites use the rest")]
+mod papers;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
 mod pooler;
@@ -196,35 +201,110 @@ fn main() {
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
-        elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
+        elect::{
+            a_killed_leader_is_followed_within_one_ttl,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        config::{ a_configuration_of_another_program_will_do },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+        },
+    ]);
+    #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_own:
+        exits::{
+            a_store_that_does_not_answer_is_named,
+            a_wait_without_limit_outlasts_its_store,
+        },
     ]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
-        elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_broken_holder_stops_before_the_next_begins, a_healthy_store_has_no_error },
+        exits::{
+            a_store_that_does_not_answer_is_named,
+            a_wait_without_limit_outlasts_its_store,
+        },
+        elect::{
+            a_killed_leader_is_followed_within_one_ttl,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        config::{ a_configuration_of_another_program_will_do },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+        },
     ]);
-    #[cfg(feature = "postgres")]
-    cases.push(postgres::trial_of_its_own(
-        "postgres::access::a_worker_that_is_not_let_in_does_not_start",
-        access::a_worker_that_postgres_does_not_let_in_does_not_start,
+    cases.push(access::trial_with_mounts(
+        "embedded::access::a_worker_whose_file_has_no_room_does_not_start",
+        access::a_worker_whose_file_has_no_room_does_not_start,
     ));
     #[cfg(feature = "postgres")]
-    cases.push(postgres::trial_of_its_own(
-        "postgres::access::a_worker_whose_store_wants_a_person_does_not_start",
-        access::a_worker_whose_postgres_wants_a_person_does_not_start,
-    ));
+    {
+        let own = |name, case: fn()| postgres::trial_of_its_own(name, case);
+        cases.push(own(
+            "postgres::access::a_worker_that_is_not_let_in_does_not_start",
+            access::a_worker_that_postgres_does_not_let_in_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::access::a_worker_whose_store_wants_a_person_does_not_start",
+            access::a_worker_whose_postgres_wants_a_person_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::access::a_worker_that_does_not_trust_its_store_does_not_start",
+            access::a_worker_that_does_not_trust_its_postgres_does_not_start,
+        ));
+        cases.push(own(
+            "postgres::owner::what_is_printed_makes_the_tables_and_the_rights_of_the_book_suffice",
+            owner::what_is_printed_makes_the_tables_and_the_rights_of_the_book_suffice,
+        ));
+        cases.push(own(
+            "postgres::owner::a_password_is_taken_from_a_file_and_no_other_is_shown",
+            owner::a_password_is_taken_from_a_file_and_no_other_is_shown,
+        ));
+        cases.push(own(
+            "postgres::owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow",
+            owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow,
+        ));
+        cases.push(own(
+            "postgres::owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk",
+            owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk,
+        ));
+        cases.push(pooler::trial(
+            "postgres_pooled::owner::doctor_tells_whether_a_pooler_stands_before_the_database",
+            owner::doctor_tells_whether_a_pooler_stands_before_the_database,
+        ));
+        cases.push(pooler::trial(
+            "postgres_pooled::access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release",
+            access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release,
+        ));
+    }
     #[cfg(feature = "etcd")]
-    cases.push(etcd_server::trial_of_its_own(
-        "etcd::access::a_worker_that_is_not_let_in_does_not_start",
-        access::a_worker_that_etcd_does_not_let_in_does_not_start,
-    ));
+    {
+        let own = |name, case: fn()| etcd_server::trial_of_its_own(name, case);
+        cases.push(own(
+            "etcd::access::a_worker_that_is_not_let_in_does_not_start",
+            access::a_worker_that_etcd_does_not_let_in_does_not_start,
+        ));
+        cases.push(own(
+            "etcd::access::a_worker_that_does_not_trust_its_store_does_not_start",
+            access::a_worker_that_does_not_trust_its_etcd_does_not_start,
+        ));
+        cases.push(own(
+            "etcd::access::a_worker_without_rights_does_not_start",
+            access::a_worker_without_rights_in_etcd_does_not_start,
+        ));
+    }
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
     #[cfg(feature = "postgres")]
+    long.extend(on![postgres_own: exits::{ a_limit_is_a_limit_whatever_the_server_does }]);
+    #[cfg(feature = "postgres")]
     long.extend(on![postgres:
+        examples::{ a_nightly_backup_is_made_once_in_the_fleet, a_daemon_has_a_hot_standby },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             of_several_that_try_once_one_wins,
@@ -246,6 +326,7 @@ fn main() {
     ]);
     #[cfg(feature = "etcd")]
     long.extend(on![etcd:
+        examples::{ a_nightly_backup_is_made_once_in_the_fleet, a_daemon_has_a_hot_standby },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             of_several_that_try_once_one_wins,
@@ -254,6 +335,7 @@ fn main() {
         exits::{
             the_commands_status_is_ours,
             a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+            a_limit_is_a_limit_whatever_the_server_does,
         },
         signals::{
             a_command_is_told_to_stop_and_the_lock_released,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{process::Done, scene::Scene, server::RedisServer, store::Store, wait::until};
 
 /// `watchkeeper WORDS` on the scene's store.
-fn ask(scene: &Scene, line: &str) -> Done {
+pub(crate) fn ask(scene: &Scene, line: &str) -> Done {
     let store = scene.options();
     let words: Vec<&str> = line
         .split_whitespace()
@@ -15,12 +15,12 @@ fn ask(scene: &Scene, line: &str) -> Done {
     scene.run_bare(&words)
 }
 
-fn json(done: &Done) -> Value {
+pub(crate) fn json(done: &Done) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|why| panic!("{why}: {done:?}"))
 }
 
 /// The findings of `doctor` that are of this severity.
-fn findings(done: &Done, severity: &str) -> Vec<(String, String)> {
+pub(crate) fn findings(done: &Done, severity: &str) -> Vec<(String, String)> {
     let all = json(done);
     let of = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
     let found = all["findings"].as_array().unwrap().iter();
@@ -31,7 +31,7 @@ fn findings(done: &Done, severity: &str) -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn has(found: &[(String, String)], finding: &str, remedy: &str) {
+pub(crate) fn has(found: &[(String, String)], finding: &str, remedy: &str) {
     let there = found
         .iter()
         .any(|(a, b)| a.contains(finding) && b.contains(remedy));
@@ -86,7 +86,7 @@ pub(crate) fn a_broken_holder_stops_before_the_next_begins(store: Store) {
 
 pub(crate) fn a_break_for_another_owner_touches_nobody(store: Store) {
     let scene = Scene::new(store);
-    let mut holder = scene.holder("lock k --ttl 1s");
+    let mut holder = scene.holder("lock k --ttl 2s");
     ask(&scene, "locks break lock/k --owner him --yes")
         .with(1)
         .says(&["changed hands"]);

@@ -1,7 +1,7 @@
 //! Where the locks of a scene live: a file, three Redis masters, a Redis whose master others replace, etcd servers of its own, or a
 //! PostgreSQL database.
 
-use std::{path::Path, sync::OnceLock};
+use std::{iter, path::Path, sync::OnceLock};
 
 #[cfg(feature = "postgres")]
 use crate::database::Database;
@@ -50,6 +50,12 @@ impl Store {
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres() -> Self {
         Self::Postgres(Database::new())
+    }
+
+    /// A server of its own, to which anything may happen.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_own() -> Self {
+        Self::Postgres(Database::own())
     }
 
     #[cfg(feature = "etcd")]
@@ -140,6 +146,57 @@ impl Store {
         match self {
             Self::Masters(servers) => servers,
             _ => panic!("this case is for masters"),
+        }
+    }
+
+    /// Takes the majority away: two masters stand still, or the server does.
+    pub(crate) fn block(&self) {
+        match self {
+            Self::Masters(servers) => servers[..2].iter().for_each(RedisServer::freeze),
+            Self::Failover(failover) => failover.block(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.block(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.block(),
+            Self::Embedded(_) => panic!("a file does not stand still"),
+        }
+    }
+
+    /// Gives it back: one of the masters goes on, or the server does.
+    pub(crate) fn unblock(&self) {
+        match self {
+            Self::Masters(servers) => servers[0].thaw(),
+            Self::Failover(failover) => failover.unblock(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.unblock(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.unblock(),
+            Self::Embedded(_) => panic!("a file does not stand still"),
+        }
+    }
+
+    /// What is said of it meanwhile: how many nodes answer, and which do not.
+    pub(crate) fn blocked(&self) -> Vec<String> {
+        match self {
+            Self::Masters(servers) => {
+                let silent = servers[..2].iter().map(RedisServer::socket);
+                let silent = silent.map(|socket| socket.display().to_string());
+                let all = iter::once("1 of 3 nodes answer, 2 needed; ".to_owned());
+                all.chain(silent).collect()
+            }
+            other => vec![format!("0 of 1 nodes answer, 1 needed; {}: ", other.name())],
+        }
+    }
+
+    /// The only server ends in the middle of whatever it does, and starts again, in cases that are only for those.
+    #[cfg(any(feature = "postgres", feature = "etcd"))]
+    pub(crate) fn crash(&self) {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.crash(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(etcd) => etcd.crash(),
+            _ => panic!("this case is for a server that remembers"),
         }
     }
 

@@ -234,8 +234,13 @@ impl Database {
         Clock::system().now()
     }
 
-    /// Keeps the fleet out: somebody has its row.
+    /// Keeps the fleet out: a server of its own stands still; in one that others use somebody has the fleet's row, which is there once
+    /// the fleet has begun.
     pub(crate) fn block(&self) {
+        if let Some(server) = &self.own {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            return server.freeze();
+        }
         let (go, gone) = mpsc::channel::<()>();
         let (ready, is_ready) = mpsc::channel::<()>();
         let take = format!("BEGIN; SELECT FROM {}.node FOR UPDATE", self.schema);
@@ -250,6 +255,10 @@ impl Database {
 
     /// Lets it in again.
     pub(crate) fn unblock(&self) {
+        if let Some(server) = &self.own {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            return server.thaw();
+        }
         *self.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

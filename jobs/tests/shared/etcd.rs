@@ -96,6 +96,14 @@ impl Etcd {
         }
     }
 
+    /// Does this to the members, in cases that are only for three of them.
+    pub(crate) fn with_members<T>(&self, act: impl FnOnce(&mut EtcdCluster) -> T) -> T {
+        match &mut *self.servers() {
+            Servers::Three(cluster) => act(cluster),
+            Servers::One(_) => panic!("this case is for three members"),
+        }
+    }
+
     /// Takes the majority away: the server freezes, or two of three do.
     pub(crate) fn block(&self) {
         match &*self.servers() {

@@ -139,6 +139,8 @@ fn main() {
         a_release_is_heard_where_a_standby_is_named_first,
         a_user_without_rights_is_told_what_makes_the_tables,
         a_server_that_forgets_in_a_power_cut_is_refused,
+        what_is_granted_waits_for_the_disk_whatever_the_database_is_set_to,
+        the_view_says_until_when_a_lease_lasts,
         a_damaged_row_costs_its_lock_alone,
         a_name_that_is_too_long_costs_itself_alone,
         tables_that_were_made_again_do_not_vote,
@@ -166,6 +168,10 @@ fn main() {
     cases.push(pooler::trial(
         "pooled::nothing_is_heard_behind_a_pooler_and_so_it_is_asked",
         move || node::nothing_is_heard_behind_a_pooler_and_so_it_is_asked(of_pooler.get()),
+    ));
+    cases.push(pooler::trial(
+        "pooled::behind_a_pooler_it_waits_for_the_disk_too",
+        node::behind_a_pooler_it_waits_for_the_disk_too,
     ));
     cases.extend(cases![server:
         fences::{

@@ -549,6 +549,112 @@ pub(crate) fn a_user_without_rights_is_told_what_makes_the_tables(_: &PostgresSe
     });
 }
 
+/// A lease is on the disk before it is told, whatever other transactions of the user wait for; one that waits for standbys goes on to
+/// do so.
+pub(crate) fn what_is_granted_waits_for_the_disk_whatever_the_database_is_set_to(
+    _: &PostgresServer,
+) {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(waits_for_the_disk(&server, || (url(&server), None)));
+}
+
+/// The same where nothing is kept of a connection: each transaction says it.
+pub(crate) fn behind_a_pooler_it_waits_for_the_disk_too() {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(waits_for_the_disk(&server, || {
+        let pooler = Pooler::start(&server);
+        (pooler.url("postgres"), Some(pooler))
+    }));
+}
+
+/// What the transactions that write a lease wait for, as a trigger in them sees it, on a way that is made anew each time.
+async fn waits_for_the_disk(server: &PostgresServer, way: impl Fn() -> (String, Option<Pooler>)) {
+    use crate::it::conformance::{extend, release};
+    use watchkeeper_lock::node::Kind;
+
+    let owner = client(&url(server)).await;
+    let made = watchkeeper_lock::node::postgres::ddl("watchkeeper");
+    owner.batch_execute(&made).await.unwrap();
+    owner
+        .batch_execute(
+            "CREATE TABLE public.seen (waits text NOT NULL); \
+             CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 INSERT INTO public.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; \
+             END $$; \
+             CREATE TRIGGER note AFTER INSERT OR UPDATE ON watchkeeper.lease \
+                 FOR EACH STATEMENT EXECUTE FUNCTION public.note()",
+        )
+        .await
+        .unwrap();
+    for (set, waits) in [
+        ("off", "on"),
+        ("local", "on"),
+        ("remote_write", "on"),
+        ("on", "on"),
+        ("remote_apply", "remote_apply"),
+    ] {
+        let setting = format!("ALTER DATABASE postgres SET synchronous_commit = {set}");
+        owner.batch_execute(&setting).await.unwrap();
+        owner.batch_execute("TRUNCATE public.seen").await.unwrap();
+        let (address, _pooler) = way();
+        let node = node(&settings(&address, "n"));
+        let (token, _) = granted(&node, take(set, "a")).await;
+        ask(&node, extend(Kind::Lock, set, "a", 1, token.0)).await;
+        ask(&node, release(Kind::Lock, set, "a")).await;
+        let seen = "SELECT waits, count(*) FROM public.seen GROUP BY waits";
+        let seen = owner.query(seen, &[]).await.unwrap();
+        let seen: Vec<(String, i64)> = seen.iter().map(|row| (row.get(0), row.get(1))).collect();
+        // Taken, extended, released.
+        let is_right = matches!(&seen[..], [(seen, 3..)] if seen == waits);
+        assert!(is_right, "where it is {set}: {seen:?}");
+    }
+}
+
+/// As people read it: when a lease ends by the server's clock unless it is extended, and under which token. Of a row that makes no
+/// sense there is no time.
+pub(crate) fn the_view_says_until_when_a_lease_lasts(server: &PostgresServer) {
+    use crate::it::conformance::{claim_for, extend, release, take_for};
+    use watchkeeper_lock::node::Kind;
+
+    const SHORTER: Duration = Duration::from_secs(10);
+    run(async {
+        let namespace = fresh();
+        let node = node(&settings(&url(server), &namespace));
+        let person = client(&url(server)).await;
+        let shown = async |key: &str| {
+            let shown = "SELECT state, token, extract(epoch FROM until - clock_timestamp())::float8 \
+                         FROM watchkeeper.locks WHERE namespace = $1 AND lock = $2";
+            let row = person.query_one(shown, &[&namespace, &key]).await.unwrap();
+            let (state, token, left): (String, i64, Option<f64>) =
+                (row.get(0), row.get(1), row.get(2));
+            (state, token, left)
+        };
+        let lasts = |left: Option<f64>, ttl: Duration| {
+            let left = left.expect("a time");
+            let most = ttl.as_secs_f64();
+            let least = most - PATIENT.as_secs_f64();
+            assert!(least < left && left <= most, "{left} s of {ttl:?}");
+        };
+        let number = |token: watchkeeper_lock::node::Token| i64::try_from(token.0).unwrap();
+
+        let (token, _) = granted(&node, take_for("k", "a", SHORTER)).await;
+        let (state, under, left) = shown("k").await;
+        assert_eq!((&*state, under), ("held", number(token)));
+        lasts(left, SHORTER);
+        ask(&node, extend(Kind::Lock, "k", "a", 1, token.0)).await;
+        lasts(shown("k").await.2, LONG);
+        let (token, _) = granted(&node, claim_for("c", "a", SHORTER)).await;
+        let (state, under, left) = shown("c").await;
+        assert_eq!((&*state, under), ("claimed", number(token)));
+        lasts(left, SHORTER);
+        ask(&node, release(Kind::Lock, "k", "a")).await;
+        assert_eq!(shown("k").await.0, "released");
+        let damage = "UPDATE watchkeeper.lease SET until = 9223372036854775807 WHERE namespace = $1 AND key = 'k'";
+        assert_eq!(person.execute(damage, &[&namespace]).await.unwrap(), 1);
+        assert_eq!(shown("k").await.2, None);
+    });
+}
+
 pub(crate) fn a_server_that_forgets_in_a_power_cut_is_refused(_: &PostgresServer) {
     let server = PostgresServer::start();
     run(async {

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::{
-    fs,
+    fs, io,
     os::unix::{
         fs::{PermissionsExt, chown},
         process::CommandExt,
@@ -162,9 +162,7 @@ impl PostgresServer {
     /// Kills the server as the kernel does where memory runs out. Its processes may commit what they are about to before they see that
     /// it has gone; the server does not start again before they have gone, too.
     pub(crate) fn kill(&mut self) {
-        let id = self.child.id();
-        let children = format!("/proc/{id}/task/{id}/children");
-        let children = fs::read_to_string(children).expect("Linux with its list of children");
+        let children = self.children().expect("Linux with its list of children");
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child");
         let works = |pid: &str| {
@@ -178,6 +176,40 @@ impl PostgresServer {
             pause(Duration::from_millis(10));
         }
         panic!("processes of the server that was killed go on after 15 s");
+    }
+
+    /// Stops the server and all its processes in the middle of whatever they do; connections stay open.
+    pub(crate) fn freeze(&self) {
+        // First the one that would make more of them.
+        self.signal(Signal::STOP);
+        self.signal_children(Signal::STOP);
+    }
+
+    /// Lets them go on.
+    pub(crate) fn thaw(&self) {
+        self.signal_children(Signal::CONT);
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("our own child");
+    }
+
+    /// One that ends meanwhile is no matter.
+    fn signal_children(&self, signal: Signal) {
+        let children = self.children().unwrap_or_default();
+        let numbers = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        for pid in numbers.filter_map(Pid::from_raw) {
+            _ = kill_process(pid, signal);
+        }
+    }
+
+    /// The numbers of its processes.
+    fn children(&self) -> io::Result<String> {
+        let id = self.child.id();
+        fs::read_to_string(format!("/proc/{id}/task/{id}/children"))
     }
 
     /// Starts it again, with all that it had.
@@ -297,6 +329,9 @@ impl Drop for PostgresServer {
         if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;
         }
+        // One that stands still hears of nothing.
+        self.signal_children(Signal::CONT);
+        _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
         // SIGQUIT and not SIGKILL: the server takes its processes and its shared memory with it.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let told = pid.is_some_and(|pid| kill_process(pid, Signal::QUIT).is_ok());

@@ -219,6 +219,7 @@ fn main() {
     cases.extend(in_networks(&cases![
         sentinel::{
             a_master_that_is_cut_off_serves_its_side_no_longer_than_it_is_trusted,
+            without_the_guard_a_master_that_is_cut_off_and_its_successor_have_a_holder_each,
             a_cut_lets_nothing_through_in_either_direction,
         },
     ]));

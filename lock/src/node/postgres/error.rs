@@ -21,7 +21,7 @@ pub(super) fn no_connection(error: &Error) -> NodeError {
     match error.as_db_error() {
         Some(_) => of(error),
         None if text.contains("certificate") || text.contains("TLS") || text.contains("tls") => {
-            NodeError::Tls(text)
+            NodeError::Tls(format!("{text}; see locks.postgres.url"))
         }
         None => NodeError::Unreachable(text),
     }

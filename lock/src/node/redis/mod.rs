@@ -257,6 +257,29 @@ impl RedisNode {
         clock: Clock,
         spawn: Spawn,
     ) -> Result<Self, SetupError> {
+        Self::made(settings, clock, spawn, true)
+    }
+
+    /// The same, also where [`SetupError::Failover`] refuses it.
+    ///
+    /// # Errors
+    /// [`SetupError`] when the settings make no sense.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)] // for the tests: what the guard is needed for
+    pub fn without_the_guard(
+        settings: &RedisNodeSettings,
+        clock: Clock,
+        spawn: Spawn,
+    ) -> Result<Self, SetupError> {
+        Self::made(settings, clock, spawn, false)
+    }
+
+    fn made(
+        settings: &RedisNodeSettings,
+        clock: Clock,
+        spawn: Spawn,
+        wants_guard: bool,
+    ) -> Result<Self, SetupError> {
         let namespace = &settings.namespace;
         let spoils_tag = |c: char| c == '{' || c == '}' || c.is_whitespace();
         if namespace.is_empty() || namespace.contains(spoils_tag) {
@@ -266,7 +289,7 @@ impl RedisNode {
         let connect_limit = limit.max(LEAST_CONNECT_LIMIT);
         let layout = Layout::new(namespace, settings.raw_keys, settings.guard.clone());
         let layout = Arc::new(layout);
-        let (name, db, scrub, route) = way(settings, &layout, &clock)?;
+        let (name, db, scrub, route) = way(settings, &layout, &clock, wants_guard)?;
         let link = Link::new(Parts {
             name: name.clone(),
             route: route.clone(),
@@ -434,13 +457,15 @@ fn way(
     settings: &RedisNodeSettings,
     layout: &Layout,
     clock: &Clock,
+    wants_guard: bool,
 ) -> Result<(String, i64, Scrub, Route), SetupError> {
     let (url, limit) = (settings.url.expose_secret(), settings.node_timeout);
     if fails_over(url) {
         let mut address = Failover::parse(url).map_err(|why| SetupError::Url(why.to_owned()))?;
         let guard = &settings.guard;
         let of_failover = guard.config.ends_with(FAILOVER);
-        if guard.mode != RestartGuard::Call || settings.raw_keys || !of_failover {
+        let fits = guard.mode == RestartGuard::Call && of_failover && !settings.raw_keys;
+        if wants_guard && !fits {
             return Err(SetupError::Failover);
         }
         address.sign_in(|info| signed_in(info, settings));

@@ -127,6 +127,14 @@ pub enum OpenError {
         /// What SQLite offers instead.
         mode: String,
     },
+    /// Its disk is full.
+    #[error(
+        "{path} has no room, its disk is full: make room there, or give it another place (locks.embedded.path)"
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
     /// The boot's identity could not be read.
     #[error("cannot read /proc/sys/kernel/random/boot_id")]
     NoBootId(#[source] io::Error),

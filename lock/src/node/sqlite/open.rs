@@ -183,6 +183,7 @@ fn open_file(
     let sqlite = |source: rusqlite::Error| match source.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::NotADatabase { path: path.into() },
         _ if is_busy(&source) => OpenError::Locked { path: path.into() },
+        _ if is_full(&source) => OpenError::Full { path: path.into() },
         _ => OpenError::Sqlite {
             path: path.into(),
             source,
@@ -310,6 +311,15 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
         code,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
+}
+
+/// Also where what SQLite keeps beside the file has no room.
+fn is_full(error: &rusqlite::Error) -> bool {
+    let found = error.sqlite_error();
+    found.is_some_and(|error| {
+        error.code == ErrorCode::DiskFull
+            || error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+    })
 }
 
 /// The last other connection of a new file is closing it, and only now writes it whole: it is a moment later.

@@ -14,7 +14,6 @@ use watchkeeper_lock::{
     chance::Chance,
     clock::{Clock, Moment},
     lease::Lease,
-    open,
     settings::LockSettings,
     spawn::Spawn,
 };
@@ -22,6 +21,7 @@ use watchkeeper_lock::{
 use super::{
     NAME, SHORT, in_time,
     naive::{Naive, NaiveLease},
+    programs::{locks, unguarded},
 };
 
 /// Programs that contend until the end, each in a task.
@@ -65,15 +65,16 @@ const LOOK: Duration = Duration::from_millis(2);
 // === impl Contest ===
 
 impl Contest {
-    /// Programs of ours with one of these settings after the other. On the runtime of the caller. Also with settings that a
-    /// configuration is refused for.
+    /// Programs of ours with one of these settings after the other. On the runtime of the caller.
     pub(crate) fn start(settings: &[LockSettings]) -> Self {
-        let clock = Clock::system();
-        let ours = settings.iter().cycle().take(PROGRAMS).map(|settings| {
-            let nodes = open::nodes(settings, "app", &clock).unwrap();
-            Program::Ours(open::over(nodes, settings, &clock).start().unwrap())
-        });
-        Self::of(ours.collect())
+        let ours = settings.iter().cycle().take(PROGRAMS);
+        Self::of(ours.map(|one| Program::Ours(locks(one))).collect())
+    }
+
+    /// One of ours with each of these settings, which are refused everywhere else: see [`unguarded`].
+    pub(crate) fn unguarded(settings: &[LockSettings]) -> Self {
+        let ours = settings.iter().map(unguarded);
+        Self::of(ours.map(Program::Ours).collect())
     }
 
     /// The same of programs that each believe one sentinel.

@@ -24,7 +24,7 @@ pub(crate) use self::{
     network::{Network, Party, ask},
     programs::{
         answer, client, found, founded, is_refused, leads_to, locks, next_after, rivals, taken,
-        through, trouble,
+        through, trouble, unguarded, without_the_guard,
     },
     servers::{Endpoint, OK, PROMPT, Server, quiet_port, tell, values},
 };
@@ -42,7 +42,7 @@ const BRISK: Duration = Duration::from_millis(500);
 const PATIENT: Duration = Duration::from_secs(10);
 
 /// Waiting longer than this is a failure: sentinels rest for half a minute after a stall of the machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The lock that is wanted.
 pub(crate) const NAME: &str = "k";

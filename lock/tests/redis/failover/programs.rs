@@ -1,6 +1,6 @@
 //! Programs of ours: clients of a master that others replace.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use watchkeeper_lock::{
     Locks,
@@ -9,7 +9,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{LockError, admission::admit_at_once},
     node::{
-        Answer, Call, Op,
+        Answer, Call, Node, Op, RestartGuard,
         redis::{RedisNode, RedisNodeSettings, SetupError, TlsFiles},
     },
     open,
@@ -19,6 +19,9 @@ use watchkeeper_lock::{
 
 use super::{BRISK, LEASE, NAME, PATIENCE, PATIENT, Server, in_time};
 use crate::bench::{read, send};
+
+/// A namespace of its own: a server votes for one fleet in each.
+const UNGUARDED: &str = "unguarded";
 
 /// The next holder has the lock so soon after its server was killed: noticed, replaced and watched.
 const TAKEOVER: Duration = Duration::from_secs(40);
@@ -34,6 +37,34 @@ pub(crate) fn through(url: &str, lease: Duration) -> LockSettings {
 
 pub(crate) fn locks(settings: &LockSettings) -> Locks {
     Locks::open(settings, "app").unwrap().start().unwrap()
+}
+
+/// The same without the guard, which is refused here, and with why it is.
+pub(crate) fn without_the_guard(mut settings: LockSettings) -> (LockSettings, String) {
+    settings.restart_guard = RestartGuard::Off;
+    let refused = Locks::open(&settings, UNGUARDED).err();
+    let why = refused.expect("settings that are refused").to_string();
+    (settings, why)
+}
+
+/// A program with such settings, which only tests can make. Its locks are none of those of a fleet with the guard.
+pub(crate) fn unguarded(settings: &LockSettings) -> Locks {
+    let clock = Clock::system();
+    let of_node = RedisNodeSettings {
+        url: settings.redis.nodes[0].expose().to_owned().into(),
+        username: None,
+        password: None,
+        tls: TlsFiles::default(),
+        node_timeout: settings.redis.node_timeout,
+        namespace: UNGUARDED.to_owned(),
+        raw_keys: false,
+        guard: settings.guard(),
+    };
+    let refused = RedisNode::new(&of_node, clock.clone(), Spawn::system());
+    assert!(matches!(refused, Err(SetupError::Failover)), "{refused:?}");
+    let node = RedisNode::without_the_guard(&of_node, clock.clone(), Spawn::system());
+    let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node.unwrap())];
+    open::over(nodes, settings, &clock).start().unwrap()
 }
 
 /// A client of the fleet that [`through`] makes, to be asked itself.

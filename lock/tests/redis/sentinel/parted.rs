@@ -1,7 +1,7 @@
 //! The network is cut in two: the master with one sentinel and some programs on the one side, most sentinels with all others on the
 //! other. Nothing tells those who are cut off that another master is in charge.
 
-use std::{future::Future, pin::pin};
+use std::{future::Future, pin::pin, time::Duration};
 
 use watchkeeper_lock::{
     Locks,
@@ -13,9 +13,12 @@ use super::{
     deployment::{Deployment, FAR, NEAR, side_of},
 };
 use crate::failover::{
-    Contest, LEASE, Network, Party, Server, ask, beside, found, in_time, is_refused, locks,
-    next_after, overlaps, taken, through,
+    Contest, LEASE, Network, PATIENCE, Party, Server, ask, beside, found, in_time, is_refused,
+    locks, next_after, overlaps, taken, through, unguarded, without_the_guard,
 };
+
+/// A lease that outlasts every failover.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a program that wants another lock, and gives it back at once, has got.
 #[derive(Default)]
@@ -95,6 +98,33 @@ pub(crate) fn a_master_that_is_cut_off_serves_its_side_no_longer_than_it_is_trus
         let token = next.token();
         assert_eq!(next.release().await.nodes, 1);
         assert!(token < taken(&far).await.token());
+    });
+}
+
+/// Why no program goes without the guard here, whatever its settings: the successor never heard of what was granted behind the cut, votes as soon as it is
+/// named, and grants it once more. The same two programs that are kept apart in the case above.
+pub(crate) fn without_the_guard_a_master_that_is_cut_off_and_its_successor_have_a_holder_each() {
+    beside(async {
+        let (deployment, network) = Deployment::in_network(2).await;
+        let [near, far] = [NEAR, FAR].map(|party| {
+            let (settings, why) = without_the_guard(through(&deployment.url_of(party), MINUTE));
+            assert!(why.contains("restart_guard, redis.nodes: "), "{why}");
+            unguarded(&settings)
+        });
+        // Both have found the master.
+        for locks in [&near, &far] {
+            let found = locks.lock("before").wait(PATIENCE).acquire().await;
+            found.unwrap().release().await;
+        }
+
+        network.cut_off(&side_of(0));
+        let lease = taken(&far).await;
+        let next = taken(&near).await;
+        assert!(
+            lease.is_held() && next.is_held(),
+            "two holders are not found where nothing prevents them: {lease:?}, {next:?}"
+        );
+        assert_eq!(deployment.master(), Some(1));
     });
 }
 

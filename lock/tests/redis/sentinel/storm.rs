@@ -1,7 +1,10 @@
-//! Failovers of every kind, one after the other, while programs contend for a lock on both sides of every cut.
+//! Failovers of every kind, one after the other, while programs contend for a lock on both sides of every cut: with settings that are
+//! accepted, with those that are refused, and with a lock as it is often written.
 
 use super::deployment::{Deployment, FAR, NEAR, side_of};
-use crate::failover::{Contest, SHORT, beside, found, overlaps, through, tokens_rise};
+use crate::failover::{
+    Contest, SHORT, beside, found, overlaps, through, tokens_rise, without_the_guard,
+};
 
 /// How a master loses its place.
 #[derive(Clone, Copy)]
@@ -20,6 +23,8 @@ const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Freeze, Fault::Order, Fault::Cut
 /// How often two programs held their lock at once.
 struct Overlaps {
     ours: usize,
+    /// Of ours with settings that are refused.
+    unguarded: usize,
     /// Of those that each believe one sentinel.
     naive: usize,
 }
@@ -31,6 +36,8 @@ fn storm(failovers: usize) -> Overlaps {
         let settings = [NEAR, FAR].map(|party| through(&deployment.url_of(party), SHORT));
         found(&settings[0]).await;
         let contest = Contest::start(&settings);
+        let refused = settings.map(|settings| without_the_guard(settings).0);
+        let unguarded = Contest::unguarded(&refused);
         let naive = Contest::naive(deployment.naive_pair(SHORT));
         contest.go_on("before it begins").await;
         for n in 0..failovers {
@@ -66,15 +73,19 @@ fn storm(failovers: usize) -> Overlaps {
             deployment.all_follow().await;
         }
         contest.go_on("when it is over").await;
-        let (mut ours, naive) = (contest.end().await, naive.end().await);
+        let mut ours = contest.end().await;
+        let (unguarded, naive) = (unguarded.end().await, naive.end().await);
         let found = Overlaps {
             ours: overlaps(&ours),
+            unguarded: overlaps(&unguarded),
             naive: overlaps(&naive),
         };
         println!(
-            "[sentinel] {failovers} failovers: {} leases, {} overlaps; of those who believe one sentinel {} and {}",
+            "[sentinel] {failovers} failovers: {} leases, {} overlaps; without the guard {} and {}, of those who believe one sentinel {} and {}",
             ours.len(),
             found.ours,
+            unguarded.len(),
+            found.unguarded,
             naive.len(),
             found.naive,
         );
@@ -89,6 +100,7 @@ fn storm(failovers: usize) -> Overlaps {
 pub(crate) fn twenty_failovers_and_no_two_holders() {
     let found = storm(20);
     assert_eq!(found.ours, 0);
-    // Otherwise it is not known whether they would be found.
+    // Otherwise it is not known whether they would be found, nor whether it is the guard that prevents them.
+    assert!(found.unguarded > 0, "without the guard no two held it");
     assert!(found.naive > 0, "the naive pair had no two holders either");
 }
