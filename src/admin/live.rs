@@ -4,7 +4,7 @@
 //! rows as the page, so that there is one way to write them. All streams look at the same moments and share what is read then
 //! (`readings`), so that what one has found none finds later; while it is the same, a stream does nothing.
 //!
-//! The page of a job shows also what the store tells of it, which is read again when its row has changed, and now and then.
+//! The page of a job shows also what the store tells of it, which is read again soon after its row has changed, and now and then.
 //!
 //! | event | data |
 //! | --- | --- |
@@ -21,7 +21,8 @@
 //!   (what_remains_of_a_lease_is_sent_again_before_it_is_counted_down)
 //! - W4 One that comes back is sent what has changed since, or everything.   (one_that_comes_back_is_sent_the_difference)
 //! - W14 All who follow look at the same moments, twice a second.   (all_who_follow_look_at_the_same_moments)
-//! - W15 What the store tells of a job is read again when its row has changed.   (the_page_of_a_job_is_followed)
+//! - W15 What the store tells of a job is read again soon after its row has changed, which is sent at once.
+//!   (the_page_of_a_job_is_followed)
 //! - W5 No more follow at one time than there are places.   (no_more_follow_a_page_than_there_are_places)
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
@@ -62,7 +63,7 @@ use crate::{clock::Moment, fleet::JobFacts};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
-/// What the store tells of a job is read so often; and so soon again after a change, of which the first reading may not know yet.
+/// What the store tells of a job is read so often; and so soon after a change, of which what was read a moment before does not know.
 const FACTS: Duration = Duration::from_secs(5);
 const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
 /// When everything is sent again: figures that are others at every look.
@@ -302,15 +303,18 @@ impl Followed {
 // === impl FollowedJob ===
 
 impl FollowedJob {
-    /// Asks what the store tells of it where that is due, or where its row has changed to this.
+    /// Asks what the store tells of it where that is due. Its row is this now.
     async fn look(&mut self, shared: &Shared, print: Vec<u64>, now: Moment) {
-        let has_changed = self.print != print;
-        if !has_changed && now < self.due {
+        if self.print != print {
+            // The row is sent at once, and waits for nothing.
+            self.print = print;
+            self.due = self.due.min(now + AFTER_A_CHANGE);
+        }
+        if self.facts.is_some() && now < self.due {
             return;
         }
         self.facts = Some(shared.readings.facts(&self.name).await);
-        self.due = now + if has_changed { AFTER_A_CHANGE } else { FACTS };
-        self.print = print;
+        self.due = now + FACTS;
     }
 
     fn facts(&self) -> Result<&JobFacts, &str> {

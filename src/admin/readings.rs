@@ -53,11 +53,10 @@ const FEW: usize = 100;
 /// For so long what was looked at serves those who follow: less than there is between two of their looks.
 const SERVES: Duration = Duration::from_millis(400);
 
-/// For so many times as long as it took a look at all jobs serves, of few and of many; and one at some, of which people want to know
-/// at once that another replica leads.
-const TIMES: u32 = 9;
+/// For so many times as long as it took a look serves: at some jobs, or at few, of which people want to know at once that another
+/// replica leads; and at all of many.
+const TIMES: u32 = 4;
 const TIMES_OF_MANY: u32 = 29;
-const TIMES_OF_SOME: u32 = 3;
 
 /// For so long a page waits for all jobs where nothing is known of them yet.
 const WORTH: Duration = Duration::from_millis(50);
@@ -227,7 +226,7 @@ impl Readings {
             async move { Fleet::of(source.some(&names).await, Looked::Now) }.boxed()
         };
         let such = one_of(&self.some, names.clone(), || {
-            SharedReading::serving(SERVES, |_| TIMES_OF_SOME)
+            SharedReading::serving(SERVES, |_| TIMES)
         })?;
         let some = such.get(&self.reader, |_, _| true, read).await;
         Some(some).filter(|some| !some.full.replicas.is_empty())

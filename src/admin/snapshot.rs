@@ -269,3 +269,99 @@ pub(super) fn named(name: Named) -> Result<String, Problem> {
 pub(super) fn misfit(misfit: &Misfit) -> Problem {
     Problem::parameter(misfit.name, &misfit.wanted)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{
+        admin::page::jobs,
+        fleet::status::{LeaderStatus, ReplicaStatus},
+    };
+
+    fn job(name: &str, shards: usize) -> JobStatus {
+        let shard = |n| JobStatus {
+            name: format!("{name}.{n}"),
+            ..JobStatus::default()
+        };
+        JobStatus {
+            name: name.to_owned(),
+            coordination: "leader".to_owned(),
+            by_shard: (0..shards).map(shard).collect(),
+            leader: Some(LeaderStatus {
+                replica: "h-1-x".to_owned(),
+                ..LeaderStatus::default()
+            }),
+            leader_known: true,
+            ..JobStatus::default()
+        }
+    }
+
+    fn fleet(jobs: Vec<JobStatus>) -> FleetStatus {
+        let replica = ReplicaStatus {
+            id: "h-1-x".to_owned(),
+            ..ReplicaStatus::default()
+        };
+        FleetStatus {
+            replicas: vec![replica],
+            jobs,
+            ..FleetStatus::default()
+        }
+    }
+
+    fn address(query: &[(&str, &str)]) -> Address {
+        let query = query.iter();
+        let query: BTreeMap<String, String> = query
+            .map(|(name, said)| ((*name).to_owned(), (*said).to_owned()))
+            .collect();
+        Address::read("/", &jobs::TAKES, &query).unwrap()
+    }
+
+    #[test]
+    fn a_page_looks_at_its_rows_and_at_so_many_shards() {
+        let all = fleet(vec![job("a", 0), job("b", 150), job("c", 0), job("d", 60)]);
+        let looked_at = |query: &[(&str, &str)], choose: Choose| {
+            let address = address(query);
+            let chosen = Chosen::of(&all.jobs, choose, &address);
+            names(&all, &chosen, &address, Shows::Chosen(choose))
+        };
+        // All shards of a job, or none.
+        let found = looked_at(&[], jobs::chosen);
+        assert_eq!(found.len(), 152);
+        assert!(found.contains("a") && found.contains("b.149") && !found.contains("d.0"));
+        let found = looked_at(&[("size", "1")], jobs::chosen);
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a"]);
+        // Those that are shown one by one.
+        let found = looked_at(&[("size", "1"), ("shards", "d")], jobs::chosen);
+        assert_eq!((found.len(), found.contains("d.59")), (61, true));
+        let of = |name| names(&all, &Chosen::default(), &address(&[]), Shows::Job(name));
+        assert_eq!(
+            (of("b").len(), of("b.7").len(), of("new").len()),
+            (150, 1, 1)
+        );
+        assert!(names(&all, &Chosen::default(), &address(&[]), Shows::Any).is_empty());
+    }
+
+    #[test]
+    fn a_replica_or_a_leader_that_was_not_there_is_news() {
+        let all = fleet(vec![job("a", 0), job("b", 0)]);
+        let chosen = Chosen::of(&all.jobs, jobs::chosen, &address(&[]));
+        let news = |some: &FleetStatus| is_news(&all, &chosen, some);
+        // What else the page knows of a job, and a job that it does not show, are none.
+        let mut some = fleet(vec![job("a", 0)]);
+        some.jobs[0].last_outcome = Some("failed".to_owned());
+        assert!(!news(&some));
+        some.jobs[0].leader = None;
+        assert!(news(&some));
+        let mut some = fleet(vec![job("a", 0)]);
+        some.replicas.push(ReplicaStatus::default());
+        assert!(news(&some));
+        // A lock that is taken for each tick changes hands all the time.
+        let mut by_tick = all.clone();
+        by_tick.jobs[0].coordination = "tick".to_owned();
+        let mut some = fleet(vec![job("a", 0)]);
+        some.jobs[0].leader = None;
+        assert!(!is_news(&by_tick, &chosen, &some));
+    }
+}
