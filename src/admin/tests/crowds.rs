@@ -54,7 +54,8 @@ async fn a_crowd_that_reads_no_metrics_delays_no_renewal() {
     // All of them are being answered, and none reads.
     let before = *renewals.borrow_and_update();
     let enough = renewals.wait_for(|all| *all >= before + RENEWALS);
-    let enough = Clock::system().timeout(Duration::from_secs(60), enough);
+    let clock = Clock::system();
+    let enough = clock.timeout(Duration::from_secs(60), enough);
     assert!(enough.await.is_ok_and(|told| told.is_ok()), "no renewals");
     assert!(lease.view().is_held());
     // Others are answered meanwhile, also one who asks for the same and reads.
