@@ -201,7 +201,7 @@ impl Readings {
             return fleet;
         }
         // It is being read, and what is quickly read is worth the wait.
-        let all = self.fleet.get(&self.reader, |_, _| true, &read);
+        let all = self.fleet.get(&self.reader, |_, _| true, read);
         match self.reader.clock.timeout(WORTH, all).await {
             Ok(fleet) => fleet,
             Err(_) => self.own().await,
