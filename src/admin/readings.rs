@@ -197,7 +197,7 @@ impl Readings {
             let fleet = self.fleet.get(&self.reader, |fleet, _| serves(fleet), read);
             return fleet.await;
         }
-        if let Some(fleet) = self.fleet.at_hand(&self.reader, &read) {
+        if let Some(fleet) = self.fleet.at_hand(&self.reader, read) {
             return fleet;
         }
         // It is being read, and what is quickly read is worth the wait.
