@@ -24,6 +24,8 @@ use crate::{
 
 /// Processes of replicas beside the one whose page it is.
 const PROCESSES: usize = 4;
+/// The pages that are asked for and followed.
+const PAGES: [(&str, &str); 2] = [("the page", "/"), ("the page of a job", "/jobs/job-0007")];
 /// Requests of which the slowest counts, in milliseconds.
 const REQUESTS: usize = 30;
 const PAGE_MS: f64 = 300.0;
@@ -61,48 +63,36 @@ fn of_fleet(replicas: usize, jobs: usize, plan: Plan, table: &mut Table) {
     pause(plan.settle() * 2);
     let name = format!("{replicas} replicas, {jobs} jobs");
 
-    let mut took: Vec<Duration> = (0..REQUESTS)
-        .map(|_| {
-            pause(Duration::from_millis(200));
-            let (took, bytes) = get(address, "/").expect("the page answers");
-            assert!(bytes > 10_000, "a page of {bytes} bytes");
-            took
-        })
-        .collect();
-    took.sort_unstable();
-    let slowest = took[took.len() - 1];
-    table.add(
-        Row::new(
-            format!("{name}: the page, slowest of {REQUESTS}, ms"),
-            NODES,
-        )
-        .ours(format!(
-            "p50 {}, most {}",
-            time(took[took.len() / 2]),
-            time(slowest)
-        ))
-        .figure(slowest.as_secs_f64() * 1e3)
-        .goal(Goal::AtMost(PAGE_MS)),
-    );
+    for (what, path) in PAGES {
+        let (words, slowest) = slowest(address, path);
+        table.add(
+            Row::new(format!("{name}: {what}, slowest of {REQUESTS}, ms"), NODES)
+                .ours(words)
+                .figure(slowest.as_secs_f64() * 1e3)
+                .goal(Goal::AtMost(PAGE_MS)),
+        );
+    }
 
     let quiet = watch(&mut page, plan);
-    let crowd = Crowd::of(VIEWERS, move |end, _| follow(address, end));
-    pause(Duration::from_secs(2));
-    let viewed = watch(&mut page, plan);
-    drop(crowd);
-    table.add(
-        Row::new(
-            format!("{name}: {VIEWERS} who follow the page, percent of a processor"),
-            NODES,
-        )
-        .ours(format!(
-            "worker {:.1} % with them, {:.1} % without",
-            viewed.cpu_percent(),
-            quiet.cpu_percent()
-        ))
-        .figure(viewed.cpu_percent() - quiet.cpu_percent())
-        .goal(Goal::AtMost(VIEWERS_COST)),
-    );
+    for (what, path) in PAGES {
+        let crowd = Crowd::of(VIEWERS, move |end, _| follow(address, path, end));
+        pause(Duration::from_secs(2));
+        let viewed = watch(&mut page, plan);
+        drop(crowd);
+        table.add(
+            Row::new(
+                format!("{name}: {VIEWERS} who follow {what}, percent of a processor"),
+                NODES,
+            )
+            .ours(format!(
+                "worker {:.1} % with them, {:.1} % without",
+                viewed.cpu_percent(),
+                quiet.cpu_percent()
+            ))
+            .figure(viewed.cpu_percent() - quiet.cpu_percent())
+            .goal(Goal::AtMost(VIEWERS_COST)),
+        );
+    }
 
     let usual = lows(&quiet).last().copied().expect("a renewal");
     let answers = Arc::new(AtomicUsize::new(0));
@@ -130,6 +120,22 @@ fn of_fleet(replicas: usize, jobs: usize, plan: Plan, table: &mut Table) {
         .goal(Goal::AtMost(LAG_MS)),
     );
     drop(others);
+}
+
+/// How long the requests of a page took, in words, and the slowest of them. The first comes after a silence.
+fn slowest(address: SocketAddr, path: &str) -> (String, Duration) {
+    let mut took: Vec<Duration> = (0..REQUESTS)
+        .map(|_| {
+            pause(Duration::from_millis(200));
+            let (took, bytes) = get(address, path).expect("the page answers");
+            assert!(bytes > 2_000, "a page of {bytes} bytes");
+            took
+        })
+        .collect();
+    took.sort_unstable();
+    let slowest = took[took.len() - 1];
+    let words = format!("p50 {}, most {}", time(took[took.len() / 2]), time(slowest));
+    (words, slowest)
 }
 
 /// What the page's replica does for a while.
@@ -202,8 +208,8 @@ fn ask(address: SocketAddr, path: &str) -> std::io::Result<TcpStream> {
 }
 
 /// As a browser with the page open does.
-fn follow(address: SocketAddr, end: &AtomicBool) {
-    let mut client = ask(address, "/events?path=%2F").unwrap();
+fn follow(address: SocketAddr, path: &str, end: &AtomicBool) {
+    let mut client = ask(address, &format!("/events?path={path}")).unwrap();
     client
         .set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();

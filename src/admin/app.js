@@ -256,6 +256,11 @@ function openStream() {
     version = hello.version;
     say("up to date, as it happens", "good");
   });
+  source.addEventListener("parts", (event) => {
+    // A table where there was none, or the other way round: rows alone do not make it.
+    const main = document.getElementById("main");
+    if (event.data !== partsOf(document) && (main === null || !isBusy(main))) location.reload();
+  });
   source.addEventListener("rows", (event) => {
     const table = parsed(event.data).querySelector("table[data-part]");
     if (table !== null) patchRows(table.dataset.part, [...table.tBodies[0].rows]);

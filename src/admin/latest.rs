@@ -44,6 +44,8 @@ pub(super) struct Got {
     pub(super) rows: BTreeMap<(&'static str, String), GotRow>,
     /// The keys of each table, in order.
     pub(super) orders: BTreeMap<&'static str, Vec<String>>,
+    /// The names of the tables, in order.
+    pub(super) parts: Vec<&'static str>,
     /// Digests of other elements.
     pub(super) pieces: BTreeMap<&'static str, u64>,
 }

@@ -1,12 +1,15 @@
 //! Keeps a page up to date: the rows of one view, as its address chooses them, sent again where they have changed.
 //!
 //! A stream costs what its page costs, a hundred rows of each table at most, however many jobs there are. It is made from the same
-//! rows as the page, so that there is one way to write them. All streams share one reading of the fleet (`readings`): while that is
-//! the same, a stream does nothing.
+//! rows as the page, so that there is one way to write them. All streams look at the same moments and share what is read then
+//! (`readings`), so that what one has found none finds later; while it is the same, a stream does nothing.
+//!
+//! The page of a job shows also what the store tells of it, which is read again soon after its row has changed, and now and then.
 //!
 //! | event | data |
 //! | --- | --- |
 //! | `hello` | the version of this replica: a page of another one loads itself anew |
+//! | `parts` | the names of its tables, where they are others: a page with others loads itself anew |
 //! | `rows` | a table with the rows of one `data-part` that have changed |
 //! | `order` | the keys of each table whose rows come in another order, or are others |
 //! | `piece` | an element with `data-piece` |
@@ -17,14 +20,12 @@
 //! - W11 A lease that is extended is not counted down to its end: its row is sent again once half of what remained is over.
 //!   (what_remains_of_a_lease_is_sent_again_before_it_is_counted_down)
 //! - W4 One that comes back is sent what has changed since, or everything.   (one_that_comes_back_is_sent_the_difference)
+//! - W14 All who follow look at the same moments, twice a second.   (all_who_follow_look_at_the_same_moments)
+//! - W15 What the store tells of a job is read again soon after its row has changed, which is sent at once.
+//!   (the_page_of_a_job_is_followed)
 //! - W5 No more follow at one time than there are places.   (no_more_follow_a_page_than_there_are_places)
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -42,24 +43,29 @@ use super::{
     latest::{Got, GotRow},
     listener::Stay,
     page::{
-        address::{Address, Takes},
+        address::{Address, LONGEST, Takes, job_path},
         batches,
         block::{Block, Page, Piece, digest},
-        fleet, jobs,
+        fleet, job, jobs,
         layout::strip,
         nodes, replicas,
         view::View,
     },
+    pattern::values,
     problem::{Kind, Problem},
+    readings::Facts,
     rights::Seen,
     shared::Shared,
-    snapshot::{Snapshot, misfit},
+    snapshot::{MadeOf, Shows, Snapshot, misfit},
     stream::{ClientSlot, frame},
 };
-use crate::{clock::Moment, fleet::status::FleetStatus};
+use crate::{clock::Moment, fleet::JobFacts};
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(500);
+/// What the store tells of a job is read so often; and so soon after a change, of which what was read a moment before does not know.
+const FACTS: Duration = Duration::from_secs(5);
+const AFTER_A_CHANGE: Duration = Duration::from_secs(1);
 /// When everything is sent again: figures that are others at every look.
 const WHOLE: Duration = Duration::from_secs(15);
 /// When a browser whose stream has ended comes back.
@@ -68,20 +74,41 @@ const COME_BACK: &str = "retry: 2000\n\n";
 /// What makes a page of a view.
 type Make = fn(&View<'_>) -> Page;
 
-/// The views that are followed: what the fleet tells alone. Others are asked for again.
-static FOLLOWED: [(&str, &Takes, Make); 4] = [
-    ("/", &jobs::TAKES, fleet::page),
-    ("/batches", &batches::TAKES, batches::page),
-    ("/replicas", &replicas::TAKES, replicas::page),
-    ("/nodes", &nodes::TAKES, nodes::page),
+/// The views that are followed: what the fleet tells alone, and the page of a job. Others are asked for again.
+static FOLLOWED: [(&str, &Takes, Make, Shows<'static>); 4] = [
+    ("/", &jobs::TAKES, fleet::page, Shows::Chosen(jobs::chosen)),
+    (
+        "/batches",
+        &batches::TAKES,
+        batches::page,
+        Shows::Chosen(batches::chosen),
+    ),
+    ("/replicas", &replicas::TAKES, replicas::page, Shows::Any),
+    ("/nodes", &nodes::TAKES, nodes::page, Shows::Any),
 ];
+
+/// What one stream follows.
+enum Followed {
+    View(Make, Shows<'static>),
+    Job(FollowedJob),
+}
+
+/// The page of a job.
+struct FollowedJob {
+    name: String,
+    /// What the store has told of it last, and what its row was then.
+    facts: Option<Arc<Facts>>,
+    print: Vec<u64>,
+    /// When that is read again.
+    due: Moment,
+}
 
 /// Everything that one stream lives on.
 struct Following {
     shared: Shared,
     seen: Seen,
     address: Address,
-    make: Make,
+    followed: Followed,
     /// What its client has got, and its number.
     got: Arc<Got>,
     number: Option<u64>,
@@ -90,7 +117,7 @@ struct Following {
     whole: Moment,
     greeted: bool,
     /// What was looked at last.
-    last: Weak<FleetStatus>,
+    last: MadeOf,
     /// Ends with this replica's events.
     end: CancellationToken,
     _slot: ClientSlot,
@@ -105,12 +132,11 @@ pub(super) async fn follow(
 ) -> Result<Response, Problem> {
     let Query(said) = said.map_err(|error| Problem::parameter("query", &error.body_text()))?;
     let path = said.get("path").map_or("/", String::as_str);
-    let found = FOLLOWED.iter().find(|(followed, _, _)| *followed == path);
-    let Some((path, takes, make)) = found else {
-        let wanted = "a page that is followed: /, /batches, /replicas or /nodes";
+    let Some((path, takes, followed)) = followed(path) else {
+        let wanted = "a page that is followed: /, /jobs/NAME, /batches, /replicas or /nodes";
         return Err(Problem::parameter("path", wanted));
     };
-    let address = Address::read(*path, takes, &said).map_err(|wrong| misfit(&wrong))?;
+    let address = Address::read(path, takes, &said).map_err(|wrong| misfit(&wrong))?;
     let Some(slot) = shared.slots.take(seen) else {
         let why = "no more clients can follow this replica at one time";
         return Err(Problem::new(Kind::TooManyStreams, why));
@@ -127,13 +153,13 @@ pub(super) async fn follow(
     let following = Following {
         seen,
         address,
-        make: *make,
+        followed,
         got,
         number,
         look: now,
         whole: now + WHOLE,
         greeted: false,
-        last: Weak::new(),
+        last: MadeOf::default(),
         end: shared.events.over(),
         _slot: slot,
         shared,
@@ -150,6 +176,30 @@ pub(super) async fn follow(
     Ok(answer)
 }
 
+/// What is followed at this path, what can be chosen there, and its path as it is written.
+fn followed(path: &str) -> Option<(String, &'static Takes, Followed)> {
+    let mut views = FOLLOWED.iter();
+    if let Some((path, takes, make, shows)) = views.find(|(known, ..)| *known == path) {
+        return Some(((*path).to_owned(), *takes, Followed::View(*make, *shows)));
+    }
+    let name = values("/jobs/{job}", path)?.pop()?;
+    let path = job_path(&name);
+    let job = FollowedJob {
+        name,
+        facts: None,
+        print: Vec::new(),
+        due: Moment::ZERO,
+    };
+    (job.name.len() <= LONGEST).then_some((path, &job::TAKES, Followed::Job(job)))
+}
+
+/// When those who follow look next.
+fn next_look(now: Moment) -> Moment {
+    let looks = now.since_boot().as_millis() / LOOK.as_millis() + 1;
+    let looks = u32::try_from(looks).unwrap_or(u32::MAX);
+    Moment::from_boot(LOOK.saturating_mul(looks))
+}
+
 /// The next text that is sent; the end with this replica's.
 async fn sent(mut following: Following) -> Option<(Result<String, Infallible>, Following)> {
     loop {
@@ -160,7 +210,7 @@ async fn sent(mut following: Following) -> Option<(Result<String, Infallible>, F
             () = following.end.cancelled() => return None,
             () = clock.sleep_until(due) => {}
         }
-        following.look = clock.now() + LOOK;
+        following.look = next_look(clock.now());
         let text = following.changes().await;
         if !text.is_empty() {
             return Some((Ok(text), following));
@@ -174,24 +224,29 @@ impl Following {
     /// What has changed since the last look, as events; nothing where nothing has.
     async fn changes(&mut self) -> String {
         let shared = self.shared.clone();
-        let fleet = shared.readings.fleet(self.seen).await;
+        let shows = self.followed.shows();
+        let snapshot = Snapshot::for_a_stream(&shared, self.seen, &self.address, shows).await;
         let now = shared.admin.clock.now();
-        let whole = now >= self.whole;
+        let (whole, made_of) = (now >= self.whole, snapshot.made_of());
         if whole {
             self.whole = now + WHOLE;
-        } else if std::ptr::eq(self.last.as_ptr(), Arc::as_ptr(&fleet)) {
+        } else if made_of.is(&self.last) && !self.followed.is_due(now) {
             // Nothing was read since: however many jobs there are, there is nothing to compare.
             return String::new();
         }
-        self.last = Arc::downgrade(&fleet);
-        let snapshot = Snapshot::over(&shared, self.seen, fleet);
+        self.last = made_of;
+        if let Followed::Job(job) = &mut self.followed {
+            let print = job::print(&snapshot.view(&self.address), &job.name);
+            job.look(&shared, print, now).await;
+        }
         let view = snapshot.view(&self.address);
+        let page = self.followed.page(&shared, &view);
         let before = if whole {
             Got::default()
         } else {
             Got::clone(&self.got)
         };
-        let (mut text, got) = changed(&before, &strip(&view), &(self.make)(&view), now);
+        let (mut text, got) = changed(&before, &strip(&view), &page, now);
         if !self.greeted {
             self.greeted = true;
             let me = view.fleet.replica(view.replica);
@@ -211,10 +266,78 @@ impl Following {
     }
 }
 
+// === impl Followed ===
+
+impl Followed {
+    fn shows(&self) -> Shows<'_> {
+        match self {
+            Self::View(_, shows) => *shows,
+            Self::Job(job) => Shows::Job(&job.name),
+        }
+    }
+
+    /// Whether the store is to be asked again, although nothing else has changed.
+    fn is_due(&self, now: Moment) -> bool {
+        match self {
+            Self::View(..) => false,
+            Self::Job(job) => job.due <= now,
+        }
+    }
+
+    fn page(&self, shared: &Shared, view: &View<'_>) -> Page {
+        match self {
+            Self::View(make, _) => make(view),
+            Self::Job(job) => {
+                let data = job::JobData {
+                    name: &job.name,
+                    facts: job.facts(),
+                    notices: shared.admin.source.told_of(&job.name),
+                    run: None,
+                };
+                job::page(view, &data)
+            }
+        }
+    }
+}
+
+// === impl FollowedJob ===
+
+impl FollowedJob {
+    /// Asks what the store tells of it where that is due. Its row is this now.
+    async fn look(&mut self, shared: &Shared, print: Vec<u64>, now: Moment) {
+        if self.print != print {
+            // The row is sent at once, and waits for nothing.
+            self.print = print;
+            self.due = self.due.min(now + AFTER_A_CHANGE);
+        }
+        if self.facts.is_some() && now < self.due {
+            return;
+        }
+        self.facts = Some(shared.readings.facts(&self.name).await);
+        self.due = now + FACTS;
+    }
+
+    fn facts(&self) -> Result<&JobFacts, &str> {
+        match self.facts.as_deref() {
+            Some(Ok(Some(facts))) => Ok(facts),
+            Some(Ok(None)) | None => Err("there is no such job"),
+            Some(Err(why)) => Err(why.as_str()),
+        }
+    }
+}
+
 /// What differs from what the client has got, as events, and what it has got then.
 fn changed(before: &Got, strip: &Piece, page: &Page, now: Moment) -> (String, Got) {
     let (mut text, mut got) = (String::new(), Got::default());
     let mut orders = BTreeMap::new();
+    let parts = page.blocks.iter().filter_map(|block| match block {
+        Block::Rows(part) => Some(part.id),
+        Block::Piece(_) | Block::Plain(_) => None,
+    });
+    got.parts = parts.collect();
+    if got.parts != before.parts {
+        text += &frame(None, "parts", &got.parts.join(" "));
+    }
     let pieces = page.blocks.iter().filter_map(|block| match block {
         Block::Piece(piece) => Some(piece),
         Block::Rows(_) | Block::Plain(_) => None,
@@ -271,7 +394,11 @@ mod tests {
     use crate::{
         admin::{
             backlogs::Growth,
-            page::{block::Live, times::Times},
+            page::{
+                all::{Chosen, Looked},
+                block::Live,
+                times::Times,
+            },
         },
         fleet::status::{FleetStatus, JobStatus, LeaderStatus},
     };
@@ -295,9 +422,15 @@ mod tests {
 
     fn look_at(ms: u64, fleet: &FleetStatus, before: &Got) -> (String, Got) {
         let address = Address::read("/", &jobs::TAKES, &BTreeMap::new()).unwrap();
-        let growth = Growth::new();
+        let (growth, totals) = (Growth::new(), fleet::totals(&fleet.jobs));
+        let chosen = Chosen::of(&fleet.jobs, jobs::chosen, &address);
         let view = View {
             fleet,
+            all: fleet,
+            looked: Looked::Now,
+            is_fresh: false,
+            totals: &totals,
+            chosen: &chosen,
             growth: &growth,
             replica: "h-1-x",
             signed_in: true,
@@ -317,6 +450,7 @@ mod tests {
         let mut fleet = fleet_of(&["a", "b", "c"]);
         let (text, got) = look(&fleet, &Got::default());
         for part in [
+            "event: parts\ndata: jobs flying replicas nodes\n\n",
             "event: piece\ndata: <div id=\"strip\"",
             "event: rows\ndata: <table data-part=\"jobs\"><tbody><tr data-key=\"a\">",
             "\"jobs\":[\"a\",\"b\",\"c\"]",
@@ -339,6 +473,20 @@ mod tests {
             text.contains("\"jobs\":[\"\"]"),
             "the row that says so: {text}"
         );
+    }
+
+    #[test]
+    fn all_who_follow_look_at_the_same_moments() {
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        for (now, next) in [
+            (0, 500),
+            (1, 500),
+            (499, 500),
+            (500, 1_000),
+            (86_400_123, 86_400_500),
+        ] {
+            assert_eq!(next_look(at(now)), at(next), "{now}");
+        }
     }
 
     #[test]

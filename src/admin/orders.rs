@@ -30,7 +30,7 @@ use super::{
     rights::{Asker, Seen},
     seal::{About, Broken, cookie, session},
     shared::Shared,
-    snapshot::{Named, Snapshot, misfit, named},
+    snapshot::{Named, Shows, Snapshot, misfit, named},
     source::{Asked, Done, Order, OrderError, What},
 };
 use crate::{
@@ -141,7 +141,7 @@ pub(super) async fn give(
     let done = given.as_ref().ok();
     let next = done.and_then(|done| done.answer["next"].as_str().map(str::to_owned));
     let (status, told) = told(kind, &of, given);
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Job(&of)).await;
     let rest = next.as_deref().map(|next| (field("all").trim(), next));
     Ok(snapshot.answer(status, &address, |view| {
         answer(view, (kind, &of), &told, rest)
@@ -185,7 +185,7 @@ impl Blank<'_> {
             said: self.said,
             trouble: self.trouble,
         };
-        let snapshot = Snapshot::of(shared, seen).await;
+        let snapshot = Snapshot::of(shared, seen, &address, Shows::Job(self.of)).await;
         let mut answer = snapshot.answer(status, &address, |view| page(view, &form));
         if is_new && let Ok(cookie) = HeaderValue::try_from(cookie(&session, asker.secure)) {
             answer.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -4,15 +4,20 @@
 //! locks, orders and the runs of one job are read as `shared_reading` has it: seldom, and once for all.
 //!
 //! # Invariants
-//! - W1 However many look at the fleet, it is read for one of them. Those who follow, and pages of many jobs, are shown what was found
-//!   a moment ago; a page of few jobs what is found after it was asked for, so that no leader is named whose successor has run.
+//! - W1 However many look at the fleet, it is read for one of them. Those who follow are shown what was found a moment ago; a page of few
+//!   jobs what is found after it was asked for, so that no leader is named whose successor has run.
 //!   (one_reading_of_the_fleet_serves_all_who_follow, a_page_of_few_jobs_shows_the_present)
+//! - W13 Of many jobs all are looked at in the background, seldom, and no page waits for it: those that a page shows are looked at for it,
+//!   once for all who are shown the same.   (a_page_of_many_jobs_waits_for_its_rows_alone, many_who_follow_cost_what_one_costs)
 //! - W9 So many jobs are read at a time or wait to be, and no more.
 //!   (clients_that_ask_for_ever_other_jobs_and_go_queue_no_more_than_so_many_readings)
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +26,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     backlogs::{Backlogs, Growth},
+    page::{
+        address::Address,
+        all::{Choose, Chosen, Looked, Totals},
+        fleet::totals,
+    },
     rights::Seen,
     shared_reading::{Reader, SharedReading},
     source::{AdminSource, OrderError, RecentAsked},
@@ -37,8 +47,22 @@ use crate::{
     },
 };
 
-/// A fleet with more jobs, shards counted, is large: its locks are not read anew for each page either.
+/// A fleet with more jobs, shards counted, is large: all of them are not looked at for each page.
 const FEW: usize = 100;
+
+/// For so long what was looked at serves those who follow: less than there is between two of their looks.
+const SERVES: Duration = Duration::from_millis(400);
+
+/// For so many times as long as it took a look serves: at some jobs, or at few, of which people want to know at once that another
+/// replica leads; and at all of many.
+const TIMES: u32 = 4;
+const TIMES_OF_MANY: u32 = 29;
+
+/// For so long a page waits for all jobs where nothing is known of them yet.
+const WORTH: Duration = Duration::from_millis(50);
+
+/// Choices of jobs that are remembered for one look at all of them.
+const CHOICES: usize = 64;
 
 /// For so long the failure to list items serves, which may have taken long: the database may be there again.
 const FAILED: Duration = Duration::from_secs(3);
@@ -70,6 +94,12 @@ pub(super) struct Readings {
     of_items: Reader,
     source: Arc<dyn AdminSource>,
     fleet: SharedReading<Fleet>,
+    /// How many jobs were found last, shards counted.
+    jobs: Arc<AtomicUsize>,
+    /// What this replica knows by itself.
+    own: SharedReading<Fleet>,
+    /// By the names of the jobs.
+    some: Mutex<BTreeMap<BTreeSet<String>, SharedReading<Fleet>>>,
     backlogs: Arc<Mutex<Noted>>,
     locks: SharedReading<Locks>,
     orders: SharedReading<Orders>,
@@ -94,10 +124,18 @@ struct Noted {
     growth: Arc<Growth>,
 }
 
-struct Fleet {
+/// The fleet, or a part of it, as it was looked at once.
+pub(super) struct Fleet {
     full: Arc<FleetStatus>,
+    /// How many jobs there are, shards counted.
+    jobs: usize,
+    looked: Looked,
     /// Without what only the token shows, once that was asked for.
     shown: OnceLock<Arc<FleetStatus>>,
+    /// What its jobs come to, once that was asked for.
+    totals: OnceLock<Totals>,
+    /// The jobs that pages show of it, by their addresses.
+    chosen: Mutex<BTreeMap<String, Arc<Chosen>>>,
 }
 
 // === impl Readings ===
@@ -112,7 +150,10 @@ impl Readings {
             },
             reader,
             source,
-            fleet: SharedReading::default(),
+            fleet: SharedReading::serving(SERVES, Fleet::times),
+            jobs: Arc::default(),
+            own: SharedReading::default(),
+            some: Mutex::default(),
             backlogs: Arc::default(),
             locks: SharedReading::default(),
             orders: SharedReading::default(),
@@ -122,31 +163,78 @@ impl Readings {
         }
     }
 
-    /// The fleet for one who follows it, as far as this client may see it: the same one again while it is not read anew.
-    pub(super) async fn fleet(&self, seen: Seen) -> Arc<FleetStatus> {
-        self.fleet_if(seen, |_| true).await
+    /// The fleet for one who follows it: the same one again while it is not read anew.
+    pub(super) async fn fleet(&self) -> Arc<Fleet> {
+        self.fleet_if(|_| true).await
     }
 
     /// The fleet for one who looks.
-    pub(super) async fn fleet_now(&self, seen: Seen) -> Arc<FleetStatus> {
-        self.fleet_if(seen, Fleet::is_large).await
+    pub(super) async fn fleet_now(&self) -> Arc<Fleet> {
+        self.fleet_if(Fleet::is_large).await
     }
 
-    async fn fleet_if(&self, seen: Seen, serves: impl Fn(&Fleet) -> bool) -> Arc<FleetStatus> {
+    async fn fleet_if(&self, serves: impl Fn(&Fleet) -> bool) -> Arc<Fleet> {
         let read = || {
             let (source, noted) = (self.source.clone(), self.backlogs.clone());
-            let clock = self.reader.clock.clone();
+            let (clock, jobs) = (self.reader.clock.clone(), self.jobs.clone());
             async move {
+                let at = source.wall();
                 let fleet = source.fleet().await;
                 let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 noted.growth = Arc::new(noted.backlogs.note(&fleet, clock.now()));
-                Fleet::of(fleet)
+                drop(noted);
+                let mut fleet = Fleet::of(fleet, Looked::Now);
+                if fleet.is_large() {
+                    fleet.looked = Looked::At(at);
+                }
+                jobs.store(fleet.jobs, Ordering::Relaxed);
+                fleet
             }
             .boxed()
         };
-        let fleet = self.fleet.get(&self.reader, |fleet, _| serves(fleet), read);
-        let fleet = fleet.await;
-        fleet.seen_by(seen)
+        let jobs = self.jobs.load(Ordering::Relaxed);
+        if jobs.max(self.source.jobs()) <= FEW {
+            let fleet = self.fleet.get(&self.reader, |fleet, _| serves(fleet), read);
+            return fleet.await;
+        }
+        if let Some(fleet) = self.fleet.at_hand(&self.reader, read) {
+            return fleet;
+        }
+        // It is being read, and what is quickly read is worth the wait.
+        let all = self.fleet.get(&self.reader, |_, _| true, read);
+        match self.reader.clock.timeout(WORTH, all).await {
+            Ok(fleet) => fleet,
+            Err(_) => self.own().await,
+        }
+    }
+
+    /// What this replica knows by itself.
+    async fn own(&self) -> Arc<Fleet> {
+        let read = || {
+            let source = self.source.clone();
+            async move { Fleet::of(source.known(), Looked::NotYet) }.boxed()
+        };
+        // It asks nothing of the store, and waits for no turn there.
+        self.own.get(&self.of_items, |_, _| true, read).await
+    }
+
+    /// The replicas and nodes of a moment ago, and these jobs, by their names or those of their shards; `None` where that cannot be
+    /// told.
+    pub(super) async fn some(&self, names: &BTreeSet<String>) -> Option<Arc<Fleet>> {
+        let read = || {
+            let (source, names) = (self.source.clone(), names.clone());
+            async move { Fleet::of(source.some(&names).await, Looked::Now) }.boxed()
+        };
+        let such = one_of(&self.some, names.clone(), || {
+            SharedReading::serving(SERVES, |_| TIMES)
+        })?;
+        let some = such.get(&self.reader, |_, _| true, read).await;
+        Some(some).filter(|some| !some.full.replicas.is_empty())
+    }
+
+    /// What was found of some jobs is news: all of them are looked at sooner.
+    pub(super) fn has_news(&self) {
+        self.fleet.has_news();
     }
 
     /// How fast backlogs grow, as far as readings tell.
@@ -176,7 +264,7 @@ impl Readings {
             let (source, job) = (self.source.clone(), job.to_owned());
             async move { source.facts(&job).await }.boxed()
         };
-        let Some(of_job) = one_of(&self.facts, job.to_owned()) else {
+        let Some(of_job) = one_of(&self.facts, job.to_owned(), SharedReading::default) else {
             return Arc::new(Err(TOO_MANY.to_owned()));
         };
         of_job.get(&self.reader, is_good_or_new, read).await
@@ -188,7 +276,7 @@ impl Readings {
             let (source, asked) = (self.source.clone(), asked.clone());
             async move { source.recent(asked).await }.boxed()
         };
-        let Some(such) = one_of(&self.recent, asked.clone()) else {
+        let Some(such) = one_of(&self.recent, asked.clone(), SharedReading::default) else {
             return Arc::new(Err(TOO_MANY.to_owned()));
         };
         such.get(&self.reader, is_good_or_new, read).await
@@ -208,7 +296,8 @@ impl Readings {
         };
         let clock = &self.reader.clock;
         let serves = |found: &FoundItems, _| found.items.is_ok() || clock.now() < found.at + FAILED;
-        let Some(of_job) = one_of(&self.items, (job.to_owned(), asked.clone())) else {
+        let this = (job.to_owned(), asked.clone());
+        let Some(of_job) = one_of(&self.items, this, SharedReading::default) else {
             return Arc::new(Err(OrderError::NoItems(TOO_MANY.to_owned())));
         };
         let found = of_job.get(&self.of_items, serves, read).await;
@@ -226,6 +315,7 @@ fn is_good_or_new<T, E>(found: &Result<T, E>, is_old: bool) -> bool {
 fn one_of<K: Ord, T: Send + Sync + 'static>(
     all: &Mutex<BTreeMap<K, SharedReading<T>>>,
     of: K,
+    new: fn() -> SharedReading<T>,
 ) -> Option<SharedReading<T>> {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, reading| reading.is_used());
@@ -235,7 +325,7 @@ fn one_of<K: Ord, T: Send + Sync + 'static>(
             .count()
     };
     let has_room = all.len() < MOST || all.contains_key(&of) || under_way(&all) < MOST;
-    has_room.then(|| all.entry(of).or_default().clone())
+    has_room.then(|| all.entry(of).or_insert_with(new).clone())
 }
 
 async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
@@ -245,19 +335,66 @@ async fn orders_of(source: Arc<dyn AdminSource>) -> Orders {
 // === impl Fleet ===
 
 impl Fleet {
-    fn of(full: FleetStatus) -> Self {
+    fn of(full: FleetStatus, looked: Looked) -> Self {
+        let rows = full.jobs.iter().map(|job| job.by_shard.len().max(1));
         Self {
+            jobs: rows.sum(),
             full: Arc::new(full),
+            looked,
             shown: OnceLock::new(),
+            totals: OnceLock::new(),
+            chosen: Mutex::default(),
         }
     }
 
-    fn is_large(&self) -> bool {
-        let rows = self.full.jobs.iter().map(|job| job.by_shard.len().max(1));
-        rows.sum::<usize>() > FEW
+    fn times(&self) -> u32 {
+        match self.is_large() {
+            true => TIMES_OF_MANY,
+            false => TIMES,
+        }
     }
 
-    fn seen_by(&self, seen: Seen) -> Arc<FleetStatus> {
+    /// Whether it has so many jobs that those which a page shows are looked at by themselves.
+    pub(super) fn is_large(&self) -> bool {
+        self.jobs > FEW || self.looked == Looked::NotYet
+    }
+
+    /// All that is known of it.
+    pub(super) fn full(&self) -> &FleetStatus {
+        &self.full
+    }
+
+    pub(super) fn looked(&self) -> Looked {
+        self.looked
+    }
+
+    /// What its jobs come to.
+    pub(super) fn totals(&self) -> &Totals {
+        self.totals.get_or_init(|| totals(&self.full.jobs))
+    }
+
+    /// The jobs of it that a page shows.
+    pub(super) fn chosen(&self, choose: Choose, address: &Address) -> Arc<Chosen> {
+        let choice = address.choice();
+        if let Some(known) = self.choices().get(&choice) {
+            return known.clone();
+        }
+        let found = Arc::new(Chosen::of(&self.full.jobs, choose, address));
+        let mut choices = self.choices();
+        if choices.len() >= CHOICES {
+            choices.clear();
+        }
+        choices.insert(choice, found.clone());
+        found
+    }
+
+    fn choices(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Chosen>>> {
+        // Each change is complete.
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As far as this client may see it.
+    pub(super) fn seen_by(&self, seen: Seen) -> Arc<FleetStatus> {
         if seen.token {
             return self.full.clone();
         }
@@ -311,16 +448,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_reading_of_the_fleet_serves_all_who_follow() {
         let (source, readings, reader) = looking(1);
-        let (full, shown) = (readings.fleet(ALL).await, readings.fleet(LITTLE).await);
+        let (first, second) = (readings.fleet().await, readings.fleet().await);
+        let (full, shown) = (first.seen_by(ALL), second.seen_by(LITTLE));
         let why = |fleet: &FleetStatus| fleet.replicas[0].unfit.clone().unwrap();
         assert_eq!(why(&full), "disk: hunter2");
         assert!(!why(&shown).contains("hunter2"));
         // A stream that gets the same one again has nothing to compare.
-        assert!(Arc::ptr_eq(&full, &readings.fleet(ALL).await));
-        assert!(Arc::ptr_eq(&shown, &readings.fleet(LITTLE).await));
+        let third = readings.fleet().await;
+        assert!(Arc::ptr_eq(&full, &third.seen_by(ALL)));
+        assert!(Arc::ptr_eq(&shown, &third.seen_by(LITTLE)));
         assert_eq!(source.readings.load(Ordering::SeqCst), 1);
-        reader.clock.sleep(Duration::from_secs(1)).await;
-        assert!(!Arc::ptr_eq(&full, &readings.fleet(ALL).await));
+        // It is another one when they look next.
+        reader.clock.sleep(Duration::from_millis(500)).await;
+        assert!(!Arc::ptr_eq(&full, &readings.fleet().await.seen_by(ALL)));
         assert_eq!(source.readings.load(Ordering::SeqCst), 2);
     }
 
@@ -329,12 +469,102 @@ mod tests {
         for (jobs, readings_of_three) in [(FEW, 3), (FEW + 1, 1)] {
             let (source, readings, reader) = looking(jobs);
             for _ in 0..3 {
-                readings.fleet_now(ALL).await;
+                readings.fleet_now().await;
                 reader.clock.sleep(Duration::from_millis(100)).await;
             }
             let read = source.readings.load(Ordering::SeqCst);
             assert_eq!(read, readings_of_three, "{jobs} jobs");
         }
+    }
+
+    /// Jobs with these names, led by a replica.
+    fn jobs(names: impl Iterator<Item = usize>) -> FleetStatus {
+        let job = |n| JobStatus {
+            name: format!("job-{n:05}"),
+            leader_known: true,
+            ..JobStatus::default()
+        };
+        FleetStatus {
+            replicas: vec![ReplicaStatus::default()],
+            jobs: names.map(job).collect(),
+            ..FleetStatus::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_of_many_jobs_waits_for_its_rows_alone() {
+        let clock = SimTime::new().clock();
+        let slow = (clock.clone(), Duration::from_secs(2));
+        let source = Arc::new(Fake::slowly(jobs(0..10_000), jobs(0..9_000), slow));
+        let reader = Reader {
+            clock: clock.clone(),
+            spawn: Spawn::system(),
+            turns: Arc::new(Semaphore::new(4)),
+        };
+        let readings = Readings::new(reader, source.clone());
+        // Nothing was read yet: a page shows what this replica knows by itself.
+        let asked = clock.now();
+        let own = readings.fleet_now().await;
+        assert_eq!(clock.now().since(asked), WORTH);
+        assert_eq!(
+            (own.looked(), own.full().jobs.len()),
+            (Looked::NotYet, 9_000)
+        );
+        let names: BTreeSet<String> = (0..50).map(|n| format!("job-{n:05}")).collect();
+        let some = readings.some(&names).await.unwrap();
+        assert_eq!(some.full().jobs.len(), 50);
+        // All jobs are read meanwhile, once, however many ask.
+        clock.sleep(Duration::from_secs(3)).await;
+        let asked = clock.now();
+        for _ in 0..100 {
+            let all = readings.fleet_now().await;
+            assert!(matches!(all.looked(), Looked::At(_)));
+            assert_eq!(all.full().jobs.len(), 10_000);
+        }
+        assert_eq!(clock.now(), asked);
+        clock.sleep(Duration::from_secs(50)).await;
+        readings.fleet_now().await;
+        assert_eq!(source.readings.load(Ordering::SeqCst), 1);
+        // Old, and shown while it is read anew.
+        clock.sleep(Duration::from_secs(10)).await;
+        let asked = clock.now();
+        readings.fleet_now().await;
+        assert_eq!(clock.now(), asked);
+        clock.sleep(Duration::from_secs(3)).await;
+        assert_eq!(source.readings.load(Ordering::SeqCst), 2);
+        assert_eq!(*source.looks.lock().unwrap(), [50]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_follow_cost_what_one_costs() {
+        let mut costs = Vec::new();
+        for viewers in [1, 40] {
+            let clock = SimTime::new().clock();
+            let slow = (clock.clone(), Duration::from_secs(1));
+            let source = Arc::new(Fake::slowly(jobs(0..1_000), jobs(0..1_000), slow));
+            let reader = Reader {
+                clock: clock.clone(),
+                spawn: Spawn::system(),
+                turns: Arc::new(Semaphore::new(4)),
+            };
+            let readings = Readings::new(reader, source.clone());
+            let names: BTreeSet<String> = (0..50).map(|n| format!("job-{n:05}")).collect();
+            for _ in 0..20 {
+                let all = (0..viewers).map(async |_| {
+                    readings.fleet().await;
+                    readings.some(&names).await
+                });
+                let shown = futures_util::future::join_all(all).await;
+                let first = shown[0].as_ref().unwrap();
+                let is_first = |one: &Option<Arc<Fleet>>| Arc::ptr_eq(one.as_ref().unwrap(), first);
+                assert!(shown.iter().all(is_first));
+                clock.sleep(Duration::from_millis(500)).await;
+            }
+            let looks = source.looks.lock().unwrap().clone();
+            costs.push((source.readings.load(Ordering::SeqCst), looks));
+        }
+        assert_eq!(costs[0], costs[1]);
+        assert_eq!(costs[0], (1, vec![50; 20]));
     }
 
     #[tokio::test(start_paused = true)]

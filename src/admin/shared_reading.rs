@@ -6,10 +6,11 @@
 //!
 //! # Invariants
 //! - W6 Of one thing one reading is under way at a time, and where a moment's age does no harm it is read for a tenth of the time at
-//!   most, however many ask.   (one_reading_serves_all_who_ask, a_reading_goes_on_without_its_client)
+//!   most, or the share that is set for it, however many ask.   (one_reading_serves_all_who_ask, a_reading_goes_on_without_its_client)
 //! - W7 Nothing that was read is kept for longer than it serves.   (what_was_read_is_not_kept)
 //! - W8 Where a moment's age does no harm, and reading takes long, a client that comes soon after another waits for no reading.
 //!   (what_was_read_last_serves_while_it_is_read_anew)
+//! - W12 What is at hand is had at once, however long reading takes.   (what_is_at_hand_is_had_at_once)
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -26,6 +27,7 @@ use crate::{
 
 /// A reading serves for so long, or for nine times as long as it took; then once more as long, while it is read anew.
 const SERVES: Duration = Duration::from_millis(900);
+const TIMES: u32 = 9;
 
 /// What readings are made with.
 #[derive(Clone)]
@@ -43,13 +45,17 @@ struct Shared<T> {
     last: Mutex<Option<Found<T>>>,
     /// Held while it is read.
     reading: Arc<tokio::sync::Mutex<()>>,
+    /// For how long a reading serves at least, and how many times as long as it took.
+    least: Duration,
+    times: fn(&T) -> u32,
 }
 
 struct Found<T> {
     what: Arc<T>,
     began: Moment,
-    /// From then on it is read anew when a client asks.
+    /// From then on it is read anew when a client asks; and from then on when there is news of it.
     renew_at: Moment,
+    news_at: Moment,
     ends_at: Moment,
 }
 
@@ -57,16 +63,25 @@ struct Found<T> {
 
 impl<T> Default for SharedReading<T> {
     fn default() -> Self {
-        Self(Arc::new(Shared {
-            last: Mutex::new(None),
-            reading: Arc::default(),
-        }))
+        Self::serving(SERVES, |_| TIMES)
     }
 }
 
 impl<T> Clone for SharedReading<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<T> SharedReading<T> {
+    /// Whose readings serve for so long at least, and for so many times as long as they took.
+    pub(super) fn serving(least: Duration, times: fn(&T) -> u32) -> Self {
+        Self(Arc::new(Shared {
+            last: Mutex::new(None),
+            reading: Arc::default(),
+            least,
+            times,
+        }))
     }
 }
 
@@ -81,12 +96,7 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
     ) -> Arc<T> {
         let clock = &reader.clock;
         let asked = clock.now();
-        let begin = |turn| {
-            let (tell, told) = oneshot::channel();
-            let reading = self.clone().read(turn, reader.clone(), read(), tell);
-            drop(reader.spawn.spawn(reading));
-            told
-        };
+        let begin = |turn| self.begin(reader, turn, read());
         loop {
             if let Some((what, is_old)) = self.found(asked, clock.now(), &serves) {
                 if is_old && let Ok(turn) = self.0.reading.clone().try_lock_owned() {
@@ -105,6 +115,41 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
             // It has died, and is not begun again at once.
             clock.sleep(SERVES).await;
         }
+    }
+
+    /// What was found last, where that is kept, however long it takes to read it anew: that begins where it is time, and nothing
+    /// waits for it.
+    pub(super) fn at_hand(
+        &self,
+        reader: &Reader,
+        read: impl FnOnce() -> BoxFuture<'static, T>,
+    ) -> Option<Arc<T>> {
+        let now = reader.clock.now();
+        let found = self.found(now, now, |_, _| true);
+        let is_due = found.as_ref().is_none_or(|(_, is_old)| *is_old);
+        if is_due && let Ok(turn) = self.0.reading.clone().try_lock_owned() {
+            drop(self.begin(reader, turn, read()));
+        }
+        found.map(|(what, _)| what)
+    }
+
+    /// There is news of it: it is read anew sooner, at a tenth of the time at most.
+    pub(super) fn has_news(&self) {
+        if let Some(last) = self.last().as_mut() {
+            last.renew_at = last.renew_at.min(last.news_at);
+        }
+    }
+
+    fn begin(
+        &self,
+        reader: &Reader,
+        turn: OwnedMutexGuard<()>,
+        read: BoxFuture<'static, T>,
+    ) -> oneshot::Receiver<Arc<T>> {
+        let (tell, told) = oneshot::channel();
+        let reading = self.clone().read(turn, reader.clone(), read, tell);
+        drop(reader.spawn.spawn(reading));
+        told
     }
 
     /// What was found, where it serves a client that asked then, and whether it is time to read it anew.
@@ -135,8 +180,10 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
             (clock.now(), Arc::new(read.await))
         };
         let now = clock.now();
-        let (least, by_cost) = (SERVES, now.since(began) * 9);
+        let (took, least) = (now.since(began), self.0.least);
+        let by_cost = took * (self.0.times)(&what);
         let renew_at = now + by_cost.max(least);
+        let news_at = now + (took * TIMES).max(least);
         // What is quickly read is worth the wait.
         let spare = if by_cost > least {
             by_cost
@@ -148,6 +195,7 @@ impl<T: Send + Sync + 'static> SharedReading<T> {
             what: what.clone(),
             began,
             renew_at,
+            news_at,
             ends_at,
         });
         drop(turn);
@@ -276,6 +324,47 @@ mod tests {
         scene.pause(9_100).await;
         assert_eq!(*scene.get(true).await, 3);
         assert_eq!(clock.now().since(asked).as_millis(), 10_100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_at_hand_is_had_at_once() {
+        let scene = Scene::new();
+        // What takes half a second serves for twenty.
+        let reading = SharedReading::serving(Duration::ZERO, |_: &usize| 40);
+        let at_hand = || {
+            let read = || {
+                let (clock, reads) = (scene.reader.clock.clone(), scene.reads.clone());
+                async move {
+                    clock.sleep(Duration::from_millis(500)).await;
+                    reads.fetch_add(1, Ordering::SeqCst) + 1
+                }
+                .boxed()
+            };
+            reading.at_hand(&scene.reader, read).map(|what| *what)
+        };
+        let asked = scene.reader.clock.now();
+        for _ in 0..20 {
+            assert_eq!(at_hand(), None, "one reading is under way");
+        }
+        assert_eq!(scene.reader.clock.now(), asked);
+        scene.pause(600).await;
+        assert_eq!((at_hand(), scene.reads()), (Some(1), 1));
+        scene.pause(19_000).await;
+        assert_eq!((at_hand(), scene.reads()), (Some(1), 1));
+        // It is old, and had while it is read anew.
+        scene.pause(1_000).await;
+        assert_eq!(at_hand(), Some(1));
+        scene.pause(600).await;
+        assert_eq!((at_hand(), scene.reads()), (Some(2), 2));
+        // News of it counts once a tenth of the time was not spent on it.
+        scene.pause(4_000).await;
+        reading.has_news();
+        assert_eq!(at_hand(), Some(2));
+        scene.pause(600).await;
+        assert_eq!(scene.reads(), 2, "too soon");
+        assert_eq!(at_hand(), Some(2));
+        scene.pause(600).await;
+        assert_eq!((at_hand(), scene.reads()), (Some(3), 3));
     }
 
     #[tokio::test(start_paused = true)]

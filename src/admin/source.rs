@@ -1,6 +1,6 @@
 //! Where the answers of the server come from, and what it is told to serve.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -36,6 +36,17 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
 
     /// The fleet, as far as it can be seen now; at least this replica.
     async fn fleet(&self) -> FleetStatus;
+
+    /// The replicas and the nodes as they are now, and of the jobs these alone, by their names or those of their shards; a job with
+    /// shards where all of them are named. What that costs does not depend on how many others there are.
+    async fn some(&self, names: &BTreeSet<String>) -> FleetStatus;
+
+    /// The fleet as this replica knows it by itself, without a question to the store: of what others lead that they were seen to.
+    /// Must not wait.
+    fn known(&self) -> FleetStatus;
+
+    /// How many jobs this replica has, each shard counted. Must not wait.
+    fn jobs(&self) -> usize;
 
     /// Every lock.
     ///

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     net::SocketAddr,
     sync::{
@@ -21,6 +22,7 @@ use tokio::{
 use super::*;
 
 mod access;
+mod crowds;
 mod forms;
 mod pages;
 mod reference;
@@ -71,8 +73,16 @@ pub(super) struct Fake {
     carried_out: AtomicUsize,
     /// What each order of a job waits for.
     gate: Option<Arc<Semaphore>>,
+    /// What the fleet has become, once that is set.
+    later: Mutex<Option<FleetStatus>>,
+    /// What this replica knows of it by itself.
+    own: FleetStatus,
+    /// How long the fleet takes to be read.
+    slow_fleet: Option<(Clock, Duration)>,
     /// How often the fleet was read, and items of it.
     pub(super) readings: AtomicUsize,
+    /// How many jobs were looked at by themselves, each time.
+    pub(super) looks: Mutex<Vec<usize>>,
     /// How long items take to be listed.
     slow: Option<(Clock, Duration)>,
     metrics: Option<Metrics>,
@@ -85,6 +95,29 @@ impl Fake {
             fleet,
             ..Self::default()
         }
+    }
+
+    /// A fleet that takes so long to be read, and of which the replica knows this much by itself.
+    pub(super) fn slowly(
+        fleet: FleetStatus,
+        own: FleetStatus,
+        (clock, by): (Clock, Duration),
+    ) -> Self {
+        Self {
+            own,
+            slow_fleet: Some((clock, by)),
+            ..Self::of(fleet)
+        }
+    }
+
+    /// From now on the fleet is this.
+    pub(super) fn becomes(&self, fleet: FleetStatus) {
+        *self.later.lock().unwrap() = Some(fleet);
+    }
+
+    fn now(&self) -> FleetStatus {
+        let later = self.later.lock().unwrap().clone();
+        later.unwrap_or_else(|| self.fleet.clone())
     }
 
     /// Whose databases are gone, which takes so long to be known.
@@ -110,7 +143,22 @@ impl AdminSource for Fake {
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        self.fleet.clone()
+        if let Some((clock, by)) = &self.slow_fleet {
+            clock.sleep(*by).await;
+        }
+        self.now()
+    }
+    async fn some(&self, names: &BTreeSet<String>) -> FleetStatus {
+        self.looks.lock().unwrap().push(names.len());
+        let mut fleet = self.now();
+        fleet.jobs.retain(|job| names.contains(&job.name));
+        fleet
+    }
+    fn known(&self) -> FleetStatus {
+        self.own.clone()
+    }
+    fn jobs(&self) -> usize {
+        self.own.jobs.len()
     }
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {
         if self.no_locks {
@@ -238,7 +286,15 @@ impl AdminSource for Fake {
             return Err("no majority".into());
         }
         let known = job == "report" || self.fleet.job(job).is_some();
-        Ok(known.then(|| self.facts.clone()))
+        let mut facts = self.facts.clone();
+        if self.later.lock().unwrap().is_some() {
+            facts.runs.push(RunRecord {
+                job: job.to_owned(),
+                run_id: "run-later".to_owned(),
+                ..RunRecord::default()
+            });
+        }
+        Ok(known.then_some(facts))
     }
     async fn run(&self, _job: &str, run_id: &str) -> Result<Option<RunRecord>, String> {
         let found = self.facts.runs.iter().find(|run| run.run_id == run_id);

@@ -18,7 +18,7 @@ use super::{
     readings::Facts,
     rights::Seen,
     shared::Shared,
-    snapshot::{Named, Snapshot, misfit, named},
+    snapshot::{Named, Shows, Snapshot, misfit, named},
     source::OrderError,
 };
 use crate::fleet::JobFacts;
@@ -41,7 +41,7 @@ pub(super) async fn home(
     said: Said,
 ) -> Answer {
     let address = chosen("/", &jobs::TAKES, said)?;
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Chosen(jobs::chosen)).await;
     Ok(snapshot.answer(StatusCode::OK, &address, fleet::page))
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn of_batches(
     };
     let items = found.as_deref();
     let items = items.map(|found| found.as_ref().map_err(OrderError::why));
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Chosen(batches::chosen)).await;
     Ok(snapshot.answer(StatusCode::OK, &address, |view| {
         batches::with_items(view, items)
     }))
@@ -70,7 +70,7 @@ pub(super) async fn of_replicas(
     said: Said,
 ) -> Answer {
     let address = chosen("/replicas", &replicas::TAKES, said)?;
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
     Ok(snapshot.answer(StatusCode::OK, &address, replicas::page))
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn of_nodes(
     said: Said,
 ) -> Answer {
     let address = chosen("/nodes", &nodes::TAKES, said)?;
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
     Ok(snapshot.answer(StatusCode::OK, &address, nodes::page))
 }
 
@@ -96,13 +96,13 @@ pub(super) async fn of_runs(
     let job = address.get("job");
     if job.is_empty() {
         let found = shared.readings.recent(runs::asked(&address)).await;
-        let snapshot = Snapshot::of(&shared, seen).await;
+        let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
         let page = snapshot.answer(StatusCode::OK, &address, |view| runs::of_all(view, &found));
         return Ok(page);
     }
     let found = shared.readings.facts(job).await;
     let history = known(&found, job)?.map(|facts| &facts.runs[..]);
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
     Ok(snapshot.answer(StatusCode::OK, &address, |view| runs::of_job(view, history)))
 }
 
@@ -128,7 +128,7 @@ pub(super) async fn of_job(
         let mut runs = facts.runs.iter();
         runs.find(|run| !run.run_id.is_empty() && run.run_id == address.get("run"))
     });
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Job(&name)).await;
     let data = job::JobData {
         name: &name,
         facts,
@@ -164,7 +164,7 @@ pub(super) async fn of_locks(
             Some(shared.admin.source.lock(key).await)
         }
     };
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
     let page = snapshot.answer(StatusCode::OK, &address, |view| {
         locks::page(view, &all, one.as_ref())
     });
@@ -178,6 +178,6 @@ pub(super) async fn of_audit(
 ) -> Answer {
     let address = chosen("/audit", &audit::TAKES, said)?;
     let told = shared.readings.orders().await;
-    let snapshot = Snapshot::of(&shared, seen).await;
+    let snapshot = Snapshot::of(&shared, seen, &address, Shows::Any).await;
     Ok(snapshot.answer(StatusCode::OK, &address, |view| audit::page(view, &told)))
 }

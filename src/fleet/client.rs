@@ -291,6 +291,11 @@ impl Fleet {
         view::fleet_of(&self.locks, &mut *self.replicas.lock().await, job).await
     }
 
+    #[cfg(feature = "admin")]
+    async fn alone(&self, job: &str) -> Result<FleetStatus, LockError> {
+        view::alone(&self.locks, &mut *self.replicas.lock().await, job).await
+    }
+
     async fn told_now(&self) -> Result<FleetStatus, LockError> {
         view::told(&self.locks, &mut *self.replicas.lock().await).await
     }

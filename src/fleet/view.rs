@@ -30,7 +30,7 @@ use super::{
     },
 };
 use crate::{
-    job::shard::whole,
+    job::shard,
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
     node::NodeError,
 };
@@ -67,6 +67,24 @@ pub(crate) async fn fleet_of(
     let mut told = FleetDocuments::read(locks, replicas).await?;
     let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
     told.introduce(locks, replicas, &records).await;
+    Ok(told.merge_all(locks, records))
+}
+
+/// The same, with this job or its shards alone, as far as replicas tell of them: however many others there are.
+#[cfg(feature = "admin")]
+pub(crate) async fn alone(
+    locks: &Locks,
+    replicas: &mut Replicas,
+    job: &str,
+) -> Result<FleetStatus, LockError> {
+    let mut told =
+        FleetDocuments::read_with(locks, replicas, |name| shard::is_of(name, job)).await?;
+    let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
+    told.introduce(locks, replicas, &records).await;
+    // Who was introduced tells of all of its jobs.
+    for presence in &mut told.presences {
+        presence.jobs.retain(|known| shard::is_of(&known.name, job));
+    }
     Ok(told.merge_all(locks, records))
 }
 
@@ -201,8 +219,17 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
 
 impl FleetDocuments {
     async fn read(locks: &Locks, replicas: &mut Replicas) -> Result<Self, LockError> {
+        Self::read_with(locks, replicas, |_| true).await
+    }
+
+    /// The same, with what replicas tell of these jobs alone.
+    async fn read_with(
+        locks: &Locks,
+        replicas: &mut Replicas,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, LockError> {
         replicas.look(locks, Wanted::Jobs).await?;
-        let presences = replicas.presences(locks.wall());
+        let presences = replicas.presences_with(locks.wall(), wanted);
         let pauses = pauses(locks).await.unwrap_or_default();
         let told = Self::beside(locks, &presences, pauses).await?;
         Ok(Self { presences, ..told })
@@ -306,7 +333,9 @@ impl FleetDocuments {
         }
         for job in &mut fleet.jobs {
             // That of all shards of a job stands above that of one.
-            let all = pauses.get(whole(&job.name)).filter(|pause| pause.paused);
+            let all = pauses
+                .get(shard::whole(&job.name))
+                .filter(|pause| pause.paused);
             if let Some(pause) = all.or_else(|| pauses.get(job.name.as_str())) {
                 // What was asked for last; replicas follow.
                 job.paused = pause.paused;

@@ -215,6 +215,17 @@ impl LocalStatus {
         self.notes().last_seen.clone()
     }
 
+    /// The same of these jobs alone.
+    #[cfg(feature = "admin")]
+    pub(crate) fn last_seen_of(&self, jobs: &BTreeSet<String>) -> BTreeMap<String, LastSeen> {
+        let notes = self.notes();
+        let seen = jobs
+            .iter()
+            .filter_map(|job| notes.last_seen.get_key_value(job));
+        seen.map(|(job, last)| (job.clone(), last.clone()))
+            .collect()
+    }
+
     /// What became of the last reload.
     pub(crate) fn reloaded(&self, reload: ReloadStatus) {
         let mut notes = self.notes();
@@ -471,6 +482,16 @@ impl LocalStatus {
     pub(crate) fn jobs(&self) -> Vec<JobPresence> {
         let notes = self.notes();
         notes.jobs.values().map(|job| job.presence()).collect()
+    }
+
+    /// These of them, and those whose engines have died.
+    #[cfg(feature = "admin")]
+    pub(crate) fn jobs_of(&self, names: &BTreeSet<String>) -> Vec<JobPresence> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter();
+        let some = jobs
+            .filter(|(name, job)| job.facts.engine_died.is_some() || names.contains(name.as_str()));
+        some.map(|(_, job)| job.presence()).collect()
     }
 
     /// What [`LocalStatus::jobs`] comes to, in a few numbers: where they are what they were, so are the jobs. None while

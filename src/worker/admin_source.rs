@@ -1,7 +1,7 @@
 //! What the status page of a worker shows and takes: this replica as it is now, the fleet as the store tells it, and the orders
 //! of people, each answered in time.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -89,6 +89,24 @@ impl AdminSource for Source {
         let pauses = self.ctx.intents.pauses();
         let fleet = self.asked.status_around(me, pauses, remembered).await;
         fleet.unwrap_or_default()
+    }
+
+    async fn some(&self, names: &BTreeSet<String>) -> FleetStatus {
+        let me = presence::with_some(&self.me, &self.ctx, names);
+        let remembered = self.ctx.local_status.last_seen_of(names);
+        let pauses = self.ctx.intents.pauses();
+        let fleet = self.asked.some_around(me, names, pauses, remembered).await;
+        fleet.unwrap_or_default()
+    }
+
+    fn known(&self) -> FleetStatus {
+        let me = presence::now(&self.me, &self.ctx, 0);
+        let remembered = self.ctx.local_status.last_seen();
+        self.asked.known_to(me, remembered)
+    }
+
+    fn jobs(&self) -> usize {
+        self.ctx.local_status.count()
     }
 
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {

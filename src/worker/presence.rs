@@ -307,6 +307,17 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     Presence { jobs, rev, ..head }
 }
 
+/// The same with these jobs alone, and those whose engines have died.
+#[cfg(feature = "admin")]
+pub(super) fn with_some(me: &Identity, ctx: &Context, names: &BTreeSet<String>) -> Presence {
+    let mut jobs = ctx.local_status.jobs_of(names);
+    for job in &mut jobs {
+        job.paused = ctx.intents.is_paused(&job.name);
+    }
+    let head = head(me, ctx, ctx.local_status.leads_now() > 0);
+    Presence { jobs, ..head }
+}
+
 /// The same without them, where it leads any or none.
 fn head(me: &Identity, ctx: &Context, leads_any: bool) -> Presence {
     // What a replica is does not change with each tick.

@@ -69,7 +69,11 @@ fn main() -> ExitCode {
         tabs needs &[CHROMIUM] => { eight_windows_answer_and_are_kept_up_to_date },
         without_script needs &[CHROMIUM] => { every_view_answers_and_orders_are_given_without_a_script },
         keyboard needs &[CHROMIUM] => { everything_is_reached_by_keys },
-        leaders needs &[CHROMIUM] => { a_new_leader_appears_on_the_open_page_by_itself },
+        leaders needs &[CHROMIUM] => {
+            a_new_leader_appears_on_the_open_page_by_itself,
+            a_new_leader_appears_on_the_page_of_its_job,
+            a_new_leader_appears_while_eight_follow,
+        },
         refusals needs &[CHROMIUM] => {
             no_order_is_taken_without_the_token_or_where_nothing_may_be_changed,
         },

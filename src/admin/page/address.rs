@@ -156,6 +156,11 @@ impl Address {
         written(&self.path, given)
     }
 
+    /// All that was chosen, as a text.
+    pub(in crate::admin) fn choice(&self) -> String {
+        format!("{} {}", self.page, self.with(&[]))
+    }
+
     /// Another page, in the same zone.
     pub(in crate::admin) fn to(&self, path: &str, choices: &[(&str, &str)]) -> String {
         let zone = Some(("tz", self.get("tz"))).filter(|(_, zone)| !zone.is_empty());

@@ -109,29 +109,37 @@ pub(in crate::admin) fn asked(address: &Address) -> Option<(&str, ItemsAsked)> {
     Some((job, asked))
 }
 
-fn parts(view: &View<'_>) -> Vec<Part> {
-    let address = view.address;
+/// The jobs that are looked for, in the order that is asked for.
+pub(in crate::admin) fn chosen(jobs: &[JobStatus], address: &Address) -> Vec<usize> {
     let (state, named) = (address.get("state"), address.get("job"));
-    let wanted = |job: &&JobStatus| match named {
+    let wanted = |(_, job): &(usize, &JobStatus)| match named {
         // Its items are chosen by their state, and not the job.
         "" => is_of_items(job) && address.finds(&job.name) && (state.is_empty() || is(job, state)),
         named => job.name == named,
     };
-    let mut jobs: Vec<&JobStatus> = view.fleet.jobs.iter().filter(wanted).collect();
+    let mut chosen: Vec<(usize, &JobStatus)> = jobs.iter().enumerate().filter(wanted).collect();
     match address.sort() {
-        ("backlog", _) => jobs.sort_by_key(|job| std::cmp::Reverse(job.backlog)),
-        ("dead", _) => jobs.sort_by_key(|job| std::cmp::Reverse(held(job).dead)),
+        ("backlog", _) => chosen.sort_by_key(|(_, job)| std::cmp::Reverse(job.backlog)),
+        ("dead", _) => chosen.sort_by_key(|(_, job)| std::cmp::Reverse(held(job).dead)),
         _ => {}
     }
     if let (_, true) = address.sort() {
-        jobs.reverse();
+        chosen.reverse();
     }
-    let (first, shown) = address.part(&jobs);
-    let key = |job: &&&JobStatus| job.name.clone();
+    chosen.into_iter().map(|(place, _)| place).collect()
+}
+
+fn parts(view: &View<'_>) -> Vec<Part> {
+    let (chosen, shown) = (view.chosen, view.shown());
+    let key = |job: &&JobStatus| job.name.clone();
     let name = ("batches", "Batches by job");
-    let part = Part::of(name, COLUMNS, shown, key, |h, job| cells(h, view, job))
+    let jobs = shown.iter().copied();
+    let part = Part::of(name, COLUMNS, jobs, key, |h, job| cells(h, view, job))
         .or_none("no job works in batches, or none fits")
-        .footed(pager(address, (first, shown.len(), jobs.len())));
+        .footed(pager(
+            view.address,
+            (chosen.first, shown.len(), chosen.total),
+        ));
     let running = flying::of(shown.iter().copied()).take(MOST_ROWS);
     vec![part, flying::part(view, running)]
 }
@@ -221,7 +229,7 @@ fn growth(per_minute: i64, backlog: u64) -> String {
 /// What can be asked of all of them.
 fn orders(view: &View<'_>, job: &str) -> Html {
     let mut h = Html::default();
-    let held = view.fleet.job(job).map(held).unwrap_or_default();
+    let held = view.job(job).map(held).unwrap_or_default();
     let counts = [
         (ItemState::Dead, held.dead),
         (ItemState::Parked, held.parked),

@@ -3,12 +3,14 @@
 use super::{
     super::html::Html,
     address::MOST_ROWS,
+    all::{Looked, Totals},
     block::{Block, Live, Page, Part, Piece},
     flying, jobs,
     layout::{TITLE_OF_FLEET, choices, pager},
     nodes, replicas,
     view::View,
 };
+use crate::fleet::status::JobStatus;
 
 const FIELDS: [(&str, &str); 1] = [("q", "Job has")];
 
@@ -35,10 +37,9 @@ const ALARMS: [(&str, &str, &str); 4] = [
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     let mut blocks = vec![Block::Piece(tiles(view)), Block::Piece(alarms(view))];
     blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));
-    let chosen = jobs::chosen(&view.fleet.jobs, view.address);
-    let (first, shown) = view.address.part(&chosen);
-    let foot = pager(view.address, (first, shown.len(), chosen.len()));
-    let part = jobs::part(view, ("jobs", "Jobs"), shown.iter().copied());
+    let (chosen, shown) = (view.chosen, view.shown());
+    let foot = pager(view.address, (chosen.first, shown.len(), chosen.total));
+    let part = jobs::part(view, ("jobs", "Jobs"), shown);
     blocks.push(Block::Rows(
         part.footed(foot)
             .or_none("no replica has a job, or none fits"),
@@ -56,22 +57,37 @@ pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     }
 }
 
+/// What all jobs come to.
+pub(in crate::admin) fn totals(all: &[JobStatus]) -> Totals {
+    let count = |state: &str| all.iter().filter(|job| jobs::is(job, state)).count();
+    let states = jobs::TAKES.states.iter().copied();
+    Totals {
+        jobs: all.len(),
+        paused: all.iter().filter(|job| job.paused).count(),
+        in_flight: flying::of(all).count(),
+        in_state: states.map(|state| (state, count(state))).collect(),
+    }
+}
+
 /// How many there are of what has a page of its own.
 fn tiles(view: &View<'_>) -> Piece {
-    let fleet = view.fleet;
-    let paused = fleet.jobs.iter().filter(|job| job.paused).count();
+    let (fleet, totals) = (view.fleet, view.totals);
     let fit = fleet
         .replicas
         .iter()
         .filter(|replica| replica.unfit.is_none() && !replica.is_silent());
     let up = fleet.nodes.iter().filter(|node| node.up).count();
-    let in_flight = flying::of(&fleet.jobs).count();
     let tiles = [
-        ("/", "Jobs", fleet.jobs.len(), format!("{paused} paused")),
+        (
+            "/",
+            "Jobs",
+            totals.jobs,
+            format!("{} paused", totals.paused),
+        ),
         (
             "/runs",
             "In flight",
-            in_flight,
+            totals.in_flight,
             "runs and batches".to_owned(),
         ),
         (
@@ -108,9 +124,9 @@ fn alarms(view: &View<'_>) -> Piece {
     h.markup("<p class=\"alarms\" data-piece=\"alarms\">");
     let mut any = false;
     for (state, one, several) in ALARMS {
-        let count = view.fleet.jobs.iter().filter(|job| jobs::is(job, state));
-        let count = count.count();
-        if count == 0 {
+        let count = view.totals.in_state(state);
+        // What one replica knows by itself is too little for an alarm.
+        if count == 0 || view.looked == Looked::NotYet {
             continue;
         }
         any = true;
@@ -120,8 +136,22 @@ fn alarms(view: &View<'_>) -> Piece {
         h.markup(if count == 1 { one } else { several });
         h.markup("</a></strong> ");
     }
-    if !any {
-        h.markup("<span class=\"good\">nothing is known to be wrong with a job</span>");
+    match view.looked {
+        Looked::NotYet => {
+            h.markup("<span class=\"warn\">all jobs are being looked at: until then this is what the replica knows by itself</span>");
+        }
+        _ if !any => {
+            h.markup("<span class=\"good\">nothing is known to be wrong with a job</span>");
+        }
+        _ => {}
+    }
+    if let Looked::At(at) = view.looked {
+        h.markup(" <small>all jobs as they were ");
+        view.times.relative(&mut h, at);
+        if view.is_fresh {
+            h.markup("; those in the table as they are now");
+        }
+        h.markup("</small>");
     }
     h.markup("</p>\n");
     Piece {
@@ -133,14 +163,14 @@ fn alarms(view: &View<'_>) -> Piece {
 /// The shards of the job that the address names.
 fn shards(view: &View<'_>) -> Option<Part> {
     let name = Some(view.address.get("shards")).filter(|name| !name.is_empty());
-    let job = view.fleet.job(name?)?;
+    let job = view.job(name?)?;
     let shown = job.by_shard.iter().take(MOST_ROWS);
     let part = jobs::part(view, ("shards", "Shards"), shown);
     Some(some(part, MOST_ROWS, job.by_shard.len()))
 }
 
 fn in_flight(view: &View<'_>) -> Part {
-    let runs: Vec<_> = flying::of(&view.fleet.jobs).take(FEW + 1).collect();
+    let runs: Vec<_> = flying::of(&view.all.jobs).take(FEW + 1).collect();
     let more = runs.len() > FEW;
     let part = flying::part(view, runs.into_iter().take(FEW));
     match more {

@@ -8,6 +8,9 @@ use super::{
 };
 use crate::fleet::status::{JobStatus, RunStatus};
 
+/// The name of their table.
+pub(super) const PART: &str = "flying";
+
 const COLUMNS: &str = "Job | Run | On | Token | Started | Progress";
 
 /// A run and its job.
@@ -23,7 +26,7 @@ pub(super) fn of<'a>(
 
 /// These runs as a table.
 pub(super) fn part<'a>(view: &View<'_>, runs: impl IntoIterator<Item = Flying<'a>>) -> Part {
-    let name = ("flying", "Runs and batches in flight");
+    let name = (PART, "Runs and batches in flight");
     Part::of(name, COLUMNS, runs, key, |h, (job, run)| {
         cells(h, view, job, run);
     })

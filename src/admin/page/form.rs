@@ -238,7 +238,7 @@ fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
                 .to_owned(),
         ],
         Kind::Retry | Kind::Park => of_items(view, form),
-        Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.fleet.job(of) {
+        Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.job(of) {
             Some(job) => of_job(view, form.kind, job),
             None => vec![format!("No replica has {of} now.")],
         },
@@ -305,7 +305,7 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
     }
     let which = match (item, ItemState::of(said("all"))) {
         ("", Some(state)) => {
-            let held = view.fleet.job(job).and_then(|job| job.held);
+            let held = view.job(job).and_then(|job| job.held);
             let counted = held.map(|held| count(held, state)).unwrap_or_default();
             let behind = match said("after") {
                 "" => String::new(),
@@ -338,15 +338,14 @@ fn count(held: HeldItems, state: ItemState) -> u64 {
 
 fn of_drain(view: &View<'_>, replica: &str) -> Vec<String> {
     let name = view.name_of(replica);
-    let fleet = view.fleet;
+    let (fleet, all) = (view.fleet, view.all);
     let rows = || {
-        fleet
-            .jobs
+        all.jobs
             .iter()
             .flat_map(|job| [job].into_iter().chain(&job.by_shard))
     };
     let led = rows().filter(|job| job.leader.as_ref().is_some_and(|l| l.replica == replica));
-    let running = fleet.jobs.iter().flat_map(|job| &job.running);
+    let running = all.jobs.iter().flat_map(|job| &job.running);
     let running = running.filter(|run| run.replica == replica);
     let others = fleet.replicas.iter();
     let others = others.filter(|other| other.id != replica && !other.draining);

@@ -47,7 +47,7 @@ pub(in crate::admin) struct JobData<'a> {
 
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
-    let status = view.fleet.job(data.name);
+    let status = view.job(data.name);
     let mut blocks = Vec::new();
     if let Some(job) = status
         && view.orders
@@ -76,7 +76,7 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
         }
     }
     let live = match (view.address.get("run"), data.run) {
-        ("", _) => Live::Poll,
+        ("", _) => Live::Stream,
         (_, Some(run)) if run.outcome == RUNNING => Live::Poll,
         // A person reads what one run has left, which may be much, and which does not change.
         _ => Live::Off,
@@ -88,9 +88,19 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
     }
 }
 
+/// The same as long as nothing but time has passed in what the status tells of it: what the store tells of it is read anew when this
+/// has changed.
+pub(in crate::admin) fn print(view: &View<'_>, name: &str) -> Vec<u64> {
+    let parts = parts(view, name).into_iter();
+    // How far runs are is told all the time.
+    let parts = parts.filter(|part| part.id != flying::PART);
+    let rows = parts.flat_map(|part| part.rows);
+    rows.map(|row| row.digest()).collect()
+}
+
 /// What the status tells of it: its line, its shards and what runs.
 fn parts(view: &View<'_>, name: &str) -> Vec<Part> {
-    let Some(job) = view.fleet.job(name) else {
+    let Some(job) = view.job(name) else {
         return Vec::new();
     };
     let mut parts = vec![jobs::part(view, ("jobs", "Status"), [job])];

@@ -22,22 +22,22 @@ const COLUMNS: &str =
     "Job | Leader | Token | Since | Remaining | Schedule | Last tick | Next tick | Backlog";
 
 /// The jobs that are looked for, in the order that is asked for: those in trouble first, and by their names otherwise.
-pub(super) fn chosen<'a>(jobs: &'a [JobStatus], address: &Address) -> Vec<&'a JobStatus> {
+pub(in crate::admin) fn chosen(jobs: &[JobStatus], address: &Address) -> Vec<usize> {
     let state = address.get("state");
-    let wanted = |job: &&JobStatus| address.finds(&job.name) && is(job, state);
-    let mut chosen: Vec<&JobStatus> = jobs.iter().filter(wanted).collect();
+    let wanted = |(_, job): &(usize, &JobStatus)| address.finds(&job.name) && is(job, state);
+    let mut chosen: Vec<(usize, &JobStatus)> = jobs.iter().enumerate().filter(wanted).collect();
     // They come in the order of their names, which stays where nothing else decides.
     match address.sort() {
-        ("next", _) => chosen.sort_by_key(|job| (job.next_tick.is_none(), job.next_tick)),
-        ("last", _) => chosen.sort_by_key(|job| std::cmp::Reverse(job.last_ended)),
-        ("backlog", _) => chosen.sort_by_key(|job| std::cmp::Reverse(job.backlog)),
+        ("next", _) => chosen.sort_by_key(|(_, job)| (job.next_tick.is_none(), job.next_tick)),
+        ("last", _) => chosen.sort_by_key(|(_, job)| std::cmp::Reverse(job.last_ended)),
+        ("backlog", _) => chosen.sort_by_key(|(_, job)| std::cmp::Reverse(job.backlog)),
         ("name", _) => {}
-        _ => chosen.sort_by_key(|job| trouble(job)),
+        _ => chosen.sort_by_key(|(_, job)| trouble(job)),
     }
     if let (_, true) = address.sort() {
         chosen.reverse();
     }
-    chosen
+    chosen.into_iter().map(|(place, _)| place).collect()
 }
 
 /// Whether a job is in this state; every job is where none is named.
@@ -233,8 +233,8 @@ mod tests {
             .map(|(name, said)| ((*name).to_owned(), (*said).to_owned()))
             .collect();
         let address = Address::read("/", &TAKES, &query).unwrap();
-        let chosen = chosen(jobs, &address);
-        chosen.iter().map(|job| job.name.clone()).collect()
+        let chosen = chosen(jobs, &address).into_iter();
+        chosen.map(|place| jobs[place].name.clone()).collect()
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Pages, rendered here and complete without a script: a view of the fleet in, HTML out. Pure: nothing here reads a store.
 //!
-//! `address`: what a page shows, as its address says · `layout`: what all pages have · `block`: tables whose rows have keys ·
-//! `times`: times and lengths of time for people · `plot`: drawings. Each view has a file of its own.
+//! `address`: what a page shows, as its address says · `all`: what all jobs come to, and which are shown · `layout`: what all pages
+//! have · `block`: tables whose rows have keys · `times`: times and lengths of time for people · `plot`: drawings. Each view has a
+//! file of its own.
 
 pub(super) mod address;
+pub(super) mod all;
 pub(super) mod audit;
 pub(super) mod batches;
 pub(super) mod block;

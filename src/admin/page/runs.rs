@@ -129,7 +129,7 @@ fn in_flight(view: &View<'_>) -> Part {
     let address = view.address;
     let (job, replica) = (address.get("job"), address.get("replica"));
     let wanted = |job_name: &str| address.finds(job_name) && (job.is_empty() || job == job_name);
-    let jobs = view.fleet.jobs.iter().filter(|job| wanted(&job.name));
+    let jobs = view.all.jobs.iter().filter(|job| wanted(&job.name));
     let of_replica =
         |run_on: &str| replica.is_empty() || replica == run_on || replica == view.name_of(run_on);
     let runs: Vec<_> = flying::of(jobs)
@@ -153,7 +153,7 @@ fn last_of_each(view: &View<'_>) -> Part {
         address.finds(&job.name)
             && outcome.is_some_and(|outcome| state.is_empty() || outcome == state)
     };
-    let mut jobs: Vec<&JobStatus> = view.fleet.jobs.iter().filter(wanted).collect();
+    let mut jobs: Vec<&JobStatus> = view.all.jobs.iter().filter(wanted).collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.last_ended));
     let (first, shown) = address.part(&jobs);
     let name = ("ended", "Last run of each job");

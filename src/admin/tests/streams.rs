@@ -73,6 +73,41 @@ async fn one_that_comes_back_is_sent_the_difference() {
     }
 }
 
+/// By several, and on the page of the fleet as well.
+#[tokio::test]
+async fn the_page_of_a_job_is_followed() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let page = server.get("/jobs/report").await.body;
+    assert!(page.contains("data-live=\"stream\""), "{page}");
+    let (job, all) = ("/events?path=/jobs/report", "/events?path=/");
+    let mut streams = Vec::new();
+    for path in [job, all, job, all] {
+        let mut stream = follow(&server, path, "").await;
+        let (_, seen) = read_for(&mut stream, id).await;
+        assert!(seen.contains("<b>alpha</b>"), "{path}: {seen}");
+        let parts = "event: parts\ndata: jobs flying terms runs\n";
+        assert_eq!(seen.contains(parts), path == job, "{path}: {seen}");
+        streams.push((path, stream));
+    }
+    let mut later = fleet();
+    let report = later.jobs.iter_mut().find(|job| job.name == "report");
+    let leader = report.and_then(|job| job.leader.as_mut());
+    leader.unwrap().name = "gamma".into();
+    source.becomes(later);
+    for (path, stream) in &mut streams {
+        // What the store tells of the job is read again, too.
+        let told = |seen: &str| {
+            let all = seen.contains("<b>gamma</b>");
+            (all && (*path != job || seen.contains("run-later"))).then_some(())
+        };
+        read_for(stream, told).await;
+    }
+}
+
 #[tokio::test]
 async fn no_more_follow_a_page_than_there_are_places() {
     let server = serving(Fake {
@@ -104,6 +139,9 @@ async fn only_views_of_the_fleet_are_followed_and_only_as_they_are_chosen() {
     let server = serving(Fake::default()).await;
     for (query, name) in [
         ("?path=/runs", "path"),
+        ("?path=/jobs/", "path"),
+        ("?path=/jobs/a/b", "path"),
+        ("?path=/jobs/report&state=x", "state"),
         ("?path=/api/v1/fleet", "path"),
         ("?path=/&page=0", "page"),
         ("?path=/nodes&state=x", "state"),

@@ -35,8 +35,8 @@ impl Fleet {
     /// # Errors
     /// [`FleetError::UnknownJob`], and while too few nodes answer.
     pub(crate) async fn facts_of(&self, job: &str) -> Result<JobFacts, FleetError> {
-        // Once for everything: it is put together of all jobs that there are.
-        let fleet = self.patiently(|| self.fleet_of(job)).await?;
+        // Once for everything.
+        let fleet = self.patiently(|| self.alone(job)).await?;
         self.refuse_unknown(job, &fleet)?;
         let shards = self.shards_of(job, &fleet);
         let Some(first) = shards.first() else {

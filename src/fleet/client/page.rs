@@ -1,12 +1,15 @@
 //! The fleet for a page that many look at: however many ask, the store is read for one of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     super::{
         intent::Pause,
         presence::replicas::Replicas,
-        status::{FleetStatus, LastSeen, Presence},
+        status::{FleetStatus, LastSeen, Presence, merge::Seen},
     },
     Fleet,
 };
@@ -32,5 +35,128 @@ impl Fleet {
         let (locks, replicas) = (&self.locks, &self.replicas);
         let seen = self.shared.fleet(locks, replicas, me, pauses, remembered);
         Ok(seen.await?.gathered())
+    }
+
+    /// The replicas and the nodes as they are now, and of the jobs these alone, by their names or those of their shards: what that
+    /// costs does not depend on how many others there are. `me` tells of these jobs. A job with shards is told where all of them
+    /// are named. Of a [client for a page](Self::of_page).
+    pub(crate) async fn some_around(
+        &self,
+        me: Presence,
+        names: &BTreeSet<String>,
+        pauses: Vec<Pause>,
+        remembered: BTreeMap<String, LastSeen>,
+    ) -> Result<FleetStatus, LockError> {
+        let (locks, replicas) = (&self.locks, &self.replicas);
+        let seen = self
+            .shared
+            .some(locks, replicas, me, names, pauses, remembered);
+        Ok(seen.await?.gathered())
+    }
+
+    /// What the replica `me` knows by itself, without a question to the store. Which other replicas lead is not known.
+    pub(crate) fn known_to(
+        &self,
+        me: Presence,
+        remembered: BTreeMap<String, LastSeen>,
+    ) -> FleetStatus {
+        let id = me.id.clone();
+        let seen = Seen {
+            me: Some(&id),
+            remembered,
+            ..Seen::default()
+        };
+        FleetStatus::merged([me], Vec::new(), self.locks.wall(), &seen).gathered()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        fleet::{presence::teller::write_all, status::JobPresence},
+        node::{Node, Op, memory::MemoryNode},
+    };
+
+    const JOBS: usize = 2_000;
+
+    /// However many others there are.
+    #[tokio::test]
+    async fn a_page_of_many_jobs_looks_at_the_locks_of_its_rows() {
+        let node = |n| MemoryNode::new(format!("n{n}"), Clock::system());
+        let nodes: Vec<MemoryNode> = (1..=3).map(node).collect();
+        let counts: [Arc<AtomicUsize>; 2] = Default::default();
+        let [locks_read, documents_asked] = counts.clone();
+        nodes[0].observe(move |executed| {
+            for op in &executed.call.ops {
+                match op {
+                    Op::Read { .. } => _ = locks_read.fetch_add(1, Ordering::SeqCst),
+                    Op::Doc { .. } | Op::Living { .. } => {
+                        documents_asked.fetch_add(1, Ordering::SeqCst);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let took = || {
+            counts
+                .each_ref()
+                .map(|count| count.swap(0, Ordering::SeqCst))
+        };
+        let nodes = nodes
+            .into_iter()
+            .map(|node| Arc::new(node) as Arc<dyn Node>);
+        let locks = Locks::over(nodes.collect()).tag("aa").start().unwrap();
+        let job = |n: usize| JobPresence {
+            name: format!("job-{n:05}"),
+            coordination: "leader".to_owned(),
+            ..JobPresence::default()
+        };
+        let other = Presence {
+            id: "h-1-x".to_owned(),
+            tag: "aa".to_owned(),
+            name: "w0".to_owned(),
+            jobs: (0..JOBS).map(job).collect(),
+            rev: 1,
+            ..Presence::default()
+        };
+        write_all(&locks, &other, Duration::from_secs(3600)).await;
+        let me = Presence {
+            id: "h-2-y".to_owned(),
+            tag: "bb".to_owned(),
+            name: "w1".to_owned(),
+            ..Presence::default()
+        };
+        let _lease = locks.lock_key("job/job-00007").acquire().await.unwrap();
+        let page = Fleet::of_page(&locks, "page");
+        let names: BTreeSet<String> = (0..50).map(|n| job(n).name).collect();
+        let look = async || {
+            let some = page.some_around(me.clone(), &names, Vec::new(), BTreeMap::new());
+            some.await.unwrap()
+        };
+        let some = look().await;
+        assert_eq!(
+            (some.jobs.len(), some.replicas.len(), some.nodes.len()),
+            (50, 2, 3)
+        );
+        let leader = |n: usize| some.job(&job(n).name).unwrap().leader.clone();
+        assert_eq!(leader(7).unwrap().name, "w0");
+        assert_eq!(leader(8), None);
+        assert!(some.jobs.iter().all(|job| job.leader_known));
+        // Again at once: the locks, and nothing is asked of documents.
+        took();
+        assert_eq!(look().await.jobs.len(), 50);
+        assert_eq!(took(), [50, 0]);
+        // All of them.
+        let whole = page.status_around(me.clone(), Vec::new(), BTreeMap::new());
+        assert_eq!(whole.await.unwrap().jobs.len(), JOBS);
+        let [locks_read, documents_asked] = took();
+        assert_eq!((locks_read, documents_asked > 0), (JOBS, true));
     }
 }

@@ -337,8 +337,18 @@ impl Replicas {
 
     /// Every replica with all that was read of it, at `now`.
     pub(crate) fn presences(&self, now: Timestamp) -> Vec<Presence> {
+        self.presences_with(now, |_| true)
+    }
+
+    /// The same with what they tell of these jobs alone.
+    pub(crate) fn presences_with(
+        &self,
+        now: Timestamp,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Presence> {
         let all = self.by_id.values();
-        all.map(|replica| replica.presence(now)).collect()
+        all.map(|replica| replica.presence_with(now, &wanted))
+            .collect()
     }
 
     /// Every replica without its jobs, but those whose engines have died.
@@ -603,9 +613,15 @@ impl Replica {
 
     /// All that it tells, put together.
     fn presence(&self, now: Timestamp) -> Presence {
+        self.presence_with(now, &|_: &str| true)
+    }
+
+    /// The same with these jobs alone.
+    fn presence_with(&self, now: Timestamp, wanted: &impl Fn(&str) -> bool) -> Presence {
         let facts = self.parts(Kind::Facts).flat_map(PageJobs::values);
+        let wanted = facts.filter(|facts| wanted(&facts.name));
         Presence {
-            jobs: facts.map(|facts| self.defined(facts)).collect(),
+            jobs: wanted.map(|facts| self.defined(facts)).collect(),
             ..self.itself(now, false)
         }
     }

@@ -1,7 +1,12 @@
 //! A view for a page that many look at: they share one reading of the records.
+//!
+//! # Invariants
+//! - Some jobs are looked at by themselves: of a fleet of ten thousand no more locks than theirs are asked for, and documents seldom.
+//!   (a_page_of_many_jobs_looks_at_the_locks_of_its_rows)
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +20,7 @@ use crate::{
             replicas::{Replicas, Wanted},
         },
         status::{
-            FleetStatus, LastSeen, Presence,
+            FleetStatus, LastSeen, Presence, Role,
             leaders::Reading,
             merge::{Merged, Words},
         },
@@ -29,12 +34,20 @@ const FEW: usize = PAGE;
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
+/// Documents are looked at so often at most for those who are shown some jobs alone, and a tenth of the time at most: replicas tell of
+/// what ran every two seconds.
+const DOCUMENTS: Duration = Duration::from_secs(2);
+
 /// What all clients of one replica's page share, beside what was read of documents.
 #[derive(Debug, Default)]
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,
+    /// When documents are due again for some jobs alone.
+    documents_due: tokio::sync::Mutex<Option<Moment>>,
+    /// The replicas that led any job when the whole fleet was looked at last.
+    leaders: Mutex<Option<BTreeSet<String>>>,
 }
 
 #[derive(Debug)]
@@ -96,7 +109,84 @@ impl SharedView {
             // A part of it was read, and would not be looked at again.
             *replicas = Replicas::noting_jobs();
         }
+        let leaders = fleet.replicas.iter();
+        let leaders = leaders.filter(|replica| replica.role == Role::Leader);
+        *self.leaders() = Some(leaders.map(|replica| replica.id.clone()).collect());
         Ok(fleet)
+    }
+
+    /// The replicas and the nodes, and of the jobs these alone, which `me` tells of. One of which no replica tells is left out.
+    pub(crate) async fn some(
+        &self,
+        locks: &Locks,
+        replicas: &tokio::sync::Mutex<Replicas>,
+        me: Presence,
+        names: &BTreeSet<String>,
+        pauses: Vec<Pause>,
+        remembered: BTreeMap<String, LastSeen>,
+    ) -> Result<FleetStatus, LockError> {
+        let clock = locks.clock();
+        let mut names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        names.extend(me.jobs.iter().map(|job| job.name.as_str()));
+        let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
+        let mine: BTreeSet<&str> = mine.map(|job| job.name.as_str()).collect();
+        let (heads, led) = {
+            let mut replicas = replicas.lock().await;
+            let mut due = self.documents_due.lock().await;
+            let began = clock.now();
+            if due.is_none_or(|due| due <= began) {
+                // What is known stands while no node answers: who leads is not known then.
+                drop(replicas.look(locks, Wanted::Jobs).await);
+                let took = clock.now().since(began);
+                *due = Some(began + DOCUMENTS.max(took * 10));
+            }
+            let led = names.iter().copied();
+            let led = led.filter(|job| mine.contains(job) || replicas.is_locked(job));
+            let led: Vec<String> = led.map(str::to_owned).collect();
+            (replicas.heads(locks.wall()), led)
+        };
+        let beside = FleetDocuments::beside(locks, &heads, pauses).await?;
+        let records = records(locks, &led, &beside.memory_loss()).await?;
+        let mut replicas = replicas.lock().await;
+        let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
+        if !records.values().filter_map(Reading::tag).all(known) {
+            drop(replicas.look(locks, Wanted::Jobs).await);
+        }
+        let others = Words {
+            names,
+            moved: BTreeSet::new(),
+            told: &|job| replicas.told_of(job),
+        };
+        let heads = replicas.heads(locks.wall());
+        // Nothing is remembered of them: they are few, and others the next time.
+        let mut merged = Merged::default();
+        let mut fleet = beside.merge(
+            locks,
+            &heads,
+            &others,
+            &mut merged,
+            &me,
+            records,
+            remembered,
+        );
+        // What else a replica leads is not looked at.
+        let leaders = self.leaders();
+        let led_before = |id: &str| leaders.as_ref().is_none_or(|leaders| leaders.contains(id));
+        let says = |id: &str| {
+            let mut all = heads.iter().chain([&me]);
+            all.any(|p| p.id == id && p.role == Role::Leader)
+        };
+        for replica in &mut fleet.replicas {
+            if says(&replica.id) && led_before(&replica.id) {
+                replica.role = Role::Leader;
+            }
+        }
+        Ok(fleet)
+    }
+
+    fn leaders(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {
+        // Changed in one step.
+        self.leaders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn seldom(

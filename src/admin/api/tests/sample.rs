@@ -1,6 +1,9 @@
 //! A worker that is made up: a thousand jobs, and one of everything with everything that it can tell.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
 use axum::{
@@ -144,6 +147,17 @@ impl AdminSource for Sample {
     }
     async fn fleet(&self) -> FleetStatus {
         self.fleet.lock().unwrap().clone()
+    }
+    async fn some(&self, names: &BTreeSet<String>) -> FleetStatus {
+        let mut fleet = self.fleet().await;
+        fleet.jobs.retain(|job| names.contains(&job.name));
+        fleet
+    }
+    fn known(&self) -> FleetStatus {
+        FleetStatus::default()
+    }
+    fn jobs(&self) -> usize {
+        0
     }
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {
         self.ask()?;
