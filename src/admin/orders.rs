@@ -285,6 +285,7 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
         }
         Kind::Retry => of_items(of, ItemOrder::Retry, said)?,
         Kind::Park => of_items(of, ItemOrder::Park, said)?,
+        Kind::Discard => of_items(of, ItemOrder::Discard, said)?,
     })
 }
 
@@ -316,6 +317,7 @@ fn item_order(kind: Kind) -> Option<ItemOrder> {
     match kind {
         Kind::Retry => Some(ItemOrder::Retry),
         Kind::Park => Some(ItemOrder::Park),
+        Kind::Discard => Some(ItemOrder::Discard),
         _ => None,
     }
 }
@@ -333,11 +335,11 @@ fn which(order: ItemOrder, said: &BTreeMap<String, String>) -> Result<WhichItems
     match (field("id"), field("all"), order) {
         ("", "", _) => Err("which item".to_owned()),
         (id, "", _) => Ok(WhichItems::Named(vec![id.to_owned()])),
-        ("", state, ItemOrder::Retry) => match ItemState::of(state) {
-            Some(state) => Ok(WhichItems::All { state, after }),
-            None => Err("all is retry, dead, in_doubt or parked".to_owned()),
-        },
         ("", _, ItemOrder::Park) => Err("items are put aside one by one".to_owned()),
+        ("", state, ItemOrder::Retry | ItemOrder::Discard) => match ItemState::of(state) {
+            Some(state) => Ok(WhichItems::All { state, after }),
+            None => Err("all is retry, dead, in_doubt, parked or discarded".to_owned()),
+        },
         _ => Err("one item, or all in a state: not both".to_owned()),
     }
 }
@@ -396,7 +398,7 @@ fn done_words(kind: Kind, of: &str, answer: &Value) -> String {
         Kind::Drain => format!("{} drains.", text("name")),
         Kind::Withdraw => format!("Trigger {of} is withdrawn."),
         Kind::Break => text("said"),
-        Kind::Retry | Kind::Park => format!("Items of {of}: {}.", text("said")),
+        Kind::Retry | Kind::Park | Kind::Discard => format!("Items of {of}: {}.", text("said")),
     }
 }
 
@@ -459,6 +461,10 @@ mod tests {
         let id = ("id", " 17 ");
         assert_eq!(meant(Kind::Retry, &[id]), items(ItemOrder::Retry, named()));
         assert_eq!(meant(Kind::Park, &[id]), items(ItemOrder::Park, named()));
+        assert_eq!(
+            meant(Kind::Discard, &[id]),
+            items(ItemOrder::Discard, named())
+        );
         let in_doubt = |after: Option<&str>| WhichItems::All {
             state: ItemState::InDoubt,
             after: after.map(str::to_owned),
@@ -472,8 +478,14 @@ mod tests {
             meant(Kind::Retry, &[all, ("after", " 149")]),
             items(ItemOrder::Retry, in_doubt(Some("149")))
         );
+        assert_eq!(
+            meant(Kind::Discard, &[all]),
+            items(ItemOrder::Discard, in_doubt(None))
+        );
         for (kind, pairs) in [
             (Kind::Retry, &[][..]),
+            (Kind::Discard, &[][..]),
+            (Kind::Discard, &[id, ("all", "dead")][..]),
             (Kind::Retry, &[("all", "sent")][..]),
             (Kind::Retry, &[id, ("all", "dead")][..]),
             (Kind::Retry, &[id, ("after", "16")][..]),
@@ -481,8 +493,8 @@ mod tests {
         ] {
             assert!(meant(kind, pairs).is_err(), "{kind:?} {pairs:?}");
         }
-        // What is sent cannot be taken back, and what is put aside can.
-        assert!(Kind::Retry.is_final() && !Kind::Park.is_final());
+        // What is sent cannot be taken back, nor what goes in its place; what is put aside can.
+        assert!(Kind::Retry.is_final() && Kind::Discard.is_final() && !Kind::Park.is_final());
     }
 
     #[test]

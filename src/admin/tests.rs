@@ -309,6 +309,7 @@ impl AdminSource for Fake {
             item("\"><b>&\n", ItemState::InDoubt),
             item("a b/c?d=e&f", ItemState::Parked),
             item("later", ItemState::Retry),
+            item("done with", ItemState::Discarded),
         ];
         // All of them are on the first page, and there is another one.
         let first = asked.after.is_none();

@@ -97,6 +97,7 @@ mod file {
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,
             in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            what_is_discarded_keeps_nothing_back,
             in_strict_order_each_recipient_has_its_messages_in_the_order_of_its_rows,
             a_parked_row_that_was_never_begun_keeps_its_place,
             a_row_in_an_order_that_is_being_sent_is_left_alone,
@@ -112,6 +113,7 @@ mod file {
             a_running_worker_takes_orders_about_its_items,
             a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to,
             a_parked_row_is_not_sent_until_it_is_asked_for,
+            what_is_discarded_is_neither_sent_nor_waits_for_a_person,
             an_item_that_is_being_sent_is_left_alone,
             looking_creates_nothing,
             ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named,

@@ -11,6 +11,7 @@ use super::super::{
 /// The orders that there are.
 pub(super) const ORDERS: &[&str] = &[
     "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
+    "discard",
 ];
 
 pub(super) static ENTRY: Named = Named {

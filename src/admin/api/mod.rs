@@ -265,6 +265,17 @@ pub(super) static ROUTES: &[Route] = &[
         handler: Handler::Api(|ask| Box::pin(items::park(ask))),
     },
     Route {
+        method: Verb::Post,
+        path: "/api/v1/jobs/{job}/items/discard",
+        want: Want::Change,
+        about: "Items of a job are discarded",
+        parameters: &[JOB],
+        body: Some(&items::DISCARD),
+        answers: &[Answer::json(DONE, Schema::Named(&items::CHANGED))],
+        problems: OF_ITEMS,
+        handler: Handler::Api(|ask| Box::pin(items::discard(ask))),
+    },
+    Route {
         method: Verb::Get,
         path: "/api/v1/replicas",
         want: Want::Lists,

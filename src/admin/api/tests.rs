@@ -88,7 +88,7 @@ fn method(route: &Route) -> Method {
 /// A body that the route takes, where it needs one.
 fn said(route: &Route) -> &'static str {
     match route.path {
-        "/api/v1/jobs/{job}/items/retry" => {
+        "/api/v1/jobs/{job}/items/retry" | "/api/v1/jobs/{job}/items/discard" => {
             r#"{"state": "dead", "reason": "it is mended", "sure": true}"#
         }
         "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
@@ -366,6 +366,21 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
             "bad-body",
         ),
         (
+            "/api/v1/jobs/report/items/discard",
+            "{\"state\": \"dead\", \"sure\": true}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/discard",
+            "{\"state\": \"dead\", \"reason\": \"it is not wanted\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/unknown/items/discard",
+            "{\"ids\": [\"17\"]}",
+            "unknown",
+        ),
+        (
             "/api/v1/jobs/unknown/items/park",
             "{\"ids\": [\"17\"]}",
             "unknown",
@@ -506,6 +521,7 @@ fn what_an_order_needs_is_described_as_needed() {
         ("/api/v1/jobs/{job}/pause", false),
         ("/api/v1/jobs/{job}/items/retry", true),
         ("/api/v1/jobs/{job}/items/park", true),
+        ("/api/v1/jobs/{job}/items/discard", true),
         ("/api/v1/locks/{key}/break", true),
     ] {
         let body = &told["paths"][path]["post"]["requestBody"];

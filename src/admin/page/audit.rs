@@ -13,6 +13,7 @@ use crate::fleet::audit::{AuditEntry, InForce};
 pub(in crate::admin) const TAKES: Takes = Takes {
     states: &[
         "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
+        "discard",
     ],
     sorts: &[],
     texts: &[],

@@ -27,6 +27,7 @@ pub(in crate::admin) enum Kind {
     Break,
     Retry,
     Park,
+    Discard,
 }
 
 /// An order that is being filled in.
@@ -45,7 +46,7 @@ pub(in crate::admin) struct Form<'a> {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Trigger,
         Self::Pause,
         Self::Resume,
@@ -55,6 +56,7 @@ impl Kind {
         Self::Break,
         Self::Retry,
         Self::Park,
+        Self::Discard,
     ];
 
     /// The order of this word.
@@ -73,6 +75,7 @@ impl Kind {
             Self::Break => "break",
             Self::Retry => "retry",
             Self::Park => "park",
+            Self::Discard => "discard",
         }
     }
 
@@ -81,7 +84,7 @@ impl Kind {
         match self {
             Self::Trigger | Self::Pause | Self::Resume | Self::Resign => "job",
             // Which of its items stands in a field of its own.
-            Self::Retry | Self::Park => "job",
+            Self::Retry | Self::Park | Self::Discard => "job",
             Self::Drain => "replica",
             Self::Withdraw => "id",
             Self::Break => "key",
@@ -90,7 +93,10 @@ impl Kind {
 
     /// Whether it must be said twice: it cannot be taken back.
     pub(in crate::admin) fn is_final(self) -> bool {
-        matches!(self, Self::Drain | Self::Break | Self::Retry)
+        matches!(
+            self,
+            Self::Drain | Self::Break | Self::Retry | Self::Discard
+        )
     }
 
     fn title(self) -> &'static str {
@@ -104,6 +110,7 @@ impl Kind {
             Self::Break => "End the lease of",
             Self::Retry => "Send again: items of",
             Self::Park => "Put aside: an item of",
+            Self::Discard => "Discard: items of",
         }
     }
 }
@@ -143,7 +150,7 @@ pub(in crate::admin) fn answer(
     h.markup("</p>\n");
     if let Some((state, next)) = rest.filter(|(_, next)| can_be_named(next)) {
         let rest = [("after", next), ("all", state), ("job", of)];
-        let path = view.address.to("/orders/retry", &rest);
+        let path = view.address.to(&format!("/orders/{}", kind.word()), &rest);
         h.markup("<p>").link(&path, "order it for those behind it");
         h.markup("</p>\n");
     }
@@ -182,7 +189,7 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
             h.markup("</select></label>");
         }
         Kind::Break => hidden(h, "owner", said("owner")),
-        Kind::Retry | Kind::Park => {
+        Kind::Retry | Kind::Park | Kind::Discard => {
             hidden(h, "id", said("id"));
             hidden(h, "all", said("all"));
             hidden(h, "after", said("after"));
@@ -208,7 +215,9 @@ fn hidden(h: &mut Html, name: &'static str, value: &str) {
 
 fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
     let path = match (kind, kind.field()) {
-        (Kind::Retry | Kind::Park, _) => view.address.to("/batches", &[("job", of)]),
+        (Kind::Retry | Kind::Park | Kind::Discard, _) => {
+            view.address.to("/batches", &[("job", of)])
+        }
         (_, "job") => view.address.to(&job_path(of), &[]),
         (_, "replica") => view.address.to("/replicas", &[]),
         (_, "key") => view.address.to("/locks", &[]),
@@ -237,7 +246,7 @@ fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
             "No other process gets the lock before. Nothing of another owner is touched."
                 .to_owned(),
         ],
-        Kind::Retry | Kind::Park => of_items(view, form),
+        Kind::Retry | Kind::Park | Kind::Discard => of_items(view, form),
         Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.fleet.job(of) {
             Some(job) => of_job(view, form.kind, job),
             None => vec![format!("No replica has {of} now.")],
@@ -303,21 +312,37 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
             "One that is being sent at the moment is left alone.".to_owned(),
         ];
     }
+    let done = match form.kind {
+        Kind::Discard => "discarded",
+        _ => "sent again",
+    };
     let which = match (item, ItemState::of(said("all"))) {
         ("", Some(state)) => {
             let held = view.fleet.job(job).and_then(|job| job.held);
-            let counted = held.map(|held| count(held, state)).unwrap_or_default();
+            let counted = count(held.unwrap_or_default(), state);
+            let counted = counted.map_or(String::new(), |n| format!(": {n} as last counted"));
             let behind = match said("after") {
                 "" => String::new(),
                 after => format!(", behind {after},"),
             };
             format!(
-                "All items of {job} that are {}{behind} when it is carried out are sent again: {counted} as last counted.",
+                "All items of {job} that are {}{behind} when it is carried out are {done}{counted}.",
                 state.words()
             )
         }
-        (item, _) => format!("Item {item} of {job} is sent again."),
+        (item, _) => format!("Item {item} of {job} is {done}."),
     };
+    if form.kind == Kind::Discard {
+        return vec![
+            which,
+            "What is discarded is not sent, is counted no more, and waits for no person. Its row stays in the table, unsent."
+                .to_owned(),
+            "What it kept back in the order of its recipient goes within a second. A discarded item can be sent again as long as \
+             its row is there, but then behind those."
+                .to_owned(),
+            "What is being sent at the moment is left alone.".to_owned(),
+        ];
+    }
     vec![
         which,
         "A sender finds it within a second, sends it with the same key as before, and counts its attempts anew. One that may \
@@ -327,12 +352,14 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
     ]
 }
 
-fn count(held: HeldItems, state: ItemState) -> u64 {
+/// How many are in a state, where that is told.
+fn count(held: HeldItems, state: ItemState) -> Option<u64> {
     match state {
-        ItemState::Retry => held.retry,
-        ItemState::Dead => held.dead,
-        ItemState::InDoubt => held.in_doubt,
-        ItemState::Parked => held.parked,
+        ItemState::Retry => Some(held.retry),
+        ItemState::Dead => Some(held.dead),
+        ItemState::InDoubt => Some(held.in_doubt),
+        ItemState::Parked => Some(held.parked),
+        ItemState::Discarded => None,
     }
 }
 

@@ -170,6 +170,18 @@ async fn a_form_says_what_would_happen_and_asks_why() {
             "All items of mail that are dead when it is carried out are sent again: 0 as last counted.",
         ),
         (
+            "/orders/discard?job=mail&id=17",
+            "Item 17 of mail is discarded.</p>\n<p>What is discarded is not sent, is counted no more",
+        ),
+        (
+            "/orders/discard?job=mail&all=dead",
+            "All items of mail that are dead when it is carried out are discarded: 0 as last counted.",
+        ),
+        (
+            "/orders/discard?job=mail&all=discarded",
+            "that are discarded when it is carried out are discarded.<",
+        ),
+        (
             "/orders/park?job=mail&id=%3Cb%3E",
             "Item &lt;b&gt; of mail is put aside",
         ),
@@ -191,6 +203,8 @@ async fn a_form_says_what_would_happen_and_asks_why() {
         ("/orders/retry?job=mail", 400),
         ("/orders/retry?job=mail&id=17&all=dead", 400),
         ("/orders/park?job=mail&all=dead", 400),
+        ("/orders/discard?job=mail", 400),
+        ("/orders/discard?job=mail&id=17&all=dead", 400),
         ("/orders/retry?id=17", 400),
     ] {
         let answer = server.look(path, BASIC).await;

@@ -548,7 +548,9 @@ async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
         ">5 min ago</time>",
         "<a href=\"/orders/retry?id=17&amp;job=mail\">send again</a>",
         "<a href=\"/orders/park?id=17&amp;job=mail\">put aside</a>",
+        "<a href=\"/orders/discard?id=17&amp;job=mail\">discard</a>",
         "<a href=\"/orders/retry?all=dead&amp;job=mail\">send all 6 again that are dead</a>",
+        "<a href=\"/orders/discard?all=dead&amp;job=mail\">discard all 6 that are dead</a>",
         "<a rel=\"next\" href=\"/batches?after=a%20b%2Fc%3Fd%3De%26f&amp;job=mail\">further</a>",
         // What the database of a job tells is asked for, and not followed.
         "data-live=\"poll\"",
@@ -565,6 +567,14 @@ async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
     let retry = server.get("/batches?job=mail&state=retry").await.body;
     assert!(retry.contains("data-key=\"later\""), "{retry}");
     assert!(!retry.contains("data-key=\"17\""), "{retry}");
+    assert!(!page.contains("done with"), "it waits for nothing: {page}");
+    let discarded = server.get("/batches?job=mail&state=discarded").await.body;
+    for part in [
+        "<a href=\"/orders/retry?id=done%20with&amp;job=mail\">send again</a></small>",
+        "<span class=\"soft\">discarded</span>",
+    ] {
+        assert!(discarded.contains(part), "{part}\n{discarded}");
+    }
     let none = server.get("/batches?job=report").await.body;
     assert!(none.contains("report has no items"), "{none}");
     let blind = serving(Fake {

@@ -64,7 +64,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// [`SourceError`].
     async fn exceptions(&self) -> Result<Exceptions>;
 
-    /// Items that are still to be sent: unsent, neither dead nor parked.
+    /// Items that are still to be sent: unsent, neither dead nor parked nor discarded.
     ///
     /// # Errors
     /// [`SourceError`].
@@ -95,6 +95,8 @@ pub struct Counts {
     pub in_doubt: u64,
     /// In doubt, or put aside, and left to a person.
     pub parked: u64,
+    /// Not sent, because a person has said so.
+    pub discarded: u64,
 }
 
 /// How a batch began.
@@ -513,6 +515,7 @@ impl Counts {
             State::Dead => self.dead,
             State::InDoubt => self.in_doubt,
             State::Parked => self.parked,
+            State::Discarded => self.discarded,
         }
     }
 
@@ -522,6 +525,7 @@ impl Counts {
             State::Dead => &mut self.dead,
             State::InDoubt => &mut self.in_doubt,
             State::Parked => &mut self.parked,
+            State::Discarded => &mut self.discarded,
         }
     }
 }

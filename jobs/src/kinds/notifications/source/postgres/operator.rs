@@ -24,7 +24,8 @@ use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
     delivery::State,
     operator::{
-        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_park, to_retry,
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_discard,
+        to_park, to_retry,
     },
     params::NotificationsParams,
     source::{Counts, Result, SourceError, table::quoted},
@@ -99,7 +100,35 @@ impl PgOperator {
         Ok(dids)
     }
 
-    /// The same within a transaction.
+    /// The same for up to `items` items of a state, those behind `after`.
+    async fn step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+        decide: fn(&Facts) -> Change,
+    ) -> Result<Step> {
+        if !self.served {
+            return Ok(Step::default());
+        }
+        self.begin(STATEMENT, &self.table.sql_take_source()).await?;
+        // Others wait from here on.
+        let began = self.clock.now();
+        let mut step = Step::default();
+        let found = self.of_state(state, after, items, "").await?;
+        let ids = found.iter().map(|row| self.table.id.get(row, 0));
+        let ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
+        for did in self.order(&ids, decide).await? {
+            step.count(did);
+        }
+        step.last = ids.into_iter().next_back();
+        let committed = self.session.commit().await;
+        committed.map_err(SourceError::of_commit)?;
+        step.took = self.clock.now().since(began);
+        Ok(step)
+    }
+
+    /// Carries orders out within a transaction, as `decide` says.
     async fn order(&self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
         let (session, table) = (&self.session, &self.table);
         let settled = side::settle(session, table).await?;
@@ -409,24 +438,16 @@ impl Operator for PgOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        if !self.served {
-            return Ok(Step::default());
-        }
-        self.begin(STATEMENT, &self.table.sql_take_source()).await?;
-        // Others wait from here on.
-        let began = self.clock.now();
-        let mut step = Step::default();
-        let found = self.of_state(state, after, items, "").await?;
-        let ids = found.iter().map(|row| self.table.id.get(row, 0));
-        let ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
-        for did in self.order(&ids, to_retry).await? {
-            step.count(did);
-        }
-        step.last = ids.into_iter().next_back();
-        let committed = self.session.commit().await;
-        committed.map_err(SourceError::of_commit)?;
-        step.took = self.clock.now().since(began);
-        Ok(step)
+        self.step(state, after, items, to_retry).await
+    }
+
+    async fn discard_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step> {
+        self.step(state, after, items, to_discard).await
     }
 
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64> {
@@ -483,6 +504,12 @@ impl Operator for PgOperator {
         side::make(&self.session, &self.table).await?;
         self.served = true;
         self.orders(ids, to_park).await
+    }
+
+    async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        side::make(&self.session, &self.table).await?;
+        self.served = true;
+        self.orders(ids, to_discard).await
     }
 }
 

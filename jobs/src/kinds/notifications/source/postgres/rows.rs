@@ -16,7 +16,7 @@ use super::{
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout},
-    delivery::Exception,
+    delivery::{Exception, State},
     digest,
     params::MOST_ROWS,
     source::{
@@ -450,18 +450,19 @@ pub(super) async fn unsent(session: &Session, table: &Table) -> Result<u64> {
     Ok(count.unwrap_or(0).unsigned_abs())
 }
 
-/// Unsent rows that are neither dead nor parked.
+/// Unsent rows that are neither dead nor parked nor discarded.
 pub(super) async fn backlog(session: &Session, table: &Table) -> Result<u64> {
     let held: Option<i64> = session
         .value(
             &format!(
                 "SELECT count(*) FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL
-                 WHERE d.source = $1 AND d.state IN ('dead', 'parked')",
+                 WHERE d.source = $1 AND d.state IN ({})",
                 table.delivery,
                 table.sql_rows,
                 table.sql_id,
                 table.sql_id_of_item(),
                 table.sql_sent_at,
+                State::AT_REST,
             ),
             &[(&table.source, Type::TEXT)],
         )

@@ -9,6 +9,7 @@ use tokio_postgres::{
 use super::session::{Session, get};
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, digest_key, idempotency_key},
+    delivery::State,
     digest,
     params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
     source::{
@@ -697,9 +698,10 @@ impl Table {
     pub(super) fn sql_held(&self) -> String {
         let held = format!(
             "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
-             AND (d.state IN ('dead', 'parked') OR d.not_before > $2))",
+             AND (d.state IN ({}) OR d.not_before > $2))",
             self.delivery,
-            self.sql_item()
+            self.sql_item(),
+            State::AT_REST
         );
         let Some(order) = &self.order else {
             return held;
@@ -729,12 +731,13 @@ impl Table {
         format!(
             "({held} OR EXISTS (SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND m.{id} < {from}
              AND NOT EXISTS (SELECT 1 FROM {delivery} AS d WHERE d.source = $1
-                 AND d.item = (m.{id}::text COLLATE \"default\") AND d.state IN ('dead', 'parked'))))",
+                 AND d.item = (m.{id}::text COLLATE \"default\") AND d.state IN ({at_rest}))))",
             rows = order.sql_rows,
             column = order.sql_column,
             sent = self.sql_sent_at,
             id = self.sql_id,
             delivery = self.delivery,
+            at_rest = State::AT_REST,
         )
     }
 
@@ -748,11 +751,12 @@ impl Table {
         let waiting = format!(
             "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
              (SELECT 1 FROM {delivery} AS d WHERE d.source = $1 AND d.item = (m.{id}::text COLLATE \"default\")
-              AND d.state IN ('dead', 'parked'))",
+              AND d.state IN ({at_rest}))",
             rows = order.sql_rows,
             sent = self.sql_sent_at,
             delivery = self.delivery,
             id = self.sql_id,
+            at_rest = State::AT_REST,
         );
         let most = collected.digest.at_most;
         format!(

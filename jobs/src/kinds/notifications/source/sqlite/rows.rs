@@ -18,7 +18,7 @@ use super::{
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, bucket_of, idempotency_key},
-    delivery::Exception,
+    delivery::{Exception, State},
     digest,
     order::Fair,
     source::{Item, Result},
@@ -271,9 +271,10 @@ fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}{}",
+         AND (d.state IN ({}) OR d.not_before > ?2)){}{}",
         table.sql_sent_at,
         table.sql_id,
+        State::AT_REST,
         table.sql_is_next(),
         table.sql_is_collected()
     )
@@ -325,14 +326,17 @@ pub(super) fn mark_sent(
     Ok(marked > 0 || !standing(tx, table, id)?.0)
 }
 
-/// Unsent rows that are neither dead nor parked.
+/// Unsent rows that are neither dead nor parked nor discarded.
 pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn
         .prepare_cached(&format!(
             "SELECT count(*) FROM {} WHERE n.{} IS NULL AND NOT EXISTS
              (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{}
-              AND d.state IN ('dead', 'parked'))",
-            table.sql_rows, table.sql_sent_at, table.sql_id
+              AND d.state IN ({}))",
+            table.sql_rows,
+            table.sql_sent_at,
+            table.sql_id,
+            State::AT_REST
         ))?
         .query_row([&table.source], |row| row.get(0))?;
     Ok(count.unsigned_abs())

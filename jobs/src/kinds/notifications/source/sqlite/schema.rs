@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::notifications::{
     cell::{Cell, Layout, digest_key},
+    delivery::State,
     digest,
     order::Fair,
     params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
@@ -29,7 +30,7 @@ pub(crate) const SIDE_TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     source     TEXT NOT NULL,
     item       NOT NULL,
-    state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
+    state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked', 'discarded')),
     attempts   INTEGER NOT NULL,
     not_before INTEGER NOT NULL,
     reason     TEXT NOT NULL,
@@ -185,9 +186,10 @@ impl Table {
             .replace("{until}", &format!("(?2 - {every})"));
         let waiting = format!(
             "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
-             (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +m.{id} AND e.state IN ('dead', 'parked'))",
+             (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +m.{id} AND e.state IN ({at_rest}))",
             rows = order.sql_rows,
             sent = self.sql_sent_at,
+            at_rest = State::AT_REST,
         );
         let most = collected.digest.at_most;
         format!(
