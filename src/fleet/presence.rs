@@ -167,6 +167,9 @@ pub(crate) struct JobPresence {
     /// Items still to be done, as last seen here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backlog: Option<u64>,
+    /// Since when the oldest of them could go, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog_since: Option<Timestamp>,
     /// Items that do not go by themselves, or not at once, as last seen here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldItems>,

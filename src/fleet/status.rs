@@ -159,6 +159,8 @@ pub struct JobStatus {
     pub paused_since: Option<Timestamp>,
     /// Items still to be done, as last seen.
     pub backlog: Option<u64>,
+    /// Since when the oldest of them could go; `null` where that is not known.
+    pub backlog_since: Option<Timestamp>,
     /// Items that do not go by themselves, or not at once, as last seen; `null` when there are none.
     pub held: Option<HeldItems>,
     /// Why its work cannot be looked for, where a replica says so, and on how many of them.

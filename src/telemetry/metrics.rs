@@ -81,6 +81,8 @@ pub(crate) struct Asks {
     pub(crate) resting: Asked<(String, bool)>,
     /// The jobs whose ticks are decided further than the clock shows, and by how much.
     pub(crate) ahead: Asked<(String, Duration)>,
+    /// The jobs with items that wait, and for how long the oldest of them could have gone, where that is known.
+    pub(crate) waiting: Asked<(String, Duration)>,
 }
 
 /// What is asked at every scrape; nothing until somewhere to ask is known.
@@ -287,7 +289,7 @@ impl Metrics {
                 count,
             } => f.notifications.add([series(job), outcome], *count),
             Event::EngineDied { job, .. } => f.engine_deaths.add([series(job)], 1),
-            Event::Backlog { job, items } => f.notification_backlog.set([series(job)], *items),
+            Event::Backlog { job, items, .. } => f.notification_backlog.set([series(job)], *items),
             Event::HeldItems {
                 job,
                 retry,
@@ -366,6 +368,8 @@ impl Metrics {
             .ask(|jobs| families.tick_overdue.only(&longest(jobs)));
         asks.ahead
             .ask(|jobs| families.clock_ahead.only(&longest(jobs)));
+        asks.waiting
+            .ask(|jobs| families.notification_oldest.only(&longest(jobs)));
         asks.paused.ask(|jobs| {
             families
                 .job_paused

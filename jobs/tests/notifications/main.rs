@@ -67,6 +67,7 @@ mod file {
             an_item_refused_for_good_is_dead_with_its_reason,
             a_refused_item_comes_back_after_its_pause,
             rows_are_sent_not_before_one_time_and_not_after_another,
+            the_oldest_row_that_waits_is_told_by_its_time,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,

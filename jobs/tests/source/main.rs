@@ -77,6 +77,7 @@ fn main() {
             an_item_refused_for_good_is_dead_with_its_reason,
             a_refused_item_comes_back_after_its_pause,
             rows_are_sent_not_before_one_time_and_not_after_another,
+            the_oldest_row_that_waits_is_told_by_its_time,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
@@ -138,6 +139,7 @@ fn main() {
         },
         table::{
             every_type_of_id_is_sent_and_marked,
+            a_time_of_every_type_tells_how_old_a_row_is,
             a_digest_of_texts_goes_again_in_the_order_of_the_database,
             every_type_of_time_is_written,
             a_filter_makes_deliveries_of_one_table,

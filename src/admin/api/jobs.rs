@@ -85,6 +85,11 @@ pub(super) static JOB: Named = Named {
             Schema::OrNull(&Schema::Count),
         ),
         field(
+            "backlog_since",
+            "Since when the oldest of them could go; `null` where that is not known.",
+            Schema::OrNull(&Schema::Time),
+        ),
+        field(
             "held",
             "Items that do not go by themselves, or not at once; `null` when there are none.",
             Schema::OrNull(&Schema::Named(&HELD)),

@@ -874,6 +874,7 @@ fn one_of_each() -> Vec<Event> {
         Event::Backlog {
             job: job(),
             items: 7,
+            since: Some(at),
         },
         Event::BatchClaimed {
             job: job(),

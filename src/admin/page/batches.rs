@@ -31,8 +31,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
 
 const FIELDS: [(&str, &str); 2] = [("q", "Job has"), ("job", "Job is")];
 
-const COLUMNS: &str =
-    "Job | Backlog | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
+const COLUMNS: &str = "Job | Backlog | Oldest | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
 
 const ITEMS: &str = "Item | State | Tried | Since | Why | Row";
 
@@ -179,6 +178,11 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     }
     if let Some(trouble) = &job.trouble {
         h.bad(trouble);
+    }
+    cell(h, "Oldest");
+    match job.backlog_since {
+        Some(since) => view.times.since(h, since),
+        None => _ = h.markup("–"),
     }
     cell(h, "In flight").text(job.running.len());
     cell(h, "Oldest in flight");

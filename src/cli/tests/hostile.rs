@@ -199,6 +199,7 @@ impl Of<'_> {
             paused_by: self.some(),
             paused_since: Some(Self::at()),
             backlog: Some(5),
+            backlog_since: Some(Self::at()),
             held: Some(Self::held()),
             running: vec![self.run(false), self.run(true)],
             shards: None,
@@ -264,6 +265,7 @@ impl Of<'_> {
             last_outcome: self.some(),
             last_ended: Some(Self::at()),
             backlog: Some(5),
+            backlog_since: Some(Self::at()),
             held: Some(Self::held()),
             running: vec![self.run(true)],
         };

@@ -142,6 +142,7 @@ impl Kind {
                 last_outcome: job.last_outcome.clone(),
                 last_ended: job.last_ended,
                 backlog: job.backlog,
+                backlog_since: job.backlog_since,
                 held: job.held,
                 running: job.running.clone(),
                 ..JobPresence::default()
@@ -171,7 +172,8 @@ impl Kind {
             Self::Runs => {
                 (job.last_tick, job.next_tick) = (part.last_tick, part.next_tick);
                 (job.last_outcome, job.last_ended) = (part.last_outcome, part.last_ended);
-                (job.backlog, job.held, job.running) = (part.backlog, part.held, part.running);
+                (job.backlog, job.backlog_since) = (part.backlog, part.backlog_since);
+                (job.held, job.running) = (part.held, part.running);
                 if part.token.is_some() {
                     (job.standing, job.token, job.since) = (part.standing, part.token, part.since);
                     job.remaining_ms = part.remaining_ms;
@@ -531,6 +533,7 @@ mod tests {
             last_outcome: Some("done".to_owned()),
             last_ended: Some(at),
             backlog: Some(5),
+            backlog_since: Some(at),
             trouble: Some("no table".to_owned()),
             ..JobPresence::default()
         };

@@ -376,6 +376,7 @@ fn job<'a>(
         paused_by: None,
         paused_since: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
+        backlog_since: freshest_backlog.and_then(|(_, j)| j.backlog_since),
         // From the same replica: what one says is of one moment.
         held: freshest_backlog.and_then(|(_, j)| j.held),
         trouble: trouble(reports),

@@ -287,6 +287,7 @@ fn work_and_nodes_are_counted() {
         Event::Backlog {
             job: job.clone(),
             items: 17,
+            since: None,
         },
         Event::HeldItems {
             job: job.clone(),
@@ -567,6 +568,7 @@ fn a_job_that_has_left_keeps_no_gauge() {
     tell(Event::Backlog {
         job: "gone".into(),
         items: 7,
+        since: None,
     });
     tell(Event::HeldItems {
         job: "gone".into(),
@@ -634,6 +636,33 @@ fn a_job_without_a_leader_any_more_is_not_shown_as_unled() {
 }
 
 #[test]
+fn how_long_the_oldest_item_waits_is_asked_at_each_scrape() {
+    let metrics = Metrics::new("1");
+    let waiting: Arc<Mutex<Vec<(String, Duration)>>> = Arc::default();
+    metrics.asks().waiting.of({
+        let waiting = waiting.clone();
+        move || waiting.lock().unwrap().clone()
+    });
+    for job in ["mail", "split.0", "split.1"] {
+        metrics.declare_job(job, false);
+    }
+    *waiting.lock().unwrap() = [("mail", 7), ("split.0", 8), ("split.1", 9)]
+        .map(|(job, secs)| (job.to_owned(), Duration::from_secs(secs)))
+        .into();
+    shows(
+        &metrics,
+        "watchkeeper_notification_oldest_seconds{job=\"mail\"} 7.0",
+    );
+    shows(
+        &metrics,
+        "watchkeeper_notification_oldest_seconds{job=\"split\"} 9.0",
+    );
+    waiting.lock().unwrap().clear();
+    let text = rendered(&metrics);
+    assert!(!text.contains("notification_oldest_seconds{"), "{text}");
+}
+
+#[test]
 fn a_job_that_rests_here_shows_no_backlog() {
     let metrics = Metrics::new("1");
     let resting: Arc<Mutex<Vec<&str>>> = Arc::default();
@@ -651,6 +680,7 @@ fn a_job_that_rests_here_shows_no_backlog() {
             &Event::Backlog {
                 job: job.to_owned(),
                 items: 7,
+                since: None,
             },
             wall(),
         );

@@ -158,10 +158,9 @@ impl Notifications {
     #[doc(hidden)] // for the tests; people ask `watchkeeper notify`
     pub async fn backlog(&self) -> Result<u64, JobError> {
         let ends = self.ends().await?;
-        ends.source
-            .backlog()
-            .await
-            .map_err(SourceError::into_job_error)
+        let backlog = ends.source.backlog().await;
+        let backlog = backlog.map_err(SourceError::into_job_error)?;
+        Ok(backlog.items)
     }
 
     /// [`BatchJob::process`] under a token that is given: for programs that claim batches in a way of their own. The token
@@ -375,7 +374,7 @@ impl Notifications {
             Ok::<_, SourceError>((ends.source.backlog().await?, held))
         };
         match counted.await {
-            Ok((items, held)) => {
+            Ok((backlog, held)) => {
                 self.tell(|job| Event::HeldItems {
                     job,
                     retry: held.retry,
@@ -383,7 +382,11 @@ impl Notifications {
                     in_doubt: held.in_doubt,
                     parked: held.parked,
                 });
-                self.tell(|job| Event::Backlog { job, items });
+                self.tell(|job| Event::Backlog {
+                    job,
+                    items: backlog.items,
+                    since: backlog.since(),
+                });
             }
             Err(error) => debug!(%error, "the backlog was not counted"),
         }

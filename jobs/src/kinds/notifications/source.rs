@@ -10,6 +10,7 @@ mod table;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use watchkeeper::{job::JobError, node::Token};
@@ -68,7 +69,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn backlog(&self) -> Result<u64>;
+    async fn backlog(&self) -> Result<Backlog>;
 
     /// Returns when there may be new work before the next look would find it. Never, where nothing tells.
     async fn woken(&self) {
@@ -82,6 +83,15 @@ pub(crate) trait Source: Send + Sync + 'static {
     async fn counts(&self) -> Result<Counts> {
         Ok(self.exceptions().await?.counts)
     }
+}
+
+/// What is still to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Backlog {
+    /// How many items.
+    pub(crate) items: u64,
+    /// Since when the oldest of them could go, in Unix milliseconds, where the table tells.
+    pub(crate) oldest_ms: Option<i64>,
 }
 
 /// Items by state.
@@ -477,6 +487,15 @@ impl Intent {
             return Some(Begin::OtherJob(self.job.clone()));
         }
         (self.token > token).then_some(Begin::Lost(self.token))
+    }
+}
+
+// === impl Backlog ===
+
+impl Backlog {
+    /// Since when the oldest item could go.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.oldest_ms?).ok()
     }
 }
 

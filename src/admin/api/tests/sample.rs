@@ -382,6 +382,7 @@ fn one_job(name: &str) -> Value {
         },
         "last_tick": AT, "next_tick": AT, "last_outcome": "done", "last_ended": AT, "paused": true,
         "paused_why": "it moves", "paused_by": "ann", "paused_since": AT, "backlog": 7,
+        "backlog_since": AT,
         "held": {"retry": 1, "dead": 2, "in_doubt": 3, "parked": 4},
         "trouble": {"replicas": ["alpha"], "why": "no table"},
         "running": [{

@@ -6,7 +6,7 @@ use serde_json::Map;
 use watchkeeper::job::{FailureKind, RunFacts};
 
 use super::*;
-use crate::notifications::source::{Item, Work};
+use crate::notifications::source::{Backlog, Item, Work};
 
 type Finished = Result<Finish, SourceError>;
 
@@ -80,8 +80,8 @@ impl Source for Failing {
         Ok(Exceptions::default())
     }
 
-    async fn backlog(&self) -> Result<u64, SourceError> {
-        Ok(0)
+    async fn backlog(&self) -> Result<Backlog, SourceError> {
+        Ok(Backlog::default())
     }
 }
 

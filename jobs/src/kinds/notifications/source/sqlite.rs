@@ -33,8 +33,8 @@ use self::{
     },
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError, Unmarked, Work,
-    table::too_large as too_large_to_send,
+    Backlog, Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError,
+    Unmarked, Work, table::too_large as too_large_to_send,
 };
 use crate::notifications::{
     cell::{Cell, ItemId},
@@ -142,7 +142,7 @@ impl Source for SqliteSource {
         self.with(|db| db.exceptions()).await
     }
 
-    async fn backlog(&self) -> Result<u64> {
+    async fn backlog(&self) -> Result<Backlog> {
         self.with(|db| db.backlog()).await
     }
 
@@ -427,7 +427,7 @@ impl Db {
         Ok(all)
     }
 
-    fn backlog(&mut self) -> Result<u64> {
+    fn backlog(&mut self) -> Result<Backlog> {
         rows::backlog(&self.conn, &self.table)
     }
 }

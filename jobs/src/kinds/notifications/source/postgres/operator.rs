@@ -361,7 +361,7 @@ impl Operator for PgOperator {
             let doubted = side::doubted_ever(session, table).await?;
             TableStatus {
                 served: doubted.is_some(),
-                backlog: rows::backlog(session, table).await?,
+                backlog: rows::backlog(session, table).await?.items,
                 items: side::counts(session, table).await?,
                 sending: side::open_batches(session, table).await?,
                 doubted_ever: doubted.unwrap_or(0),

@@ -129,7 +129,7 @@ impl SqliteOperator {
         let doubted = doubted_ever(&tx, &self.table)?;
         Ok(TableStatus {
             served: doubted.is_some(),
-            backlog: rows::backlog(&tx, &self.table)?,
+            backlog: rows::backlog(&tx, &self.table)?.items,
             items: counts(&tx, &self.table)?,
             sending: open_batches(&tx, &self.table)?,
             doubted_ever: doubted.unwrap_or(0),

@@ -21,7 +21,7 @@ use crate::notifications::{
     delivery::{Exception, State},
     digest,
     order::Fair,
-    source::{Item, Result},
+    source::{Backlog, Item, Result},
 };
 
 /// Rows to send, and those that are too large to be sent, with their bytes.
@@ -327,10 +327,11 @@ pub(super) fn mark_sent(
 }
 
 /// Unsent rows that are neither dead nor parked nor discarded.
-pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
-    let count: i64 = conn
+pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<Backlog> {
+    let since = table.sql_waits_since.as_deref().unwrap_or("NULL");
+    let backlog = conn
         .prepare_cached(&format!(
-            "SELECT count(*) FROM {} WHERE n.{} IS NULL AND NOT EXISTS
+            "SELECT count(*), min({since}) FROM {} WHERE n.{} IS NULL AND NOT EXISTS
              (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{}
               AND d.state IN ({}))",
             table.sql_rows,
@@ -338,8 +339,13 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
             table.sql_id,
             State::AT_REST
         ))?
-        .query_row([&table.source], |row| row.get(0))?;
-    Ok(count.unsigned_abs())
+        .query_row([&table.source], |row| {
+            Ok(Backlog {
+                items: row.get::<_, i64>(0)?.unsigned_abs(),
+                oldest_ms: row.get(1)?,
+            })
+        })?;
+    Ok(backlog)
 }
 
 /// Unsent rows, whatever is known of them.
