@@ -133,6 +133,11 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
         Err(OrderError::NotPossible(why))
     }
 
+    /// Where a person finds a trace, by the configuration of this replica: an address with a place for its id.
+    fn trace_link(&self) -> Option<String> {
+        None
+    }
+
     /// Who hears of it when this job breaks, by the configuration of this replica.
     fn told_of(&self, _job: &str) -> Vec<String> {
         Vec::new()

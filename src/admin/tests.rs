@@ -77,6 +77,7 @@ pub(super) struct Fake {
     slow: Option<(Clock, Duration)>,
     metrics: Option<Metrics>,
     in_force: Vec<InForce>,
+    trace_link: Option<&'static str>,
 }
 
 impl Fake {
@@ -226,6 +227,9 @@ impl AdminSource for Fake {
             "many" => Err(OrderError::TooMany("too many".to_owned())),
             _ => Err(OrderError::NotPossible("it has started".to_owned())),
         }
+    }
+    fn trace_link(&self) -> Option<String> {
+        self.trace_link.map(str::to_owned)
     }
     fn told_of(&self, job: &str) -> Vec<String> {
         match job {

@@ -84,6 +84,12 @@ impl TraceContext {
         self.sampled
     }
 
+    /// The id of the trace as receivers show it, where it is kept.
+    pub(crate) fn kept_id(self) -> Option<String> {
+        let digits = |bytes: [u8; 16]| bytes.iter().map(|b| format!("{b:02x}")).collect();
+        self.sampled.then(|| digits(self.trace))
+    }
+
     pub(crate) fn trace_id(self) -> [u8; 16] {
         self.trace
     }

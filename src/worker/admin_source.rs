@@ -62,6 +62,7 @@ struct Source {
     asked: Fleet,
     listing: Databases,
     changing: Databases,
+    trace_link: Option<String>,
 }
 
 /// The turns at databases of jobs. Each is over when its thread is, and not when no caller waits for it any more: threads and
@@ -221,6 +222,10 @@ impl AdminSource for Source {
         let pruned = async move { client.prune_orders().await };
         drop(self.ctx.spawn.spawn(pruned));
         given.map_err(refused)?
+    }
+
+    fn trace_link(&self) -> Option<String> {
+        self.trace_link.clone()
     }
 
     fn told_of(&self, job: &str) -> Vec<String> {
@@ -617,6 +622,7 @@ pub(super) async fn start(
         asked: Fleet::of_page(&ctx.locks, format!("http to {}", me.name)),
         listing: Databases::new(&ctx.clock, ANSWERED),
         changing: Databases::new(&ctx.clock, ANSWERED),
+        trace_link: config.telemetry.trace_link.clone(),
     });
     let admin = Admin {
         source,

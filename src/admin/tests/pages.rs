@@ -493,6 +493,43 @@ fn every_view_is_a_page_that_a_link_may_lead_to() {
 }
 
 #[tokio::test]
+async fn the_page_of_a_run_leads_to_its_trace() {
+    let of = async |trace_id: &str, trace_link| {
+        let mut facts = facts();
+        facts.runs[2].trace_id = Some(trace_id.to_owned());
+        let server = serving(Fake {
+            fleet: fleet(),
+            facts,
+            trace_link,
+            ..Fake::default()
+        });
+        server.await.get("/jobs/report?run=run-3").await
+    };
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    let page = of(id, None).await.body;
+    assert!(page.contains(&format!("<dd>{id}</dd>")), "{page}");
+    let link = "https://tempo.example.org/a?x=1&id={trace_id}";
+    let answer = of(id, Some(link)).await;
+    let leads = format!(
+        "<a rel=\"noreferrer\" href=\"https://tempo.example.org/a?x=1&amp;id={id}\">{id}</a>"
+    );
+    assert!(answer.body.contains(&leads), "{}", answer.body);
+    let policy = "content-security-policy: default-src 'none'; script-src 'self';";
+    assert!(answer.head.contains(policy), "{}", answer.head);
+    // Whatever stands in the store is no part of an address.
+    for hostile in [
+        "../../drop",
+        "\"><script>",
+        "0AF7651916CD43DD8448EB211C80319C",
+        "",
+    ] {
+        let page = of(hostile, Some(link)).await.body;
+        assert!(!page.contains("tempo.example.org"), "{hostile}: {page}");
+        assert!(!page.contains("<dt>Trace</dt>"), "{hostile}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
     let mut fleet = fleet();
     let mail = fleet.jobs.iter_mut().find(|job| job.name == "mail");

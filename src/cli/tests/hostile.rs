@@ -414,6 +414,7 @@ impl Of<'_> {
                 failed: 3,
             }),
             items: BTreeMap::from([(self.own(), 1)]),
+            trace_id: self.some(),
         }
     }
 

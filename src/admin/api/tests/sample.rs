@@ -417,7 +417,7 @@ fn run(seq: u64) -> Value {
             "done": 3, "total": 10, "per_second": 2.5, "left_ms": 2800, "message": "sending",
         },
         "seq": seq, "batch": "cell-9", "batches": {"done": 1, "skipped": 2, "failed": 3},
-        "items": {"sent": 7},
+        "items": {"sent": 7}, "trace_id": "0af7651916cd43dd8448eb211c80319c",
     })
 }
 
