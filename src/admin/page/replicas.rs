@@ -8,7 +8,7 @@ use super::{
     times::{fading, span},
     view::View,
 };
-use crate::fleet::status::{ReplicaStatus, Role};
+use crate::fleet::status::{NoticeStatus, ReplicaStatus, Role};
 
 /// What can be chosen among replicas.
 pub(in crate::admin) const TAKES: Takes = Takes {
@@ -135,5 +135,8 @@ fn state(h: &mut Html, replica: &ReplicaStatus) {
             true => h.small(reload),
             false => h.bad(reload),
         };
+    }
+    for trouble in replica.notices.iter().filter_map(NoticeStatus::trouble) {
+        h.bad(trouble);
     }
 }

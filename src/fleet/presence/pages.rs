@@ -338,6 +338,7 @@ impl Summary {
         // When it was written tells nothing: what is the same is not written again.
         (summary.head.rev, summary.head.written_at) = (0, Timestamp::default());
         summary.head.reload = None;
+        summary.head.notices.clear();
         summary.head.watches.clear();
         for most in [200, 100, 50, 25, 12] {
             if summary.to_json().len() <= LARGEST_SUMMARY {
@@ -408,6 +409,7 @@ pub(crate) fn head_of(presence: &Presence) -> Presence {
         unfit: presence.unfit.clone(),
         admin: presence.admin.clone(),
         reload: presence.reload.clone(),
+        notices: presence.notices.clone(),
         watches: presence.watches.clone(),
         jobs: Vec::new(),
         ..*presence

@@ -286,6 +286,7 @@ fn replica(p: &Presence, leaders: &BTreeSet<&str>, now: Timestamp) -> ReplicaSta
         seen_ms_ago: ms_since(p.written_at, now),
         admin: p.admin.clone(),
         reload: p.reload.clone(),
+        notices: p.notices.clone(),
     }
 }
 

@@ -347,6 +347,7 @@ fn replica() -> Value {
         "role": "leader", "priority": -1, "draining": false, "fit": false, "unfit": "disk: full",
         "started": AT, "seen_ms_ago": 12, "admin": "127.0.0.1:8787",
         "reload": {"at": AT, "ok": false, "error": "a fault", "needs_restart": ["locks.ttl"]},
+        "notices": [{"name": "ops", "waiting": 3, "sent": AT, "failing": AT}],
     })
 }
 
