@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     admin::{page::layout::VIEWS, rights::is_page},
-    fleet::{JobTicks, TickStatus, terms::TermRecord},
+    fleet::{
+        JobTicks, TickStatus,
+        status::{DefinitionStatus, ReplicaStatus},
+        terms::TermRecord,
+    },
 };
 
 const PAGES: [&str; 8] = [
@@ -489,6 +493,64 @@ fn every_view_is_a_page_that_a_link_may_lead_to() {
     for (path, name) in VIEWS {
         assert!(routes.iter().any(|route| route.path == path), "{name}");
         assert!(is_page(path), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_defines_jobs_otherwise_than_most_is_marked() {
+    let definition = |definition: &str, replicas: &[&str], leads| DefinitionStatus {
+        definition: definition.to_owned(),
+        replicas: replicas.iter().map(|name| (*name).to_owned()).collect(),
+        leads,
+        ..DefinitionStatus::default()
+    };
+    let page = async |definitions: Vec<DefinitionStatus>, jobs: usize| {
+        let mut fleet = fleet();
+        let alpha = fleet.replicas[0].clone();
+        let job = fleet.jobs.remove(0);
+        fleet.jobs = (0..jobs)
+            .map(|n| JobStatus {
+                name: format!("job{n}"),
+                definitions: definitions.clone(),
+                ..job.clone()
+            })
+            .collect();
+        fleet.replicas = ["alpha", "beta", "gamma"]
+            .map(|name| ReplicaStatus {
+                id: name.to_owned(),
+                name: name.to_owned(),
+                ..alpha.clone()
+            })
+            .into();
+        let fake = Fake {
+            fleet,
+            ..Fake::default()
+        };
+        serving(fake).await.get("/replicas").await.body
+    };
+    let marks = |page: &str| -> Vec<String> {
+        let rows = page.split("<tr data-key=\"").skip(1);
+        let odd = rows.filter(|row| row.contains("defines otherwise than most"));
+        odd.map(|row| row.split('"').next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(marks(&page(Vec::new(), 1).await), [""; 0]);
+    let two = vec![
+        definition("new", &["beta"], true),
+        definition("old", &["alpha", "gamma"], false),
+    ];
+    let odd = page(two, 5).await;
+    assert_eq!(marks(&odd), ["beta"], "the others are more");
+    let told = "<a href=\"/jobs/job0\">job0</a>, <a href=\"/jobs/job1\">job1</a>, \
+                <a href=\"/jobs/job2\">job2</a> and 2 more jobs</small>";
+    assert!(odd.contains(told), "{odd}");
+    // Of as many on both sides the one that leads counts, then the one that comes first.
+    for (leads, expected) in [(true, "beta"), (false, "alpha")] {
+        let two = vec![
+            definition("new", &["beta"], false),
+            definition("old", &["alpha"], leads),
+        ];
+        assert_eq!(marks(&page(two, 1).await), [expected]);
     }
 }
 
