@@ -31,7 +31,7 @@ use super::{
     seal::{About, Broken, cookie, session},
     shared::Shared,
     snapshot::{Named, Snapshot, misfit, named},
-    source::{Asked, Done, Order, OrderError, What},
+    source::{ALL_JOBS, Asked, Done, Order, OrderError, What},
 };
 use crate::{
     fleet::{
@@ -65,6 +65,9 @@ pub(super) async fn form(
     let of = said.get(kind.field()).map_or("", |of| of.trim()).to_owned();
     if of.is_empty() {
         return Err(Problem::parameter(kind.field(), "what the order is about"));
+    }
+    if kind.is_of_all() && of != ALL_JOBS {
+        return Err(Problem::parameter(kind.field(), "it is about all jobs"));
     }
     if let Some(order) = item_order(kind) {
         which(order, &said).map_err(|why| Problem::parameter("id", &why))?;
@@ -255,6 +258,9 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
     if kind.is_final() && field("sure") != "yes" {
         return Err("say that it is meant: it cannot be taken back".to_owned());
     }
+    if kind.is_of_all() && of != ALL_JOBS {
+        return Err("it is about all jobs".to_owned());
+    }
     let of = of.to_owned();
     Ok(match kind {
         Kind::Trigger => {
@@ -270,6 +276,11 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
             let to = Some(field("to").to_owned()).filter(|to| !to.is_empty());
             What::Job(of, Order::Resign { to })
         }
+        Kind::PauseAll => {
+            let reason = reason.to_owned();
+            What::PauseAll { reason }
+        }
+        Kind::ResumeAll => What::ResumeAll,
         Kind::Drain => What::Drain(of),
         Kind::Withdraw => What::Withdraw(of),
         Kind::Break => {
@@ -362,6 +373,10 @@ fn told(
     let refused = |status, why| (status, Err(why));
     match given {
         Ok(done) if done.heard => (StatusCode::OK, Ok(done_words(kind, of, &done.answer))),
+        // It says itself who has not heard of it.
+        Ok(done) if kind.is_of_all() => {
+            (StatusCode::ACCEPTED, Ok(done_words(kind, of, &done.answer)))
+        }
         Ok(_) => {
             let text = format!(
                 "{} of {of} is written, and not every replica that it concerns has heard of it yet: they find it.",
@@ -398,6 +413,7 @@ fn done_words(kind: Kind, of: &str, answer: &Value) -> String {
         Kind::Drain => format!("{} drains.", text("name")),
         Kind::Withdraw => format!("Trigger {of} is withdrawn."),
         Kind::Break => text("said"),
+        Kind::PauseAll | Kind::ResumeAll => format!("All jobs: {}.", text("said")),
         Kind::Retry | Kind::Park | Kind::Discard => format!("Items of {of}: {}.", text("said")),
     }
 }

@@ -121,6 +121,10 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
             What::Withdraw(id) => self.withdraw(&id).await,
             What::Break { .. } => Err(OrderError::NotPossible("no lock is broken here".to_owned())),
             What::Items { .. } => Err(OrderError::NotPossible("no items are kept here".to_owned())),
+            What::PauseAll { .. } | What::ResumeAll => {
+                let why = "jobs are paused by their names alone here";
+                Err(OrderError::NotPossible(why.to_owned()))
+            }
         }
     }
 
@@ -229,7 +233,14 @@ pub(crate) enum What {
         /// Whose lease; by default that of the owner on most nodes.
         owner: Option<String>,
     },
-    /// That items of a job are sent again, or put aside.
+    /// That nothing starts of any job that there is.
+    PauseAll {
+        /// Why.
+        reason: String,
+    },
+    /// That every pause ends.
+    ResumeAll,
+    /// That items of a job are sent again, put aside or discarded.
     Items {
         /// The job.
         job: String,
@@ -239,6 +250,9 @@ pub(crate) enum What {
         which: WhichItems,
     },
 }
+
+/// What an order about all jobs is about.
+pub(crate) const ALL_JOBS: &str = "jobs";
 
 /// What is asked of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -292,6 +306,8 @@ impl What {
             Self::Drain(replica) => ("drain", replica.as_str()),
             Self::Withdraw(id) => ("withdraw", id.as_str()),
             Self::Break { key, .. } => ("break", key.as_str()),
+            Self::PauseAll { .. } => ("pause_all", ALL_JOBS),
+            Self::ResumeAll => ("resume_all", ALL_JOBS),
             Self::Items { job, order, .. } => (order.word(), job.as_str()),
         }
     }

@@ -266,6 +266,10 @@ impl AdminSource for Fake {
                 answer: serde_json::json!({ "said": format!("the lease of {key} has ended") }),
                 heard: true,
             }),
+            What::PauseAll { .. } | What::ResumeAll => Ok(Done {
+                answer: serde_json::json!({ "said": "2 jobs are paused now; not heard yet by beta" }),
+                heard: false,
+            }),
             What::Items { order, which, .. } => {
                 // Of a state there are always more.
                 let next = match which {

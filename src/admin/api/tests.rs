@@ -93,6 +93,7 @@ fn said(route: &Route) -> &'static str {
         }
         "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
         "/api/v1/locks/{key}/break" => r#"{"reason": "its process hangs", "sure": true}"#,
+        "/api/v1/pause" | "/api/v1/resume" => r#"{"reason": "all move", "sure": true}"#,
         _ => "",
     }
 }
@@ -386,6 +387,11 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
             "unknown",
         ),
         ("/api/v1/locks/lock%2F001/break", "", "bad-body"),
+        // All jobs are said to be meant, and why.
+        ("/api/v1/pause", "", "bad-body"),
+        ("/api/v1/pause", "{\"sure\": true}", "bad-body"),
+        ("/api/v1/pause", "{\"reason\": \"all move\"}", "bad-body"),
+        ("/api/v1/resume", "{\"reason\": \"all moved\"}", "bad-body"),
         // It is said why, and that it is meant, as in the form.
         (
             "/api/v1/locks/lock%2F001/break",
@@ -523,6 +529,8 @@ fn what_an_order_needs_is_described_as_needed() {
         ("/api/v1/jobs/{job}/items/park", true),
         ("/api/v1/jobs/{job}/items/discard", true),
         ("/api/v1/locks/{key}/break", true),
+        ("/api/v1/pause", true),
+        ("/api/v1/resume", true),
     ] {
         let body = &told["paths"][path]["post"]["requestBody"];
         assert_eq!(body["required"], needed, "{path}");

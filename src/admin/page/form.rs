@@ -28,6 +28,8 @@ pub(in crate::admin) enum Kind {
     Retry,
     Park,
     Discard,
+    PauseAll,
+    ResumeAll,
 }
 
 /// An order that is being filled in.
@@ -46,7 +48,7 @@ pub(in crate::admin) struct Form<'a> {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Trigger,
         Self::Pause,
         Self::Resume,
@@ -57,6 +59,8 @@ impl Kind {
         Self::Retry,
         Self::Park,
         Self::Discard,
+        Self::PauseAll,
+        Self::ResumeAll,
     ];
 
     /// The order of this word.
@@ -76,6 +80,8 @@ impl Kind {
             Self::Retry => "retry",
             Self::Park => "park",
             Self::Discard => "discard",
+            Self::PauseAll => "pause_all",
+            Self::ResumeAll => "resume_all",
         }
     }
 
@@ -85,6 +91,7 @@ impl Kind {
             Self::Trigger | Self::Pause | Self::Resume | Self::Resign => "job",
             // Which of its items stands in a field of its own.
             Self::Retry | Self::Park | Self::Discard => "job",
+            Self::PauseAll | Self::ResumeAll => "all",
             Self::Drain => "replica",
             Self::Withdraw => "id",
             Self::Break => "key",
@@ -95,8 +102,18 @@ impl Kind {
     pub(in crate::admin) fn is_final(self) -> bool {
         matches!(
             self,
-            Self::Drain | Self::Break | Self::Retry | Self::Discard
+            Self::Drain
+                | Self::Break
+                | Self::Retry
+                | Self::Discard
+                | Self::PauseAll
+                | Self::ResumeAll
         )
+    }
+
+    /// Whether it is about all jobs.
+    pub(in crate::admin) fn is_of_all(self) -> bool {
+        matches!(self, Self::PauseAll | Self::ResumeAll)
     }
 
     fn title(self) -> &'static str {
@@ -111,6 +128,8 @@ impl Kind {
             Self::Retry => "Send again: items of",
             Self::Park => "Put aside: an item of",
             Self::Discard => "Discard: items of",
+            Self::PauseAll => "Pause all",
+            Self::ResumeAll => "Resume all",
         }
     }
 }
@@ -194,7 +213,12 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
             hidden(h, "all", said("all"));
             hidden(h, "after", said("after"));
         }
-        Kind::Pause | Kind::Resume | Kind::Drain | Kind::Withdraw => {}
+        Kind::Pause
+        | Kind::Resume
+        | Kind::Drain
+        | Kind::Withdraw
+        | Kind::PauseAll
+        | Kind::ResumeAll => {}
     }
     h.markup("<label>Why <input name=\"reason\" required maxlength=\"")
         .text(MOST_REASON);
@@ -221,6 +245,7 @@ fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
         (_, "job") => view.address.to(&job_path(of), &[]),
         (_, "replica") => view.address.to("/replicas", &[]),
         (_, "key") => view.address.to("/locks", &[]),
+        (_, "all") => view.address.to("/", &[]),
         _ => view.address.to("/audit", &[]),
     };
     h.markup("<p>").link(&path, "back");
@@ -247,6 +272,7 @@ fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
                 .to_owned(),
         ],
         Kind::Retry | Kind::Park | Kind::Discard => of_items(view, form),
+        Kind::PauseAll | Kind::ResumeAll => of_all(view, form.kind),
         Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.fleet.job(of) {
             Some(job) => of_job(view, form.kind, job),
             None => vec![format!("No replica has {of} now.")],
@@ -298,6 +324,31 @@ fn of_job(view: &View<'_>, kind: Kind, job: &JobStatus) -> Vec<String> {
         }
     };
     vec![said, flying]
+}
+
+fn of_all(view: &View<'_>, kind: Kind) -> Vec<String> {
+    let jobs = &view.fleet.jobs;
+    let paused = jobs
+        .iter()
+        .filter(|job| job.paused || job.shards_paused > 0)
+        .count();
+    let running: usize = jobs.iter().map(|job| job.running.len()).sum();
+    match kind {
+        Kind::PauseAll => vec![
+            format!(
+                "Nothing of any job starts on any replica until it is resumed: {} jobs, of which {paused} are paused already.",
+                jobs.len()
+            ),
+            format!(
+                "What is in flight goes on: {running} runs and batches. Ticks that fall due meanwhile are skipped, and never run."
+            ),
+            "Each job gets a pause of its own. A job that comes later is not paused.".to_owned(),
+        ],
+        _ => vec![format!(
+            "Every pause ends: {paused} jobs go on with their next ticks, also those that were paused alone, for reasons of \
+                 their own."
+        )],
+    }
 }
 
 fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {

@@ -251,6 +251,8 @@ impl AdminSource for Sample {
                     ..done
                 })
             }
+            What::PauseAll { .. } => self.ordered("jobs", all_paused(true)),
+            What::ResumeAll => self.ordered("jobs", all_paused(false)),
             What::Items { job, order, which } => {
                 let changed = ItemsChanged {
                     changed: 6,
@@ -435,6 +437,13 @@ fn paused(job: &str, paused: bool, reason: &str) -> Value {
     json!({
         "job": job, "paused": paused, "changed": true, "reason": reason, "heard_by": ["alpha"],
         "unheard_by": ["beta"],
+    })
+}
+
+fn all_paused(paused: bool) -> Value {
+    json!({
+        "paused": paused, "changed": 2, "unchanged": 1, "left": 1, "why": "it is too late",
+        "heard_by": ["alpha"], "unheard_by": ["beta"], "said": "2 jobs are paused now",
     })
 }
 
