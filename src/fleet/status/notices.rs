@@ -19,6 +19,10 @@ pub struct NoticeStatus {
 
 impl NoticeStatus {
     /// What a person should know of it.
+    #[cfg_attr(
+        not(any(feature = "admin", feature = "cli")),
+        allow(dead_code, reason = "for the page and the commands")
+    )]
     pub(crate) fn trouble(&self) -> Option<String> {
         let since = self.failing?;
         let since = since.round(Unit::Second).unwrap_or(since);
