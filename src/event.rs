@@ -182,6 +182,8 @@ pub enum Event {
         job: String,
         /// Items.
         items: u64,
+        /// Since when the oldest of them could go, where that is known.
+        since: Option<Timestamp>,
     },
     /// Items that do not go by themselves, or not at once, as last seen by this replica.
     HeldItems {

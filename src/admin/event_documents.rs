@@ -253,7 +253,7 @@ fn data(event: &Event) -> Value {
         } => json!({"batch": batch, "outcome": outcome, "took_ms": ms(*took)}),
         Event::Items { outcome, count, .. } => json!({"outcome": outcome, "count": count}),
         Event::EngineDied { why, pause, .. } => json!({"why": why, "pause_ms": ms(*pause)}),
-        Event::Backlog { items, .. } => json!({"items": items}),
+        Event::Backlog { items, since, .. } => json!({"items": items, "since": since}),
         Event::HeldItems {
             retry,
             dead,

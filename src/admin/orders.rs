@@ -31,7 +31,7 @@ use super::{
     seal::{About, Broken, cookie, session},
     shared::Shared,
     snapshot::{Named, Shows, Snapshot, misfit, named},
-    source::{Asked, Done, Order, OrderError, What},
+    source::{ALL_JOBS, Asked, Done, Order, OrderError, What},
 };
 use crate::{
     fleet::{
@@ -65,6 +65,9 @@ pub(super) async fn form(
     let of = said.get(kind.field()).map_or("", |of| of.trim()).to_owned();
     if of.is_empty() {
         return Err(Problem::parameter(kind.field(), "what the order is about"));
+    }
+    if kind.is_of_all() && of != ALL_JOBS {
+        return Err(Problem::parameter(kind.field(), "it is about all jobs"));
     }
     if let Some(order) = item_order(kind) {
         which(order, &said).map_err(|why| Problem::parameter("id", &why))?;
@@ -255,6 +258,9 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
     if kind.is_final() && field("sure") != "yes" {
         return Err("say that it is meant: it cannot be taken back".to_owned());
     }
+    if kind.is_of_all() && of != ALL_JOBS {
+        return Err("it is about all jobs".to_owned());
+    }
     let of = of.to_owned();
     Ok(match kind {
         Kind::Trigger => {
@@ -270,6 +276,11 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
             let to = Some(field("to").to_owned()).filter(|to| !to.is_empty());
             What::Job(of, Order::Resign { to })
         }
+        Kind::PauseAll => {
+            let reason = reason.to_owned();
+            What::PauseAll { reason }
+        }
+        Kind::ResumeAll => What::ResumeAll,
         Kind::Drain => What::Drain(of),
         Kind::Withdraw => What::Withdraw(of),
         Kind::Break => {
@@ -285,6 +296,7 @@ fn meant(kind: Kind, of: &str, said: &BTreeMap<String, String>) -> Result<What, 
         }
         Kind::Retry => of_items(of, ItemOrder::Retry, said)?,
         Kind::Park => of_items(of, ItemOrder::Park, said)?,
+        Kind::Discard => of_items(of, ItemOrder::Discard, said)?,
     })
 }
 
@@ -316,6 +328,7 @@ fn item_order(kind: Kind) -> Option<ItemOrder> {
     match kind {
         Kind::Retry => Some(ItemOrder::Retry),
         Kind::Park => Some(ItemOrder::Park),
+        Kind::Discard => Some(ItemOrder::Discard),
         _ => None,
     }
 }
@@ -333,11 +346,11 @@ fn which(order: ItemOrder, said: &BTreeMap<String, String>) -> Result<WhichItems
     match (field("id"), field("all"), order) {
         ("", "", _) => Err("which item".to_owned()),
         (id, "", _) => Ok(WhichItems::Named(vec![id.to_owned()])),
-        ("", state, ItemOrder::Retry) => match ItemState::of(state) {
-            Some(state) => Ok(WhichItems::All { state, after }),
-            None => Err("all is retry, dead, in_doubt or parked".to_owned()),
-        },
         ("", _, ItemOrder::Park) => Err("items are put aside one by one".to_owned()),
+        ("", state, ItemOrder::Retry | ItemOrder::Discard) => match ItemState::of(state) {
+            Some(state) => Ok(WhichItems::All { state, after }),
+            None => Err("all is retry, dead, in_doubt, parked or discarded".to_owned()),
+        },
         _ => Err("one item, or all in a state: not both".to_owned()),
     }
 }
@@ -360,6 +373,10 @@ fn told(
     let refused = |status, why| (status, Err(why));
     match given {
         Ok(done) if done.heard => (StatusCode::OK, Ok(done_words(kind, of, &done.answer))),
+        // It says itself who has not heard of it.
+        Ok(done) if kind.is_of_all() => {
+            (StatusCode::ACCEPTED, Ok(done_words(kind, of, &done.answer)))
+        }
         Ok(_) => {
             let text = format!(
                 "{} of {of} is written, and not every replica that it concerns has heard of it yet: they find it.",
@@ -396,7 +413,8 @@ fn done_words(kind: Kind, of: &str, answer: &Value) -> String {
         Kind::Drain => format!("{} drains.", text("name")),
         Kind::Withdraw => format!("Trigger {of} is withdrawn."),
         Kind::Break => text("said"),
-        Kind::Retry | Kind::Park => format!("Items of {of}: {}.", text("said")),
+        Kind::PauseAll | Kind::ResumeAll => format!("All jobs: {}.", text("said")),
+        Kind::Retry | Kind::Park | Kind::Discard => format!("Items of {of}: {}.", text("said")),
     }
 }
 
@@ -459,6 +477,10 @@ mod tests {
         let id = ("id", " 17 ");
         assert_eq!(meant(Kind::Retry, &[id]), items(ItemOrder::Retry, named()));
         assert_eq!(meant(Kind::Park, &[id]), items(ItemOrder::Park, named()));
+        assert_eq!(
+            meant(Kind::Discard, &[id]),
+            items(ItemOrder::Discard, named())
+        );
         let in_doubt = |after: Option<&str>| WhichItems::All {
             state: ItemState::InDoubt,
             after: after.map(str::to_owned),
@@ -472,8 +494,14 @@ mod tests {
             meant(Kind::Retry, &[all, ("after", " 149")]),
             items(ItemOrder::Retry, in_doubt(Some("149")))
         );
+        assert_eq!(
+            meant(Kind::Discard, &[all]),
+            items(ItemOrder::Discard, in_doubt(None))
+        );
         for (kind, pairs) in [
             (Kind::Retry, &[][..]),
+            (Kind::Discard, &[][..]),
+            (Kind::Discard, &[id, ("all", "dead")][..]),
             (Kind::Retry, &[("all", "sent")][..]),
             (Kind::Retry, &[id, ("all", "dead")][..]),
             (Kind::Retry, &[id, ("after", "16")][..]),
@@ -481,8 +509,8 @@ mod tests {
         ] {
             assert!(meant(kind, pairs).is_err(), "{kind:?} {pairs:?}");
         }
-        // What is sent cannot be taken back, and what is put aside can.
-        assert!(Kind::Retry.is_final() && !Kind::Park.is_final());
+        // What is sent cannot be taken back, nor what goes in its place; what is put aside can.
+        assert!(Kind::Retry.is_final() && Kind::Discard.is_final() && !Kind::Park.is_final());
     }
 
     #[test]

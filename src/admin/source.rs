@@ -132,6 +132,10 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
             What::Withdraw(id) => self.withdraw(&id).await,
             What::Break { .. } => Err(OrderError::NotPossible("no lock is broken here".to_owned())),
             What::Items { .. } => Err(OrderError::NotPossible("no items are kept here".to_owned())),
+            What::PauseAll { .. } | What::ResumeAll => {
+                let why = "jobs are paused by their names alone here";
+                Err(OrderError::NotPossible(why.to_owned()))
+            }
         }
     }
 
@@ -142,6 +146,11 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     async fn items(&self, job: &str, _asked: ItemsAsked) -> Result<ItemPage, OrderError> {
         let why = format!("the items of {job} cannot be shown here");
         Err(OrderError::NotPossible(why))
+    }
+
+    /// Where a person finds a trace, by the configuration of this replica: an address with a place for its id.
+    fn trace_link(&self) -> Option<String> {
+        None
     }
 
     /// Who hears of it when this job breaks, by the configuration of this replica.
@@ -235,7 +244,14 @@ pub(crate) enum What {
         /// Whose lease; by default that of the owner on most nodes.
         owner: Option<String>,
     },
-    /// That items of a job are sent again, or put aside.
+    /// That nothing starts of any job that there is.
+    PauseAll {
+        /// Why.
+        reason: String,
+    },
+    /// That every pause ends.
+    ResumeAll,
+    /// That items of a job are sent again, put aside or discarded.
     Items {
         /// The job.
         job: String,
@@ -245,6 +261,9 @@ pub(crate) enum What {
         which: WhichItems,
     },
 }
+
+/// What an order about all jobs is about.
+pub(crate) const ALL_JOBS: &str = "jobs";
 
 /// What is asked of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,6 +317,8 @@ impl What {
             Self::Drain(replica) => ("drain", replica.as_str()),
             Self::Withdraw(id) => ("withdraw", id.as_str()),
             Self::Break { key, .. } => ("break", key.as_str()),
+            Self::PauseAll { .. } => ("pause_all", ALL_JOBS),
+            Self::ResumeAll => ("resume_all", ALL_JOBS),
             Self::Items { job, order, .. } => (order.word(), job.as_str()),
         }
     }

@@ -87,6 +87,7 @@ pub(super) struct Fake {
     slow: Option<(Clock, Duration)>,
     metrics: Option<Metrics>,
     in_force: Vec<InForce>,
+    trace_link: Option<&'static str>,
 }
 
 impl Fake {
@@ -275,6 +276,9 @@ impl AdminSource for Fake {
             _ => Err(OrderError::NotPossible("it has started".to_owned())),
         }
     }
+    fn trace_link(&self) -> Option<String> {
+        self.trace_link.map(str::to_owned)
+    }
     fn told_of(&self, job: &str) -> Vec<String> {
         match job {
             "report" => vec!["ops".to_owned(), "<pager>".to_owned()],
@@ -317,6 +321,10 @@ impl AdminSource for Fake {
             What::Break { key, .. } => Ok(Done {
                 answer: serde_json::json!({ "said": format!("the lease of {key} has ended") }),
                 heard: true,
+            }),
+            What::PauseAll { .. } | What::ResumeAll => Ok(Done {
+                answer: serde_json::json!({ "said": "2 jobs are paused now; not heard yet by beta" }),
+                heard: false,
             }),
             What::Items { order, which, .. } => {
                 // Of a state there are always more.
@@ -365,6 +373,7 @@ impl AdminSource for Fake {
             item("\"><b>&\n", ItemState::InDoubt),
             item("a b/c?d=e&f", ItemState::Parked),
             item("later", ItemState::Retry),
+            item("done with", ItemState::Discarded),
         ];
         // All of them are on the first page, and there is another one.
         let first = asked.after.is_none();

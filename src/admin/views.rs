@@ -133,6 +133,7 @@ pub(super) async fn of_job(
         name: &name,
         facts,
         notices: shared.admin.source.told_of(&name),
+        trace_link: shared.admin.source.trace_link(),
         run: run.as_ref().or(told),
     };
     Ok(snapshot.answer(StatusCode::OK, &address, |view| job::page(view, &data)))

@@ -91,6 +91,7 @@ impl Records {
                 took_ms: Some(millis(now.since(since))),
                 batch: run.batch().map(str::to_owned),
                 items,
+                trace_id: run.trace_id(),
                 ..RunRecord::default()
             });
         }

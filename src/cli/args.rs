@@ -83,23 +83,38 @@ pub enum Command {
     /// Pause a job: no tick of it starts on any replica until it is resumed
     ///
     /// What runs goes on, and leaders keep leading. Ticks that fall into the pause do not run, not even after it; triggers
-    /// do.
+    /// do. With --all each job that a replica has or the configuration names gets a pause of its own; a job that comes later is not
+    /// paused. Exits with 1 then when some could not be paused.
     Pause {
         /// The job
-        #[arg(value_name = "JOB")]
-        job: String,
-        /// The reason that the status shows
+        #[arg(value_name = "JOB", required_unless_present = "all")]
+        job: Option<String>,
+        /// All jobs
+        #[arg(long, conflicts_with = "job")]
+        all: bool,
+        /// The reason that the status shows; needed with --all
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
+        /// Do not ask whether all are meant
+        #[arg(long, short, requires = "all")]
+        yes: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// End the pause of a job; it goes on with its next tick
+    ///
+    /// With --all every pause ends that stands, also of jobs that were paused alone. Exits with 1 then when some could not be ended.
     Resume {
         /// The job
-        #[arg(value_name = "JOB")]
-        job: String,
+        #[arg(value_name = "JOB", required_unless_present = "all")]
+        job: Option<String>,
+        /// All jobs that are paused
+        #[arg(long, conflicts_with = "job")]
+        all: bool,
+        /// Do not ask whether all are meant
+        #[arg(long, short, requires = "all")]
+        yes: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

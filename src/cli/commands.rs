@@ -4,7 +4,7 @@
 //! Their arguments: `args.rs`. How the fleet is asked: `ask.rs`. What became of a run: `follow.rs`; of triggers: `triggers.rs`.
 
 use std::{
-    io::{self, Read},
+    io::{self, BufRead, IsTerminal, Read},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     fleet::{
         DrainAnswer, FleetError, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState,
-        Until, intent::TRIGGER_LIFETIME,
+        Until, client::pausing_all::AllPaused, intent::TRIGGER_LIFETIME,
     },
     job::shard::spec_of,
     terminal::{self, sentence},
@@ -46,6 +46,68 @@ pub(super) fn resume(worker: &Worker, job: &str, json: bool) -> Result<(), Failu
         fleet.resume(job, PATIENCE).await
     })?;
     show_paused(&answer, json)
+}
+
+pub(super) fn pause_all(
+    worker: &Worker,
+    reason: &str,
+    yes: bool,
+    json: bool,
+) -> Result<(), Failure> {
+    if reason.trim().is_empty() {
+        let why = "say why with --reason: it is shown to all who look at the fleet";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let config = load(worker)?.config;
+    if !yes {
+        confirm("pause every job", &config)?;
+    }
+    let answer = command(&config, PATIENCE, |fleet| async move {
+        fleet.pause_all(reason, PATIENCE).await
+    })?;
+    show_all(&answer, json)
+}
+
+pub(super) fn resume_all(worker: &Worker, yes: bool, json: bool) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    if !yes {
+        confirm("end every pause", &config)?;
+    }
+    let answer = command(&config, PATIENCE, |fleet| async move {
+        fleet.resume_all(PATIENCE).await
+    })?;
+    show_all(&answer, json)
+}
+
+/// Asks whether the whole fleet is meant.
+fn confirm(what: &str, config: &Config) -> Result<(), Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!(
+            "there is no terminal to ask on: say --yes to {what} of the fleet"
+        )));
+    }
+    let fleet = terminal::cell(&config.worker.namespace);
+    terminal::ask(&format!("{what} of the fleet {fleet}? [y/N] "));
+    let mut answer = String::new();
+    let mut input = io::stdin().lock();
+    input.read_line(&mut answer).map_err(Failure::of)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::Failed("nothing was changed".to_owned())),
+    }
+}
+
+fn show_all(answer: &AllPaused, json: bool) -> Result<(), Failure> {
+    let said = answer.in_words();
+    finish(
+        json,
+        answer,
+        if answer.left == 0 {
+            Ok(said)
+        } else {
+            Err(said)
+        },
+    )
 }
 
 fn show_paused(answer: &PauseAnswer, json: bool) -> Result<(), Failure> {

@@ -174,8 +174,25 @@ impl Command {
                 false => history::history(&worker, &args),
             },
             Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
-            Self::Pause { job, reason, json } => commands::pause(&worker, &job, &reason, json),
-            Self::Resume { job, json } => commands::resume(&worker, &job, json),
+            Self::Pause {
+                job,
+                all: _,
+                reason,
+                yes,
+                json,
+            } => match job {
+                Some(job) => commands::pause(&worker, &job, &reason, json),
+                None => commands::pause_all(&worker, &reason, yes, json),
+            },
+            Self::Resume {
+                job,
+                all: _,
+                yes,
+                json,
+            } => match job {
+                Some(job) => commands::resume(&worker, &job, json),
+                None => commands::resume_all(&worker, yes, json),
+            },
             Self::Trigger(args) => {
                 commands::params(args.params, &args.param).and_then(|given| match args.follow {
                     true => follow::trigger(&worker, &args.job, given, args.timeout, args.json),

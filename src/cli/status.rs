@@ -16,7 +16,9 @@ use crate::{
     config::Config,
     fleet::{
         FleetError,
-        status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
+        status::{
+            FleetStatus, JobStatus, NodeStatus, NoticeStatus, ReplicaStatus, Role, RunStatus,
+        },
     },
     human::At,
     terminal::{self, Ink, Paint},
@@ -46,6 +48,12 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp, paint: 
             table.inked_row(replica_row(one, now).into_iter().zip(replica_inks(one)));
         }
         text += &table.painted(paint);
+        for one in &fleet.replicas {
+            for trouble in one.notices.iter().filter_map(NoticeStatus::trouble) {
+                let (name, line) = (terminal::cell(&one.name), terminal::sentence(&trouble));
+                text += &format!("{name}: {line}\n");
+            }
+        }
     }
     if !fleet.jobs.is_empty() {
         let mut table =

@@ -48,7 +48,8 @@ pub(crate) struct AuditEntry {
     pub who: String,
     /// Through which replica.
     pub by: String,
-    /// `pause`, `resume`, `trigger`, `resign`, `drain`, `withdraw`, `break`, `retry` or `park`.
+    /// `pause`, `resume`, `trigger`, `resign`, `drain`, `withdraw`, `break`, `retry`, `park`, `discard`, `pause_all` or
+    /// `resume_all`.
     pub order: String,
     /// The job, replica, trigger or lock that it is about.
     pub of: String,

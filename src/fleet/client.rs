@@ -22,6 +22,8 @@ pub(crate) mod locks;
 #[cfg(feature = "admin")]
 pub(crate) mod page;
 pub(crate) mod pausing;
+#[cfg(any(test, feature = "admin", feature = "cli"))]
+pub(crate) mod pausing_all;
 #[cfg(any(feature = "cli", feature = "admin"))]
 pub(crate) mod recent;
 pub(crate) mod refusals;

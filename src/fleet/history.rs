@@ -89,6 +89,9 @@ pub struct RunRecord {
     /// counts them. Absent where nothing was counted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub items: BTreeMap<String, u64>,
+    /// The id of the trace that it is a part of, in hexadecimal digits. Absent where no traces are sent, or this one is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 /// Batches that are told together.

@@ -47,6 +47,8 @@ pub enum ItemState {
     InDoubt,
     /// Left to a person.
     Parked,
+    /// Not sent, because a person has said so.
+    Discarded,
 }
 
 /// Which items are to be listed.
@@ -96,6 +98,8 @@ pub enum ItemOrder {
     Retry,
     /// They are put aside, and not sent until that is asked for.
     Park,
+    /// They are not sent, and wait for nothing any more.
+    Discard,
 }
 
 /// Which items an order is about.
@@ -152,7 +156,13 @@ pub struct LeftAlone {
 
 impl ItemState {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
+    pub const ALL: [Self; 5] = [
+        Self::Retry,
+        Self::Dead,
+        Self::InDoubt,
+        Self::Parked,
+        Self::Discarded,
+    ];
 
     /// The word for it.
     #[must_use]
@@ -162,6 +172,7 @@ impl ItemState {
             Self::Dead => "dead",
             Self::InDoubt => "in_doubt",
             Self::Parked => "parked",
+            Self::Discarded => "discarded",
         }
     }
 
@@ -179,6 +190,7 @@ impl ItemState {
             Self::Dead => "dead",
             Self::InDoubt => "in doubt",
             Self::Parked => "parked",
+            Self::Discarded => "discarded",
         }
     }
 }
@@ -192,6 +204,7 @@ impl ItemOrder {
         match self {
             Self::Retry => "retry",
             Self::Park => "park",
+            Self::Discard => "discard",
         }
     }
 }
@@ -247,6 +260,7 @@ impl ItemsChanged {
         let (done, as_it_is) = match order {
             ItemOrder::Retry => ("to be sent again", "waiting to be sent anyway"),
             ItemOrder::Park => ("parked", "parked already"),
+            ItemOrder::Discard => ("discarded", "discarded already"),
         };
         let all = [
             (self.changed, done),

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{
     definitions::ReloadStatus,
+    notices::NoticeStatus,
     progress::{Rate, RunProgress},
 };
 use crate::node::Token;
@@ -74,6 +75,9 @@ pub(crate) struct Presence {
     pub admin: Option<String>,
     /// What became of its last reload; `null` before the first.
     pub reload: Option<ReloadStatus>,
+    /// How it stands with the receivers of notices that its configuration names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<NoticeStatus>,
     /// Lock nodes that it watches on their way back to their vote.
     pub watches: Vec<NodeWatch>,
     /// What it knows of each of its jobs, as far as that was read.
@@ -167,6 +171,9 @@ pub(crate) struct JobPresence {
     /// Items still to be done, as last seen here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backlog: Option<u64>,
+    /// Since when the oldest of them could go, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog_since: Option<Timestamp>,
     /// Items that do not go by themselves, or not at once, as last seen here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldItems>,

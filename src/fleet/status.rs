@@ -50,6 +50,7 @@ pub use holders::HolderStatus;
 pub(crate) use holders::Holders;
 pub use leaks::{Leak, LeakKind};
 pub use locks::{LedgerStatus, LockDetail, LockState, NodeLock};
+pub use notices::NoticeStatus;
 pub use progress::{Rate, RunProgress};
 
 pub(super) mod definitions;
@@ -59,6 +60,7 @@ pub(crate) mod leaks;
 mod lock_list;
 pub(crate) mod locks;
 pub(crate) mod merge;
+pub(super) mod notices;
 pub(super) mod progress;
 mod shards;
 #[cfg(test)]
@@ -110,6 +112,8 @@ pub struct ReplicaStatus {
     pub admin: Option<String>,
     /// What became of its last reload; `null` before the first.
     pub reload: Option<ReloadStatus>,
+    /// How it stands with the receivers of notices that its configuration names, by their names.
+    pub notices: Vec<NoticeStatus>,
 }
 
 impl ReplicaStatus {
@@ -159,6 +163,8 @@ pub struct JobStatus {
     pub paused_since: Option<Timestamp>,
     /// Items still to be done, as last seen.
     pub backlog: Option<u64>,
+    /// Since when the oldest of them could go; `null` where that is not known.
+    pub backlog_since: Option<Timestamp>,
     /// Items that do not go by themselves, or not at once, as last seen; `null` when there are none.
     pub held: Option<HeldItems>,
     /// Why its work cannot be looked for, where a replica says so, and on how many of them.

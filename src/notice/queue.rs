@@ -88,6 +88,22 @@ struct Queue {
     waiting: VecDeque<Notice>,
     /// Jobs of which something is on its way.
     busy: BTreeSet<String>,
+    /// When the last notice was taken.
+    sent: Option<Timestamp>,
+    /// Since when tries fail.
+    failing: Option<Timestamp>,
+}
+
+/// How it stands with one receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) name: String,
+    /// Notices that wait or are on their way.
+    pub(crate) waiting: usize,
+    /// When it took the last one, by the clock of this process.
+    pub(crate) sent: Option<Timestamp>,
+    /// Since when it takes none.
+    pub(crate) failing: Option<Timestamp>,
 }
 
 struct Telling {
@@ -171,6 +187,19 @@ impl Notices {
     pub(crate) fn names(&self, named: Option<&[String]>) -> Vec<String> {
         let lanes = self.lanes(named);
         lanes.map(|(_, lane)| lane.name.clone()).collect()
+    }
+
+    /// How it stands with each of them.
+    pub(crate) fn standings(&self) -> Vec<Standing> {
+        let state = self.state();
+        let lanes = self.0.lanes.iter().zip(&state.queues);
+        let standing = |(lane, queue): (&Lane, &Queue)| Standing {
+            name: lane.name.clone(),
+            waiting: queue.waiting.len() + queue.busy.len(),
+            sent: queue.sent,
+            failing: queue.failing,
+        };
+        lanes.map(standing).collect()
     }
 
     /// Tells of a change, unless that is being done or was done, those who do not know it yet.
@@ -289,11 +318,15 @@ impl Notices {
             let tried = caught_later(|| receiver.send(notice));
             let tried = clock.timeout(LONGEST_TRY, tried).await;
             let unsent = match tried {
-                Ok(Ok(Ok(()))) => return Ok(()),
+                Ok(Ok(Ok(()))) => {
+                    self.tried(lane, true);
+                    return Ok(());
+                }
                 Ok(Ok(Err(unsent))) => unsent,
                 Ok(Err(panic)) => Unsent::later(format!("the receiver's code panicked: {panic}")),
                 Err(_) => Unsent::later("no answer in time"),
             };
+            self.tried(lane, false);
             let Some(pause) = pauses.next().filter(|_| unsent.again) else {
                 return Err(unsent);
             };
@@ -305,6 +338,18 @@ impl Notices {
             );
             let asked = unsent.after.unwrap_or_default().min(LONGEST_PAUSE);
             clock.sleep(pause.max(asked)).await;
+        }
+    }
+
+    /// Takes note of what a try came to.
+    fn tried(&self, lane: usize, taken: bool) {
+        let now = self.0.clock.wall();
+        if let Some(queue) = self.state().queues.get_mut(lane) {
+            if taken {
+                (queue.sent, queue.failing) = (Some(now), None);
+            } else {
+                queue.failing.get_or_insert(now);
+            }
         }
     }
 

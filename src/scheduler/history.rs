@@ -142,6 +142,7 @@ impl History {
                 saved: run.checkpoint_at(),
             }),
             seq,
+            trace_id: run.trace_id(),
             ..RunRecord::default()
         };
         let place = self.add(Writing::Record {

@@ -392,7 +392,8 @@ impl LocalStatus {
             self.change(job, |job| {
                 job.rests = true;
                 let facts = &mut job.facts;
-                (facts.backlog, facts.held, facts.trouble) = (None, None, None);
+                (facts.backlog, facts.backlog_since) = (None, None);
+                (facts.held, facts.trouble) = (None, None);
             });
         }
     }
@@ -416,10 +417,22 @@ impl LocalStatus {
         self.notes().jobs.get(job).is_some_and(|job| !job.rests)
     }
 
-    pub(crate) fn backlog(&self, job: &str, items: u64) {
+    pub(crate) fn backlog(&self, job: &str, items: u64, since: Option<Timestamp>) {
         if self.is_at_work(job) {
-            self.note(job, |job| job.facts.backlog = Some(items));
+            self.note(job, |job| {
+                (job.facts.backlog, job.facts.backlog_since) = (Some(items), since);
+            });
         }
+    }
+
+    /// The jobs with items that wait, and for how long the oldest of them could have gone, where that is known.
+    pub(crate) fn waiting(&self, now: Timestamp) -> Vec<(String, Duration)> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter().filter_map(|(name, job)| {
+            let waits = now.duration_since(job.facts.backlog_since?);
+            Some((name.clone(), Duration::try_from(waits).unwrap_or_default()))
+        });
+        jobs.collect()
     }
 
     pub(crate) fn held(&self, job: &str, items: HeldItems) {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use super::{
     acts::{Moody, Ran, ms},
@@ -383,7 +384,11 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
 /// Tells of a backlog, as a job does it, and lets it come through.
 async fn tell_backlog(fleet: &Cluster, member: &Member, items: u64) {
     let job = || "job".to_owned();
-    member.ctx.events.tell(Event::Backlog { job: job(), items });
+    member.ctx.events.tell(Event::Backlog {
+        job: job(),
+        items,
+        since: Some(Timestamp::UNIX_EPOCH),
+    });
     member.ctx.events.tell(Event::HeldItems {
         job: job(),
         retry: 0,
@@ -398,6 +403,7 @@ async fn tell_backlog(fleet: &Cluster, member: &Member, items: u64) {
 fn waits(member: &Member) -> (Option<u64>, Option<u64>, bool) {
     let jobs = member.ctx.local_status.jobs();
     let job = &jobs[0];
+    assert_eq!(job.backlog.is_some(), job.backlog_since.is_some());
     let dead = job.held.map(|held| held.dead);
     (job.backlog, dead, job.trouble.is_some())
 }

@@ -22,6 +22,7 @@ use crate::{
     node::{Answer, Doc, Page, memory::Cut},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -64,6 +65,46 @@ async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
         (2..=6).contains(&after),
         "{after} of the ticks since, none from the pause"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_jobs_are_paused_in_one_go_and_one_that_comes_later_is_not() {
+    let fleet = Cluster::new(3);
+    let job = |name: &'static str| {
+        let body = Body::Job(Arc::new(quick(&Starts::default())));
+        (name, body, Spec::every(SECOND))
+    };
+    let a = fleet.join_with("a", vec![job("job"), job("mail.0"), job("mail.1")], false);
+    a.publish();
+    leader(&fleet, &[&a]).await;
+    fleet.sleep(HEARD).await;
+    let client = client(&a);
+    client.pause("mail.1", "its own", SECOND * 5).await.unwrap();
+    let all = client.pause_all("all move", SECOND * 5).await.unwrap();
+    assert_eq!((all.changed, all.unchanged, all.left), (2, 0, 0), "{all:?}");
+    assert_eq!(
+        (all.heard_by.as_slice(), all.known),
+        (&["a".to_owned()][..], true)
+    );
+    let again = client.pause_all("once more", SECOND * 5).await.unwrap();
+    assert_eq!((again.changed, again.unchanged), (0, 2), "{again:?}");
+    // A replica with another job joins.
+    let b = fleet.join_with("b", vec![job("later")], false);
+    b.publish();
+    fleet.sleep(HEARD + SECOND * 5).await;
+    let paused = async || {
+        let shown = client.each().await.unwrap();
+        let paused = shown.jobs.into_iter().filter(|job| job.paused);
+        paused.map(|job| job.name).collect::<Vec<_>>()
+    };
+    assert_eq!(paused().await, ["job", "mail.0", "mail.1"]);
+    // With that of the shard alone.
+    let none = client.resume_all(SECOND * 5).await.unwrap();
+    assert_eq!((none.changed, none.left), (3, 0), "{none:?}");
+    assert_eq!(none.heard_by, ["a"]);
+    assert_eq!(paused().await, [""; 0]);
+    let none = client.resume_all(SECOND * 5).await.unwrap();
+    assert_eq!(none.in_words(), "nothing was paused");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use super::acts::{Act, Starts, leader, ms, quick};
 use crate::{
     due::Misfire,
+    fleet::Fleet,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     notice::{Notice, Posts, Receiver, Unsent},
     testing::{cluster::Cluster, members::Member},
@@ -117,6 +118,35 @@ async fn a_failure_is_told_once_whoever_leads_meanwhile() {
     );
     assert_eq!(heard[0].detail, "disk full");
     assert_eq!(heard[1].since, heard[0].at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_how_it_stands_with_receivers() {
+    let (ears, fails) = (Ears::default(), Arc::new(AtomicBool::new(true)));
+    ears.dead.store(true, Ordering::Relaxed);
+    let fleet = fleet(&ears);
+    let a = fleet.join("a", moody(&fails), often());
+    a.publish();
+    let told = async || {
+        // What is told is looked at in each interval of presence.
+        fleet.sleep(SECOND * 5).await;
+        let mut shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        shown.replicas.remove(0).notices.remove(0)
+    };
+    leader(&fleet, &[&a]).await;
+    until(&fleet, || a.ended_as("failed")).await;
+    // No try is answered in time.
+    fleet.sleep(SECOND * 20).await;
+    let silent = told().await;
+    assert_eq!((silent.name.as_str(), silent.waiting), ("ops", 1));
+    assert!(
+        silent.failing.is_some() && silent.sent.is_none(),
+        "{silent:?}"
+    );
+    ears.dead.store(false, Ordering::Relaxed);
+    until(&fleet, || !ears.words().is_empty()).await;
+    let heard = told().await;
+    assert!(heard.failing.is_none() && heard.sent.is_some(), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]

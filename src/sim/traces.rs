@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::acts::{Act, Starts, leader, ms, quick};
 use crate::{
     event::Event,
+    fleet::client::runs,
     job::{Job, JobError, Retry, Run, Spec},
     testing::{cluster::Cluster, members::Member},
     trace::{Recorded, Span, Tracer, Value},
@@ -84,6 +85,12 @@ async fn a_run_with_two_attempts_on_two_replicas_is_one_trace() {
         assert_eq!(span.context.trace_id(), run.context.trace_id());
         assert!(span.end <= run.end, "{span:?}");
     }
+    let kept = runs::last(&b.ctx.locks, "job", 10).await.unwrap();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(
+        kept.iter()
+            .all(|kept| kept.trace_id == run.context.kept_id())
+    );
     let lasted = run.end.duration_since(run.start).as_secs();
     assert!(lasted >= 4, "from when it was due, the pause included");
     assert!(!format!("{spans:?}").contains("hunter2"));

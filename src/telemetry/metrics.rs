@@ -8,6 +8,8 @@
 //! - M4 A job that has left this replica keeps no gauge, and one that has no leader any more none of its terms. Its engine's last
 //!   events come late, so that is looked at with every scrape.
 //!   (a_job_that_has_left_keeps_no_gauge, a_job_without_a_leader_any_more_is_not_shown_as_unled)
+//! - M5 However many jobs there are, [`MOST_NAMED`] at most have series of their own; all others share those of [`OTHER`].
+//!   (a_hundred_thousand_jobs_have_no_more_series_than_ten_thousand)
 #![cfg_attr(
     not(feature = "admin"),
     allow(dead_code, reason = "the page alone shows them")
@@ -48,6 +50,11 @@ mod tests;
 
 pub(crate) use exposition::Exposition;
 
+/// Jobs and families of locks that have series of their own: the first that were heard of.
+const MOST_NAMED: usize = 10_000;
+/// What all others are called together.
+const OTHER: &str = "_other";
+
 /// The metrics of one replica; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics(Arc<Inner>);
@@ -81,6 +88,8 @@ pub(crate) struct Asks {
     pub(crate) resting: Asked<(String, bool)>,
     /// The jobs whose ticks are decided further than the clock shows, and by how much.
     pub(crate) ahead: Asked<(String, Duration)>,
+    /// The jobs with items that wait, and for how long the oldest of them could have gone, where that is known.
+    pub(crate) waiting: Asked<(String, Duration)>,
 }
 
 /// What is asked at every scrape; nothing until somewhere to ask is known.
@@ -97,6 +106,8 @@ struct Inner {
     sharded: Mutex<BTreeSet<String>>,
     /// Jobs that are declared without a leader.
     unled: Mutex<BTreeSet<String>>,
+    /// What has series of its own.
+    named: Mutex<BTreeSet<String>>,
 }
 
 // === impl Metrics ===
@@ -111,6 +122,7 @@ impl Metrics {
             jobs: Mutex::new(BTreeSet::new()),
             sharded: Mutex::new(BTreeSet::new()),
             unled: Mutex::new(BTreeSet::new()),
+            named: Mutex::new(BTreeSet::new()),
         }))
     }
 
@@ -138,6 +150,10 @@ impl Metrics {
         let families = &self.0.families;
         let shard = shard_of(job);
         let whole = shard.map_or(job, |(whole, _)| whole);
+        if !self.is_named(whole) {
+            self.show_zeros(OTHER);
+            return;
+        }
         match has_leader {
             true => self.unled().remove(whole),
             false => self.unled().insert(whole.to_owned()),
@@ -167,7 +183,11 @@ impl Metrics {
                 families.leader.show([job]);
             }
         }
-        let job = self.series(job);
+        self.show_zeros(self.series(job));
+    }
+
+    fn show_zeros(&self, job: &str) {
+        let families = &self.0.families;
         // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
         for outcome in ["done", "failed", "timeout", "panicked"] {
             families.job_runs.show([job, outcome]);
@@ -287,7 +307,12 @@ impl Metrics {
                 count,
             } => f.notifications.add([series(job), outcome], *count),
             Event::EngineDied { job, .. } => f.engine_deaths.add([series(job)], 1),
-            Event::Backlog { job, items } => f.notification_backlog.set([series(job)], *items),
+            // What one of many jobs has last seen says nothing of the others.
+            Event::Backlog { job, .. }
+            | Event::HeldItems { job, .. }
+            | Event::Definitions { job, .. }
+                if series(job) == OTHER => {}
+            Event::Backlog { job, items, .. } => f.notification_backlog.set([series(job)], *items),
             Event::HeldItems {
                 job,
                 retry,
@@ -366,6 +391,8 @@ impl Metrics {
             .ask(|jobs| families.tick_overdue.only(&longest(jobs)));
         asks.ahead
             .ask(|jobs| families.clock_ahead.only(&longest(jobs)));
+        asks.waiting
+            .ask(|jobs| families.notification_oldest.only(&longest(jobs)));
         asks.paused.ask(|jobs| {
             families
                 .job_paused
@@ -397,10 +424,11 @@ impl Metrics {
             let sharded = self.sharded().clone();
             let unled = self.unled().clone();
             let mut jobs = self.jobs();
-            let led = terms.keys().filter(|job| !sharded.contains(**job));
-            jobs.extend(led.map(|job| (*job).to_owned()));
-            for job in jobs.iter().chain(&sharded) {
-                let terms = terms.get(job.as_str()).map_or(&[][..], Vec::as_slice);
+            let led = terms.keys().copied();
+            let led = led.filter(|job| *job != OTHER && !sharded.contains(*job));
+            jobs.extend(led.map(str::to_owned));
+            for job in jobs.iter().chain(&sharded).map(String::as_str) {
+                let terms = terms.get(job).map_or(&[][..], Vec::as_slice);
                 let has_leader = !terms.is_empty() || !unled.contains(job);
                 match sharded.contains(job) {
                     true => {
@@ -413,30 +441,57 @@ impl Metrics {
                         f.fencing_token.remove([job]);
                     }
                 }
-                let remaining = terms.iter().map(|term| term.remaining).min();
-                let margin = terms.iter().map(|term| term.margin).min();
-                if let Some((remaining, margin)) = remaining.zip(margin) {
-                    f.lease_remaining.set([job], remaining.as_secs_f64());
-                    f.lease_margin.set([job], margin);
-                    let token = terms.iter().map(|term| term.token.0).max();
-                    f.fencing_token.set([job], token.unwrap_or_default());
-                } else {
-                    // Absent, not zero: an alert on a small remainder must not fire for every standby, and a margin of zero
-                    // means that the next node is one too many.
-                    f.lease_remaining.remove([job]);
-                    f.lease_margin.remove([job]);
+                self.show_leases(job, terms);
+                if let Some(token) = terms.iter().map(|term| term.token.0).max() {
+                    f.fencing_token.set([job], token);
                 }
+            }
+            drop(jobs);
+            if let Some(terms) = terms.get(OTHER) {
+                self.show_leases(OTHER, terms);
+            } else if f.lease_remaining.has([OTHER]) {
+                self.show_leases(OTHER, &[]);
             }
         });
     }
 
+    /// Those of a job, or of all shards of one: the first that would end counts.
+    fn show_leases(&self, job: &str, terms: &[&HeldTerm]) {
+        let f = &self.0.families;
+        let remaining = terms.iter().map(|term| term.remaining).min();
+        let margin = terms.iter().map(|term| term.margin).min();
+        if let Some((remaining, margin)) = remaining.zip(margin) {
+            f.lease_remaining.set([job], remaining.as_secs_f64());
+            f.lease_margin.set([job], margin);
+        } else {
+            // Absent, not zero: an alert on a small remainder must not fire for every standby, and a margin of zero means that
+            // the next node is one too many.
+            f.lease_remaining.remove([job]);
+            f.lease_margin.remove([job]);
+        }
+    }
+
     /// The job in whose series something is counted: of a shard the one that it is a part of.
     fn series<'a>(&self, name: &'a str) -> &'a str {
-        match shard_of(name) {
+        let name = match shard_of(name) {
             // A lock of the program may have a dot in its name, too.
             Some((whole, _)) if self.sharded().contains(whole) => whole,
             _ => name,
+        };
+        match self.is_named(name) {
+            true => name,
+            false => OTHER,
         }
+    }
+
+    /// Whether it has series of its own: those that come first have, and keep them.
+    fn is_named(&self, name: &str) -> bool {
+        let named = self.0.named.lock();
+        let mut named = named.unwrap_or_else(PoisonError::into_inner);
+        if !named.contains(name) && named.len() < MOST_NAMED {
+            named.insert(name.to_owned());
+        }
+        named.contains(name)
     }
 
     /// One value for each series.

@@ -30,6 +30,8 @@ mod settings;
 #[doc(hidden)] // for the command, whose programs have traces, too
 pub mod traces;
 
+#[cfg(feature = "admin")]
+pub(crate) use settings::TRACE_ID;
 pub use settings::{LogFormat, TelemetrySettings};
 
 /// What an observer sees of the stream of events.

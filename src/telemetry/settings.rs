@@ -24,7 +24,12 @@ pub struct TelemetrySettings {
     pub otlp_ratio: f64,
     /// The name of the service that traces are from. Fleets that send to one receiver are told apart by this and their namespace.
     pub otlp_service: String,
+    /// Where a person finds the trace of a run: an address with `{trace_id}` in it, as `https://tempo.example.org/trace/{trace_id}`.
+    pub trace_link: Option<String>,
 }
+
+/// What stands for the id in the address of a trace.
+pub(crate) const TRACE_ID: &str = "{trace_id}";
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +55,7 @@ impl Default for TelemetrySettings {
             otlp_headers: None,
             otlp_ratio: 1.0,
             otlp_service: "watchkeeper".to_owned(),
+            trace_link: None,
         }
     }
 }
@@ -132,6 +138,22 @@ impl TelemetrySettings {
                 "write a number from 0 to 1",
             );
         }
+        if let Some(link) = &self.trace_link {
+            if !is_trace_link(link) {
+                found.error(
+                    &["trace_link"],
+                    "this is not the address of a trace",
+                    "write \"https://tempo.example.org/trace/{trace_id}\": http or https, {trace_id} behind the host, other braces and quotes as %7B, %7D and %22",
+                );
+            }
+            if endpoint.is_none() {
+                found.warn(
+                    &["trace_link"],
+                    "has no effect: no receiver of traces is named",
+                    "name one as otlp_endpoint, or leave the key out",
+                );
+            }
+        }
         let service = self.otlp_service.trim();
         if service.is_empty() || service.chars().count() > 100 {
             found.error(
@@ -173,6 +195,22 @@ fn is_endpoint(text: &str) -> bool {
         let host = rest.split('/').next().unwrap_or_default();
         !host.is_empty() && !host.starts_with(':') && rest.chars().all(fits)
     }) && !text.trim_end_matches('/').ends_with("/v1/traces")
+}
+
+/// Whether this leads to a page, wherever the id is put into it: to no script and no file, with no password, and to the same host
+/// whatever the id is.
+fn is_trace_link(text: &str) -> bool {
+    let schemes = ["http://", "https://"];
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(*scheme));
+    let Some((host, path)) = rest.and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    let of_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    let of_path = |c: char| c.is_ascii_graphic() && !"\"'<>\\^`{|}".contains(c);
+    let named = !host.is_empty() && !host.starts_with(':') && host.chars().all(of_host);
+    // What is left of it has no brace, so that none is made of the rest of others.
+    let around = path.replace(TRACE_ID, "");
+    named && around.len() < path.len() && around.chars().all(of_path) && text.len() <= 2_048
 }
 
 /// A header as it is written: `name=value`.
@@ -239,6 +277,48 @@ mod tests {
         ] {
             assert_eq!(faults(&at(bad)), ["otlp_endpoint"], "{bad}");
         }
+    }
+
+    #[test]
+    fn a_link_to_a_trace_leads_to_a_page_of_one_host() {
+        let linked = |link: &str| TelemetrySettings {
+            trace_link: Some(link.to_owned()),
+            ..at("http://a")
+        };
+        for good in [
+            "https://tempo.example.org/trace/{trace_id}",
+            "http://[::1]:16686/trace/{trace_id}?uiEmbed=v0",
+            "https://g/explore?left=%7B%22query%22:%22{trace_id}%22%7D#{trace_id}",
+        ] {
+            assert!(faults(&linked(good)).is_empty(), "{good}");
+        }
+        for bad in [
+            "",
+            "{trace_id}",
+            "/trace/{trace_id}",
+            "//tempo/trace/{trace_id}",
+            "javascript:alert(1)//{trace_id}",
+            "data:text/html,{trace_id}",
+            "HTTPS://tempo/{trace_id}",
+            "https://tempo/trace/",
+            "https://{trace_id}/trace",
+            "https://{trace_id}.example.org/{trace_id}",
+            "https://me:hunter2@tempo/{trace_id}",
+            "https:///{trace_id}",
+            "https://tempo/{trace_id}\" onclick=\"x",
+            "https://tempo/{trace_id}<script>",
+            "https://tempo/a b/{trace_id}",
+            "https://tempo/{trace{trace_id}_id}",
+            "https://tempo/{trace_id}\n",
+            "https://tempo/\u{202e}{trace_id}",
+        ] {
+            assert_eq!(faults(&linked(bad)), ["trace_link"], "{bad}");
+        }
+        let unsent = TelemetrySettings {
+            otlp_endpoint: None,
+            ..linked("https://tempo/{trace_id}")
+        };
+        assert_eq!(faults(&unsent), ["trace_link"]);
     }
 
     #[test]

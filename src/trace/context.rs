@@ -84,13 +84,14 @@ impl TraceContext {
         self.sampled
     }
 
-    pub(crate) fn trace_id(self) -> [u8; 16] {
-        self.trace
+    /// The id of the trace as receivers show it, where it is kept.
+    pub(crate) fn kept_id(self) -> Option<String> {
+        let digits = |bytes: [u8; 16]| bytes.iter().map(|b| format!("{b:02x}")).collect();
+        self.sampled.then(|| digits(self.trace))
     }
 
-    /// As it stands in a `traceparent`: 32 hexadecimal digits.
-    pub(crate) fn trace_id_text(self) -> String {
-        self.trace.iter().map(|b| format!("{b:02x}")).collect()
+    pub(crate) fn trace_id(self) -> [u8; 16] {
+        self.trace
     }
 
     pub(crate) fn span_id(self) -> [u8; 8] {

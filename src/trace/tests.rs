@@ -64,8 +64,10 @@ fn a_context_is_read_as_it_is_written() {
     let context = TraceContext::parse(GIVEN).unwrap();
     assert!(context.is_sampled());
     assert_eq!(context.to_string(), GIVEN);
+    assert_eq!(context.kept_id().as_deref(), GIVEN.split('-').nth(1));
     let not = TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
     assert!(!not.unwrap().is_sampled());
+    assert_eq!(not.unwrap().kept_id(), None);
     // A later version may say more; the other flags are nothing that we know.
     let later = TraceContext::parse("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03-what");
     assert_eq!(later.unwrap().to_string(), GIVEN);

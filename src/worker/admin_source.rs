@@ -28,6 +28,7 @@ use crate::{
         audit::{AuditEntry, InForce},
         client::{
             locks::breakable,
+            pausing_all::AllPaused,
             recent::{JobPattern, MOST_READ_FOR_A_PAGE, RecentRuns},
         },
         items::{ItemOrder, ItemPage, ItemsAsked, ItemsChanged, KeptItems},
@@ -62,6 +63,7 @@ struct Source {
     asked: Fleet,
     listing: Databases,
     changing: Databases,
+    trace_link: Option<String>,
 }
 
 /// The turns at databases of jobs. Each is over when its thread is, and not when no caller waits for it any more: threads and
@@ -241,6 +243,10 @@ impl AdminSource for Source {
         given.map_err(refused)?
     }
 
+    fn trace_link(&self) -> Option<String> {
+        self.trace_link.clone()
+    }
+
     fn told_of(&self, job: &str) -> Vec<String> {
         let spec = self.jobs.get(job);
         let spec = spec.filter(|spec| spec.coordination != Coordination::Batch);
@@ -398,8 +404,8 @@ fn entry(asked: &Asked) -> AuditEntry {
 fn result(given: &Result<Done, OrderError>) -> String {
     match given {
         Ok(done) => match (&done.answer["said"], done.heard) {
-            // What became of items, which nobody need hear of.
-            (Value::String(said), true) => said.clone(),
+            // What became of items, which nobody need hear of; or of all jobs, and who has heard of it.
+            (Value::String(said), _) => said.clone(),
             (_, true) => "heard".to_owned(),
             (_, false) => "written, and not heard of by all yet".to_owned(),
         },
@@ -477,7 +483,11 @@ impl Source {
         let (job, order) = match what {
             What::Job(job, order) => (job, order),
             What::Items { job, .. } => return self.kept(job).await.map(drop),
-            What::Drain(_) | What::Withdraw(_) | What::Break { .. } => return Ok(()),
+            What::Drain(_)
+            | What::Withdraw(_)
+            | What::Break { .. }
+            | What::PauseAll { .. }
+            | What::ResumeAll => return Ok(()),
         };
         let known = client.refuse_order_for_no_job(job).await;
         known.map_err(refused)?;
@@ -507,6 +517,15 @@ impl Source {
                 let owner = breakable(&lock, owner.as_deref()).map_err(refused)?;
                 let report = client.break_lock(&key, &owner, false).await;
                 broken(&report.map_err(refused)?)
+            }
+            What::PauseAll { reason } => {
+                let client = client.configured(self.jobs.all());
+                let answer = client.pause_all(&reason, HEARD).await;
+                Ok(all_paused(&answer.map_err(refused)?))
+            }
+            What::ResumeAll => {
+                let answer = client.resume_all(HEARD).await;
+                Ok(all_paused(&answer.map_err(refused)?))
             }
             What::Items { job, order, which } => {
                 let (kept, params) = self.kept(&job).await?;
@@ -565,6 +584,17 @@ impl Source {
         };
         let answer = answer.unwrap_or_default();
         Ok(Done { answer, heard })
+    }
+}
+
+/// What became of all jobs, as the commands print it with `--json`, and in a sentence.
+fn all_paused(all: &AllPaused) -> Done {
+    // Numbers and strings: always serializable.
+    let mut answer = serde_json::to_value(all).unwrap_or_default();
+    answer["said"] = all.in_words().into();
+    Done {
+        answer,
+        heard: all.is_heard(),
     }
 }
 
@@ -635,6 +665,7 @@ pub(super) async fn start(
         asked: Fleet::of_page(&ctx.locks, format!("http to {}", me.name)),
         listing: Databases::new(&ctx.clock, ANSWERED),
         changing: Databases::new(&ctx.clock, ANSWERED),
+        trace_link: config.telemetry.trace_link.clone(),
     });
     let admin = Admin {
         source,

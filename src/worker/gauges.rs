@@ -56,6 +56,11 @@ pub(super) async fn connect(
         .asks()
         .ahead
         .of(move || local_status.ahead_of_clock());
+    let (local_status, locks) = (ctx.local_status.clone(), ctx.locks.clone());
+    metrics
+        .asks()
+        .waiting
+        .of(move || local_status.waiting(locks.wall()));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::{
     },
     lock::NodeReport,
     scheduler::{Context, reach_enough},
-    status::{JobPresence, NodeWatch, Presence, Role, replica_id},
+    status::{JobPresence, NodeWatch, NoticeStatus, Presence, Role, replica_id},
 };
 
 /// Facts of this replica that do not change.
@@ -124,6 +124,7 @@ struct State {
     passes: bool,
     watches: Vec<NodeWatch>,
     cut_off: bool,
+    notices: Vec<NoticeStatus>,
 }
 
 impl State {
@@ -140,6 +141,7 @@ impl State {
             passes: ctx.gate.is_held(),
             watches,
             cut_off,
+            notices: notices(ctx),
         }
     }
 }
@@ -163,6 +165,7 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
             let mut head = head(&me, &ctx, ctx.local_status.leads_now() > 0);
             head.watches.clone_from(&state.watches);
             head.cut_off = state.cut_off;
+            head.notices.clone_from(&state.notices);
             let jobs = JobsNow {
                 ctx: &ctx,
                 role: head.role,
@@ -346,10 +349,23 @@ fn head(me: &Identity, ctx: &Context, leads_any: bool) -> Presence {
         cut_off: false,
         admin: me.admin.clone(),
         reload: ctx.local_status.reload(),
+        notices: notices(ctx),
         jobs: Vec::new(),
         rev: 0,
         written_at: ctx.locks.wall(),
     }
+}
+
+/// How it stands with those whom this replica tells.
+fn notices(ctx: &Context) -> Vec<NoticeStatus> {
+    let told = ctx.notices.standings().into_iter();
+    told.map(|told| NoticeStatus {
+        name: told.name,
+        waiting: told.waiting,
+        sent: told.sent,
+        failing: told.failing,
+    })
+    .collect()
 }
 
 /// Lock nodes that this replica watches on their way back to their vote.

@@ -119,7 +119,9 @@ async fn follow_backlog(ctx: Context) {
     let mut events = ctx.events.observe();
     loop {
         match events.recv().await {
-            Ok(Event::Backlog { job, items }) => ctx.local_status.backlog(&job, items),
+            Ok(Event::Backlog { job, items, since }) => {
+                ctx.local_status.backlog(&job, items, since);
+            }
             Ok(Event::HeldItems {
                 job,
                 retry,

@@ -37,6 +37,7 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         put_aside(&scene, &browser),
         send_again(&scene, &browser),
         send_all_again(&scene, &browser),
+        discard(&scene, &browser),
     ];
     given.push(drain(&mut scene, &browser));
     let all = scene.get(0, "/api/v1/audit?limit=100");
@@ -50,7 +51,7 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         let result = written["result"].as_str().unwrap_or_default();
         let done = match order {
             "break" => result.starts_with("The lease of"),
-            "park" | "retry" => result.starts_with("1 "),
+            "park" | "retry" | "discard" => result.starts_with("1 "),
             _ => result == "heard" || result.starts_with("written"),
         };
         assert!(done, "{written}");
@@ -207,6 +208,14 @@ fn send_all_again(scene: &Scene, browser: &Browser) -> Given {
     give_of_items(scene, browser, "/orders/retry?", "all=dead", why);
     scene.soon("cards that have gone", || states(scene) == ["parked"]);
     ("retry", CARDS.to_owned(), why)
+}
+
+fn discard(scene: &Scene, browser: &Browser) -> Given {
+    let why = "its holder has moved away";
+    give_of_items(scene, browser, "/orders/discard?", "id=1", why);
+    // What was discarded is listed when it is asked for.
+    scene.soon("card that is discarded", || states(scene).is_empty());
+    ("discard", CARDS.to_owned(), why)
 }
 
 /// Follows the link to an order about items, once it is there, and gives the order.

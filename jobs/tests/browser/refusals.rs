@@ -70,6 +70,9 @@ fn all_are_refused(scene: &Scene, browser: &Browser, credentials: &str, expected
         ("break", json!([["key", "job/pulse"]])),
         ("retry", json!([["job", "cards"], ["id", "1"]])),
         ("park", json!([["job", "cards"], ["id", "1"]])),
+        ("discard", json!([["job", "cards"], ["id", "1"]])),
+        ("pause_all", json!([["all", "jobs"]])),
+        ("resume_all", json!([["all", "jobs"]])),
     ];
     for (order, of) in orders {
         let answered = browser.run(ASK, &json!([order, of, credentials]));

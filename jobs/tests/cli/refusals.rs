@@ -117,6 +117,36 @@ schedule = "@daily"
 "#;
 
 #[test]
+fn all_jobs_are_paused_when_that_is_meant_and_said_why() {
+    let folder = folder_with("[jobs.beat]\nkind = \"heartbeat\"\nschedule = \"@daily\"");
+    for (args, code, words) in [
+        (&["pause"][..], 2, "JOB"),
+        (&["pause", "beat", "--all"], 2, "cannot be used with"),
+        (&["pause", "beat", "--yes"], 2, "--all"),
+        (&["pause", "--all"], 2, "say why with --reason"),
+        (
+            &["pause", "--all", "--reason", "all move"],
+            2,
+            "say --yes to pause every job of the fleet",
+        ),
+        (
+            &["resume", "--all"],
+            2,
+            "say --yes to end every pause of the fleet",
+        ),
+        (
+            &["pause", "--all", "--reason", "all move", "--yes"],
+            1,
+            "store",
+        ),
+    ] {
+        let ran = run(folder.path(), args);
+        assert_eq!(ran.code, Some(code), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains(words), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
 fn notify_says_which_jobs_it_could_mean() {
     let folder = folder_with(MAILS);
     for (args, code, words) in [

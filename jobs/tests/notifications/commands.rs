@@ -220,9 +220,21 @@ pub(crate) async fn the_page_lists_and_changes_what_the_command_does() {
     let again = change(ItemOrder::Retry, dead_behind(None)).await;
     let again = again.unwrap();
     assert_eq!((again.changed, again.more), (2, false));
+    let parked = WhichItems::All {
+        state: ItemState::Parked,
+        after: None,
+    };
+    let discarded = change(ItemOrder::Discard, parked).await.unwrap();
+    assert_eq!((discarded.changed, discarded.more), (1, false));
+    let listed = list(&[ItemState::Discarded], None, 4).await;
+    assert_eq!(listed.items[0].id, "6", "{listed:?}");
+    let discarded = change(ItemOrder::Discard, named(&["6", "5"])).await;
+    let discarded = discarded.unwrap();
+    assert_eq!((discarded.changed, discarded.unchanged), (1, 1));
     let status = notify(&scene, &["status", "--json"]).await.ok().json();
-    let counts = ["dead", "retry", "parked"].map(|key| number(&status[0], key));
-    assert_eq!(counts, [0, 5, 1], "{status}");
+    let counts = ["dead", "retry", "parked", "discarded"];
+    let counts = counts.map(|key| number(&status[0], key));
+    assert_eq!(counts, [0, 4, 0, 2], "{status}");
     let expected = scene.take_away();
     let gone = change(ItemOrder::Retry, named(&["2"])).await.unwrap_err();
     assert!(gone.contains(expected), "{gone}");
@@ -270,6 +282,17 @@ pub(crate) async fn a_running_worker_takes_orders_about_its_items() {
     ] {
         assert_eq!(entry[field], said, "{audit}");
     }
+    let discard = client.post(format!("{items}/discard"));
+    let discard = discard.body(r#"{"ids": ["3"], "reason": "it is not wanted"}"#);
+    let (code, told) = answered(discard).await;
+    assert_eq!((code, number(&told, "changed")), (200, 1), "{told}");
+    let listed = client.get(format!("{items}?state=discarded"));
+    let (_, listed) = answered(listed).await;
+    assert_eq!(listed["items"][0]["id"], "3", "{listed}");
+    until("the status counts it no more", || async {
+        status(&scene).await["jobs"][0]["held"]["dead"] == 4
+    })
+    .await;
     let none = format!("http://{at}/api/v1/jobs/nothing/items");
     let (code, told) = answered(client.get(none)).await;
     assert_eq!(code, 404, "{told}");
@@ -352,6 +375,54 @@ pub(crate) async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
     assert_eq!((scene.tally().accepted, scene.tally().requests), (3, 3));
 }
 
+pub(crate) async fn what_is_discarded_is_neither_sent_nor_waits_for_a_person() {
+    let scene = six_dead().await;
+    let ran = notify(&scene, &["discard", "mail", "2", "77"]).await;
+    assert_eq!(ran.code, Some(1), "an id that is none: {}", ran.err);
+    assert_eq!(
+        ran.out,
+        "mail: 1 discarded\nmail: 1 left alone: not there, or sent\n"
+    );
+    let ran = notify(&scene, &["discard", "2"]).await.ok();
+    assert_eq!(ran.out, "mail: 1 discarded already\n");
+    let ran = notify(&scene, &["discard", "--all"]).await;
+    assert_eq!(ran.code, Some(2), "it was not asked about: {}", ran.out);
+    let asks = "say --yes to discard many items of mail";
+    assert!(ran.err.contains(asks), "{}", ran.err);
+    let all = ["discard", "--state", "dead", "--yes", "--json"];
+    let ran = notify(&scene, &all).await.ok().json();
+    assert_eq!(number(&ran, "changed"), 5);
+    assert_eq!(ran["order"], "discard");
+    let ran = notify(&scene, &["discard", "--all", "--yes"]).await;
+    assert_eq!(ran.code, Some(1), "nothing matches any more");
+    let none = "no item of mail is dead or parked: nothing to discard";
+    assert!(ran.err.contains(none), "{}", ran.err);
+
+    let job = scene.job(json!({}));
+    assert!(job.pending(9).await.unwrap().is_empty());
+    assert_eq!(job.backlog().await.unwrap(), 0);
+    assert_eq!((scene.tally().accepted, scene.unsent()), (0, 6));
+    let status = notify(&scene, &["status", "--json"]).await.ok().json();
+    let counts = ["backlog", "retry", "dead", "parked", "discarded"];
+    let counts = counts.map(|key| number(&status[0], key));
+    assert_eq!(counts, [0, 0, 0, 0, 6], "{status}");
+    let waiting = notify(&scene, &["dead", "--json"]).await.ok().json();
+    assert_eq!(waiting, json!([]));
+    let listed = ["dead", "--state", "discarded", "--json"];
+    let listed = notify(&scene, &listed).await.ok().json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(6));
+    let reason = listed[0]["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("discarded on request; before: ") && reason.contains("400"),
+        "{reason}"
+    );
+
+    // One that is asked for after all is sent.
+    notify(&scene, &["retry", "2"]).await.ok();
+    send(&job, 8, BATCH).await;
+    assert_eq!((scene.tally().accepted, scene.unsent()), (1, 5));
+}
+
 pub(crate) async fn an_item_that_is_being_sent_is_left_alone() {
     let scene = Scene::with_rows(4).await;
     configure(&scene, "");
@@ -366,7 +437,7 @@ pub(crate) async fn an_item_that_is_being_sent_is_left_alone() {
         let sending = job.process_under(watchkeeper::node::Token(1), BATCH, &run);
         let asking = async {
             drop(tally.wait_for(|t| t.requests >= 4).await.unwrap());
-            for order in ["park", "retry"] {
+            for order in ["park", "retry", "discard"] {
                 let ran = notify(&scene, &[order, "mail", "3"]).await;
                 assert_eq!(ran.code, Some(1), "{}", ran.out);
                 assert!(ran.err.contains("3: it is being sent"), "{}", ran.err);

@@ -132,6 +132,25 @@ pub(crate) async fn in_strict_order_a_dead_row_keeps_back_its_recipient_alone() 
     assert_eq!(ids()[sent.len()..], [7, 13, 19]);
 }
 
+pub(crate) async fn what_is_discarded_keeps_nothing_back() {
+    let scene = scene(24).await;
+    let receiver = Rough::start(|request| match request.id() {
+        7 => Does::Answers(422),
+        _ => Does::Answers(204),
+    })
+    .await;
+    let job = ordered(&scene, &receiver, json!({"order": "strict"}));
+    let token = send_what_goes(&scene, &job, 1).await;
+    assert_eq!(listed(&job).await.ids(State::Dead), [ItemId::Int(7)]);
+    let before = receiver.requests().len();
+    let mut person = person(&scene, "strict").await;
+    person.discard(&[ItemId::Int(7)]).await.unwrap();
+    drop(person);
+    send_what_goes(&scene, &job, token).await;
+    let ids: Vec<u64> = receiver.requests().iter().map(Request::id).collect();
+    assert_eq!(ids[before..], [13, 19]);
+}
+
 /// What the receiver has in the end are the rows of each recipient as they stand in the table, in their order: also where a sender has
 /// died, and where a person has had a refused one sent again.
 pub(crate) async fn in_strict_order_each_recipient_has_its_messages_in_the_order_of_its_rows() {

@@ -126,6 +126,45 @@ pub(crate) async fn a_refused_item_comes_back_after_its_pause() {
     assert!(listed(&job).await.items.is_empty());
 }
 
+/// How many rows wait, and since when the oldest of them could go, in Unix seconds, as a job with these columns tells it.
+pub(crate) async fn oldest(scene: &Scene, columns: &Value) -> (u64, Option<i64>) {
+    let events = Events::default();
+    let mut seen = events.observe();
+    let job = Notifications::new(scene.params(json!({ "columns": columns })), Some(events));
+    job.named("mail");
+    job.pending(1).await.unwrap();
+    loop {
+        if let Event::Backlog { items, since, .. } = seen.try_recv().unwrap() {
+            return (items, since.map(|since| since.as_second()));
+        }
+    }
+}
+
+pub(crate) async fn the_oldest_row_that_waits_is_told_by_its_time() {
+    let scene = Scene::with_rows(4).await;
+    for column in ["born", "due"] {
+        scene.sql(&format!(
+            "ALTER TABLE notifications ADD COLUMN {column} bigint"
+        ));
+    }
+    scene.sql("UPDATE notifications SET born = 5000 WHERE id = 1");
+    scene.sql("UPDATE notifications SET born = 3000 WHERE id = 2");
+    scene.sql("UPDATE notifications SET born = 1000, due = 7000 WHERE id = 3");
+    let born = json!({"payload": "body", "created_at": "born"});
+    let both = json!({"payload": "body", "created_at": "born", "send_after": "due"});
+    assert_eq!(oldest(&scene, &json!({"payload": "body"})).await, (4, None));
+    // The fourth row does not say.
+    assert_eq!(oldest(&scene, &born).await, (4, Some(1_000)));
+    // The third could not go before its time.
+    assert_eq!(oldest(&scene, &both).await, (4, Some(3_000)));
+    let mut person = scene.operator(true).await;
+    person.park(&[ItemId::Int(2)]).await.unwrap();
+    drop(person);
+    assert_eq!(oldest(&scene, &both).await, (3, Some(5_000)));
+    scene.sql("UPDATE notifications SET sent_at = '2026-05-04T08:00:00Z' WHERE id <> 4");
+    assert_eq!(oldest(&scene, &both).await, (1, None));
+}
+
 pub(crate) async fn rows_are_sent_not_before_one_time_and_not_after_another() {
     let scene = Scene::with_rows(5).await;
     for column in ["due", "until"] {

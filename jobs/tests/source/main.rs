@@ -77,6 +77,7 @@ fn main() {
             an_item_refused_for_good_is_dead_with_its_reason,
             a_refused_item_comes_back_after_its_pause,
             rows_are_sent_not_before_one_time_and_not_after_another,
+            the_oldest_row_that_waits_is_told_by_its_time,
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
@@ -109,6 +110,7 @@ fn main() {
         order::{
             rows_of_one_recipient_go_in_order_whatever_fails,
             in_strict_order_a_dead_row_keeps_back_its_recipient_alone,
+            what_is_discarded_keeps_nothing_back,
             in_strict_order_each_recipient_has_its_messages_in_the_order_of_its_rows,
             a_parked_row_that_was_never_begun_keeps_its_place,
             a_row_in_an_order_that_is_being_sent_is_left_alone,
@@ -124,6 +126,7 @@ fn main() {
             a_running_worker_takes_orders_about_its_items,
             a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to,
             a_parked_row_is_not_sent_until_it_is_asked_for,
+            what_is_discarded_is_neither_sent_nor_waits_for_a_person,
             an_item_that_is_being_sent_is_left_alone,
             looking_creates_nothing,
             ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named,
@@ -138,6 +141,7 @@ fn main() {
         },
         table::{
             every_type_of_id_is_sent_and_marked,
+            a_time_of_every_type_tells_how_old_a_row_is,
             a_digest_of_texts_goes_again_in_the_order_of_the_database,
             every_type_of_time_is_written,
             a_filter_makes_deliveries_of_one_table,

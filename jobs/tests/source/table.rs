@@ -11,6 +11,7 @@ use crate::{
     digest::key,
     rough::{Does, Request, Rough},
     scene::Scene,
+    sending::oldest,
 };
 
 pub(crate) async fn every_type_of_id_is_sent_and_marked() {
@@ -49,6 +50,33 @@ pub(crate) async fn every_type_of_id_is_sent_and_marked() {
     }
     assert_eq!(scene.tally().repeats_recognised, 0);
     assert!(scene.tally().items.contains_key("letters_4/ü/7"));
+}
+
+pub(crate) async fn a_time_of_every_type_tells_how_old_a_row_is() {
+    let scene = Scene::with_rows(2).await;
+    let born = json!({"payload": "body", "created_at": "born"});
+    for (kind, value, other, second) in [
+        ("timestamptz", "to_timestamp(5000)", "'-infinity'", 5_000),
+        ("timestamp", "'1970-01-01 01:00'", "'infinity'", 3_600),
+        ("date", "'1970-01-03'", "NULL", 172_800),
+        ("integer", "5000", "6000", 5_000),
+        ("bigint", "5000", "9223372036854775807", 5_000),
+    ] {
+        scene.sql(&format!(
+            "ALTER TABLE notifications ADD COLUMN born {kind};
+             UPDATE notifications SET born = CASE id WHEN 1 THEN {value}::{kind} ELSE {other}::{kind} END"
+        ));
+        assert_eq!(oldest(&scene, &born).await, (2, Some(second)), "{kind}");
+        scene.sql("ALTER TABLE notifications DROP COLUMN born");
+    }
+    scene.sql("ALTER TABLE notifications ADD COLUMN born text");
+    let job = scene.job(json!({ "columns": born }));
+    let refused = job.pending(1).await.unwrap_err();
+    assert_eq!(refused.kind(), FailureKind::Fatal);
+    assert!(
+        refused.to_string().contains("columns.created_at"),
+        "{refused}"
+    );
 }
 
 /// A collation of its own: the database has them in another order than their bytes.

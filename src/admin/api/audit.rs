@@ -10,7 +10,18 @@ use super::super::{
 
 /// The orders that there are.
 pub(super) const ORDERS: &[&str] = &[
-    "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
+    "pause",
+    "resume",
+    "trigger",
+    "resign",
+    "drain",
+    "withdraw",
+    "break",
+    "retry",
+    "park",
+    "discard",
+    "pause_all",
+    "resume_all",
 ];
 
 pub(super) static ENTRY: Named = Named {

@@ -85,7 +85,14 @@ const EACH: &[Variant] = &[
     variant(
         "backlog",
         "What is still to be done, as last seen by this replica.",
-        &[field("items", "Items.", Schema::Count)],
+        &[
+            field("items", "Items.", Schema::Count),
+            field(
+                "since",
+                "Since when the oldest of them could go; `null` where that is not known.",
+                Schema::OrNull(&Schema::Time),
+            ),
+        ],
     ),
     variant("batch_claimed", "A batch was claimed.", &[BATCH, TOKEN]),
     variant(

@@ -1,4 +1,4 @@
-//! Items of a job that do not go by themselves, and the orders that they are sent again or put aside.
+//! Items of a job that do not go by themselves, and the orders that they are sent again, put aside or discarded.
 
 use axum::response::Response;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use super::{
     super::{
         ask::Ask,
         problem::{Kind, Problem},
-        schema::{Named, Schema, field, maybe},
+        schema::{Field, Named, Schema, field, maybe},
         source::What,
     },
     orders::{NAME, REASON, give, refused},
@@ -15,7 +15,7 @@ use super::{
 use crate::fleet::items::{ItemOrder, ItemState, ItemsAsked, MOST_NAMED, WhichItems};
 
 /// Where an item can stand.
-pub(super) const STATES: &[&str] = &["retry", "dead", "in_doubt", "parked"];
+pub(super) const STATES: &[&str] = &["retry", "dead", "in_doubt", "parked", "discarded"];
 
 /// Those that wait for a person, and those that a person should know of.
 const USUAL: [ItemState; 3] = [ItemState::Dead, ItemState::InDoubt, ItemState::Parked];
@@ -57,26 +57,34 @@ pub(super) static ITEM: Named = Named {
 pub(super) static RETRY: Named = Named {
     name: "RetryItems",
     about: "Which items are sent again, and why: some by their ids, or all in a state, which is said to be meant.",
-    fields: &[
-        maybe(
-            "ids",
-            "Their ids: 100 at most.",
-            Schema::List(&Schema::Text),
-        ),
-        maybe("state", "All in this state.", Schema::Word(STATES)).with(&["reason", "sure"]),
-        maybe(
-            "after",
-            "With `state`: from the first behind this one on, which an order before this one says as `next`.",
-            Schema::OrNull(&Schema::Text),
-        ),
-        maybe(
-            "sure",
-            "`true`: it cannot be taken back, and it is meant.",
-            Schema::Flag,
-        ),
-        REASON,
-    ],
+    fields: SOME_OR_ALL,
 };
+
+pub(super) static DISCARD: Named = Named {
+    name: "DiscardItems",
+    about: "Which items are discarded, and why: some by their ids, or all in a state, which is said to be meant.",
+    fields: SOME_OR_ALL,
+};
+
+const SOME_OR_ALL: &[Field] = &[
+    maybe(
+        "ids",
+        "Their ids: 100 at most.",
+        Schema::List(&Schema::Text),
+    ),
+    maybe("state", "All in this state.", Schema::Word(STATES)).with(&["reason", "sure"]),
+    maybe(
+        "after",
+        "With `state`: from the first behind this one on, which an order before this one says as `next`.",
+        Schema::OrNull(&Schema::Text),
+    ),
+    maybe(
+        "sure",
+        "`true`: it cannot be taken back, and it is meant.",
+        Schema::Flag,
+    ),
+    REASON,
+];
 
 pub(super) static PARK: Named = Named {
     name: "ParkItems",
@@ -99,7 +107,7 @@ pub(super) static CHANGED: Named = Named {
         field(
             "order",
             "What was ordered.",
-            Schema::Word(&["retry", "park"]),
+            Schema::Word(&["retry", "park", "discard"]),
         ),
         field("said", "All of it in a sentence.", Schema::Text),
         field("changed", "As asked.", Schema::Count),
@@ -154,7 +162,7 @@ static LEFT_ALONE: Named = Named {
 /// What the body of an order may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RetryWords {
+struct SomeOrAll {
     ids: Vec<String>,
     state: Option<ItemState>,
     after: Option<String>,
@@ -200,7 +208,15 @@ pub(super) async fn list(ask: Ask) -> Result<Response, Problem> {
 }
 
 pub(super) async fn retry(ask: Ask) -> Result<Response, Problem> {
-    let RetryWords {
+    some_or_all(ask, ItemOrder::Retry).await
+}
+
+pub(super) async fn discard(ask: Ask) -> Result<Response, Problem> {
+    some_or_all(ask, ItemOrder::Discard).await
+}
+
+async fn some_or_all(ask: Ask, order: ItemOrder) -> Result<Response, Problem> {
+    let SomeOrAll {
         ids,
         state,
         after,
@@ -222,7 +238,7 @@ pub(super) async fn retry(ask: Ask) -> Result<Response, Problem> {
         (true, None) => return Err(bad("ids, or state: say which items")),
         (false, Some(_)) => return Err(bad("ids, or state: not both")),
     };
-    of_items(&ask, reason, ItemOrder::Retry, which).await
+    of_items(&ask, reason, order, which).await
 }
 
 pub(super) async fn park(ask: Ask) -> Result<Response, Problem> {

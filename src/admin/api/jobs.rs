@@ -11,7 +11,7 @@ use super::{
         schema::{Field, Named, Schema, field, maybe},
         source::{Order, What},
     },
-    orders::{REASON, WhyWords, give},
+    orders::{NEEDED_REASON, REASON, WhyWords, give},
 };
 use crate::fleet::{TriggerParams, status::JobStatus};
 
@@ -83,6 +83,11 @@ pub(super) static JOB: Named = Named {
             "backlog",
             "Items still to be done, as last seen.",
             Schema::OrNull(&Schema::Count),
+        ),
+        field(
+            "backlog_since",
+            "Since when the oldest of them could go; `null` where that is not known.",
+            Schema::OrNull(&Schema::Time),
         ),
         field(
             "held",
@@ -333,6 +338,55 @@ pub(super) static PAUSED: Named = Named {
     ],
 };
 
+/// What is said with an order about all jobs.
+pub(super) static ALL: Named = Named {
+    name: "AllJobs",
+    about: "That all jobs are meant, and why. `reason` and `sure` are needed, as in the form of the page.",
+    fields: &[
+        field(
+            "sure",
+            "`true`: it cannot be taken back, and it is meant.",
+            Schema::Flag,
+        ),
+        NEEDED_REASON,
+    ],
+};
+
+pub(super) static ALL_PAUSED: Named = Named {
+    name: "AllPaused",
+    about: "What became of a pause of all jobs, or of the end of all pauses.",
+    fields: &[
+        field("paused", "Whether they are paused, or go on.", Schema::Flag),
+        field(
+            "changed",
+            "Pauses that were written, or ended.",
+            Schema::Count,
+        ),
+        field("unchanged", "Jobs that were paused before.", Schema::Count),
+        field(
+            "left",
+            "Pauses that could not be written, or ended, in time: give the order again.",
+            Schema::Count,
+        ),
+        field(
+            "why",
+            "Why the first of them could not; `null` where there is none.",
+            Schema::OrNull(&Schema::Text),
+        ),
+        field(
+            "heard_by",
+            "Names of the replicas that have said of all these jobs that they know.",
+            Schema::List(&Schema::Text),
+        ),
+        field(
+            "unheard_by",
+            "Names of those that have not, yet.",
+            Schema::List(&Schema::Text),
+        ),
+        field("said", "All of it in a sentence.", Schema::Text),
+    ],
+};
+
 pub(super) static RESIGNED: Named = Named {
     name: "Resigned",
     about: "What became of a resignation.",
@@ -432,6 +486,40 @@ pub(super) async fn pause(ask: Ask) -> Result<Response, Problem> {
 pub(super) async fn resume(ask: Ask) -> Result<Response, Problem> {
     let WhyWords { reason } = ask.words()?;
     of_job(&ask, reason, Order::Resume).await
+}
+
+/// What the body of an order about all jobs may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AllWords {
+    sure: bool,
+    reason: String,
+}
+
+pub(super) async fn pause_all(ask: Ask) -> Result<Response, Problem> {
+    let reason = of_all(&ask)?;
+    let what = What::PauseAll {
+        reason: reason.clone(),
+    };
+    give(&ask, reason, what).await
+}
+
+pub(super) async fn resume_all(ask: Ask) -> Result<Response, Problem> {
+    let reason = of_all(&ask)?;
+    give(&ask, reason, What::ResumeAll).await
+}
+
+/// Why, where it is meant.
+fn of_all(ask: &Ask) -> Result<String, Problem> {
+    let AllWords { sure, reason } = ask.words()?;
+    let bad = |why: &str| Problem::new(Kind::BadBody, format!("the body: {why}"));
+    if reason.trim().is_empty() {
+        return Err(bad("reason: say why, it is shown to all who ask later"));
+    }
+    match sure {
+        true => Ok(reason),
+        false => Err(bad("sure: say true, it cannot be taken back")),
+    }
 }
 
 pub(super) async fn trigger(ask: Ask) -> Result<Response, Problem> {

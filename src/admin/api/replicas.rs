@@ -55,6 +55,34 @@ pub(super) static REPLICA: Named = Named {
             "What became of its last reload; `null` before the first.",
             Schema::OrNull(&Schema::Named(&RELOAD)),
         ),
+        field(
+            "notices",
+            "How it stands with the receivers of notices that its configuration names.",
+            Schema::List(&Schema::Named(&NOTICE)),
+        ),
+    ],
+};
+
+static NOTICE: Named = Named {
+    name: "Notice",
+    about: "A receiver of notices, as one replica has found it.",
+    fields: &[
+        field("name", "Its name in the configuration.", Schema::Text),
+        field(
+            "waiting",
+            "Notices that wait for it here, or are on their way.",
+            Schema::Count,
+        ),
+        field(
+            "sent",
+            "When it last took one from this replica, by the clock of that; `null` before the first.",
+            Schema::OrNull(&Schema::Time),
+        ),
+        field(
+            "failing",
+            "Since when it takes none; `null` when it took the last one that was tried.",
+            Schema::OrNull(&Schema::Time),
+        ),
     ],
 };
 

@@ -107,6 +107,11 @@ pub(super) static RUN: Named = Named {
             "Items of these batches by what became of them.",
             Schema::Map(&Schema::Count),
         ),
+        maybe(
+            "trace_id",
+            "The id of the trace that it is a part of, where traces are sent and this one is kept.",
+            Schema::Text,
+        ),
     ],
 };
 

@@ -88,11 +88,12 @@ fn method(route: &Route) -> Method {
 /// A body that the route takes, where it needs one.
 fn said(route: &Route) -> &'static str {
     match route.path {
-        "/api/v1/jobs/{job}/items/retry" => {
+        "/api/v1/jobs/{job}/items/retry" | "/api/v1/jobs/{job}/items/discard" => {
             r#"{"state": "dead", "reason": "it is mended", "sure": true}"#
         }
         "/api/v1/jobs/{job}/items/park" => r#"{"ids": ["17"]}"#,
         "/api/v1/locks/{key}/break" => r#"{"reason": "its process hangs", "sure": true}"#,
+        "/api/v1/pause" | "/api/v1/resume" => r#"{"reason": "all move", "sure": true}"#,
         _ => "",
     }
 }
@@ -366,11 +367,31 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
             "bad-body",
         ),
         (
+            "/api/v1/jobs/report/items/discard",
+            "{\"state\": \"dead\", \"sure\": true}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/report/items/discard",
+            "{\"state\": \"dead\", \"reason\": \"it is not wanted\"}",
+            "bad-body",
+        ),
+        (
+            "/api/v1/jobs/unknown/items/discard",
+            "{\"ids\": [\"17\"]}",
+            "unknown",
+        ),
+        (
             "/api/v1/jobs/unknown/items/park",
             "{\"ids\": [\"17\"]}",
             "unknown",
         ),
         ("/api/v1/locks/lock%2F001/break", "", "bad-body"),
+        // All jobs are said to be meant, and why.
+        ("/api/v1/pause", "", "bad-body"),
+        ("/api/v1/pause", "{\"sure\": true}", "bad-body"),
+        ("/api/v1/pause", "{\"reason\": \"all move\"}", "bad-body"),
+        ("/api/v1/resume", "{\"reason\": \"all moved\"}", "bad-body"),
         // It is said why, and that it is meant, as in the form.
         (
             "/api/v1/locks/lock%2F001/break",
@@ -506,7 +527,10 @@ fn what_an_order_needs_is_described_as_needed() {
         ("/api/v1/jobs/{job}/pause", false),
         ("/api/v1/jobs/{job}/items/retry", true),
         ("/api/v1/jobs/{job}/items/park", true),
+        ("/api/v1/jobs/{job}/items/discard", true),
         ("/api/v1/locks/{key}/break", true),
+        ("/api/v1/pause", true),
+        ("/api/v1/resume", true),
     ] {
         let body = &told["paths"][path]["post"]["requestBody"];
         assert_eq!(body["required"], needed, "{path}");
@@ -858,6 +882,7 @@ fn one_of_each() -> Vec<Event> {
         Event::Backlog {
             job: job(),
             items: 7,
+            since: Some(at),
         },
         Event::BatchClaimed {
             job: job(),

@@ -12,7 +12,18 @@ use crate::fleet::audit::{AuditEntry, InForce};
 /// What can be chosen among orders.
 pub(in crate::admin) const TAKES: Takes = Takes {
     states: &[
-        "pause", "resume", "trigger", "resign", "drain", "withdraw", "break", "retry", "park",
+        "pause",
+        "resume",
+        "trigger",
+        "resign",
+        "drain",
+        "withdraw",
+        "break",
+        "retry",
+        "park",
+        "discard",
+        "pause_all",
+        "resume_all",
     ],
     sorts: &[],
     texts: &[],

@@ -16,15 +16,22 @@ use crate::fleet::{
 
 /// What can be chosen among batches.
 pub(in crate::admin) const TAKES: Takes = Takes {
-    states: &["backlog", "retry", "doubt", "dead", "parked", "trouble"],
+    states: &[
+        "backlog",
+        "retry",
+        "doubt",
+        "dead",
+        "parked",
+        "discarded",
+        "trouble",
+    ],
     sorts: &["name", "backlog", "dead"],
     texts: &["after", "job"],
 };
 
 const FIELDS: [(&str, &str); 2] = [("q", "Job has"), ("job", "Job is")];
 
-const COLUMNS: &str =
-    "Job | Backlog | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
+const COLUMNS: &str = "Job | Backlog | Oldest | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
 
 const ITEMS: &str = "Item | State | Tried | Since | Why | Row";
 
@@ -32,11 +39,12 @@ const CHOOSE: &str = "<p class=\"note\">A number leads to the items that it coun
     <code>watchkeeper notify dead JOB</code> lists them.</p>\n";
 
 /// The states of items that are chosen by a word of the page, and those that are shown without one.
-const BY_WORD: [(&str, ItemState); 4] = [
+const BY_WORD: [(&str, ItemState); 5] = [
     ("dead", ItemState::Dead),
     ("doubt", ItemState::InDoubt),
     ("parked", ItemState::Parked),
     ("retry", ItemState::Retry),
+    ("discarded", ItemState::Discarded),
 ];
 const USUAL: usize = 3;
 
@@ -161,6 +169,8 @@ fn is(job: &JobStatus, state: &str) -> bool {
         "doubt" => held.in_doubt > 0,
         "dead" => held.dead > 0,
         "parked" => held.parked > 0,
+        // They are not counted: any job that tells of items may have some.
+        "discarded" => true,
         _ => job.trouble.is_some(),
     }
 }
@@ -176,6 +186,11 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     }
     if let Some(trouble) = &job.trouble {
         h.bad(trouble);
+    }
+    cell(h, "Oldest");
+    match job.backlog_since {
+        Some(since) => view.times.since(h, since),
+        None => _ = h.markup("–"),
     }
     cell(h, "In flight").text(job.running.len());
     cell(h, "Oldest in flight");
@@ -246,6 +261,11 @@ fn orders(view: &View<'_>, job: &str) -> Html {
         let path = view.address.to("/orders/retry", &all);
         let word = format!("send all {count} again that are {}", state.words());
         h.markup(" ").link(&path, word);
+        if *state == ItemState::Dead {
+            let path = view.address.to("/orders/discard", &all);
+            h.markup(" ")
+                .link(&path, format!("discard all {count} that are dead"));
+        }
     }
     h.markup("</p>\n");
     h
@@ -286,14 +306,18 @@ fn item_cells(h: &mut Html, view: &View<'_>, job: &str, item: &HeldItem) {
         let this = [("id", item.id.as_str()), ("job", job)];
         h.markup("<small>");
         h.link(&view.address.to("/orders/retry", &this), "send again");
-        if item.state != ItemState::Parked {
+        if !matches!(item.state, ItemState::Parked | ItemState::Discarded) {
             h.markup(" · ");
             h.link(&view.address.to("/orders/park", &this), "put aside");
+        }
+        if item.state != ItemState::Discarded {
+            h.markup(" · ");
+            h.link(&view.address.to("/orders/discard", &this), "discard");
         }
         h.markup("</small>");
     }
     cell(h, "State").markup(match item.state {
-        ItemState::Retry => "<span class=\"soft\">",
+        ItemState::Retry | ItemState::Discarded => "<span class=\"soft\">",
         ItemState::Dead | ItemState::InDoubt | ItemState::Parked => "<span class=\"bad\">",
     });
     h.text(item.state.words()).markup("</span>");

@@ -1,7 +1,7 @@
 //! The fleet at a glance: what is wrong first, then jobs, what runs, replicas and nodes.
 
 use super::{
-    super::html::Html,
+    super::{html::Html, source::ALL_JOBS},
     address::MOST_ROWS,
     all::{Looked, Totals},
     block::{Block, Live, Page, Part, Piece},
@@ -36,6 +36,9 @@ const ALARMS: [(&str, &str, &str); 4] = [
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     let mut blocks = vec![Block::Piece(tiles(view)), Block::Piece(alarms(view))];
+    if view.orders && !view.fleet.jobs.is_empty() {
+        blocks.push(Block::Plain(orders(view)));
+    }
     blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));
     let (chosen, shown) = (view.chosen, view.shown());
     let foot = pager(view.address, (chosen.first, shown.len(), chosen.total));
@@ -67,6 +70,21 @@ pub(in crate::admin) fn totals(all: &[JobStatus]) -> Totals {
         in_flight: flying::of(all).count(),
         in_state: states.map(|state| (state, count(state))).collect(),
     }
+}
+
+/// What can be asked of all jobs.
+fn orders(view: &View<'_>) -> Html {
+    let mut h = Html::default();
+    h.markup("<p class=\"orders\">Orders:");
+    for (path, word) in [
+        ("/orders/pause_all", "pause all jobs"),
+        ("/orders/resume_all", "resume all jobs"),
+    ] {
+        h.markup(" ");
+        h.link(&view.address.to(path, &[("all", ALL_JOBS)]), word);
+    }
+    h.markup("</p>\n");
+    h
 }
 
 /// How many there are of what has a page of its own.

@@ -27,6 +27,9 @@ pub(in crate::admin) enum Kind {
     Break,
     Retry,
     Park,
+    Discard,
+    PauseAll,
+    ResumeAll,
 }
 
 /// An order that is being filled in.
@@ -45,7 +48,7 @@ pub(in crate::admin) struct Form<'a> {
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Trigger,
         Self::Pause,
         Self::Resume,
@@ -55,6 +58,9 @@ impl Kind {
         Self::Break,
         Self::Retry,
         Self::Park,
+        Self::Discard,
+        Self::PauseAll,
+        Self::ResumeAll,
     ];
 
     /// The order of this word.
@@ -73,6 +79,9 @@ impl Kind {
             Self::Break => "break",
             Self::Retry => "retry",
             Self::Park => "park",
+            Self::Discard => "discard",
+            Self::PauseAll => "pause_all",
+            Self::ResumeAll => "resume_all",
         }
     }
 
@@ -81,7 +90,8 @@ impl Kind {
         match self {
             Self::Trigger | Self::Pause | Self::Resume | Self::Resign => "job",
             // Which of its items stands in a field of its own.
-            Self::Retry | Self::Park => "job",
+            Self::Retry | Self::Park | Self::Discard => "job",
+            Self::PauseAll | Self::ResumeAll => "all",
             Self::Drain => "replica",
             Self::Withdraw => "id",
             Self::Break => "key",
@@ -90,7 +100,20 @@ impl Kind {
 
     /// Whether it must be said twice: it cannot be taken back.
     pub(in crate::admin) fn is_final(self) -> bool {
-        matches!(self, Self::Drain | Self::Break | Self::Retry)
+        matches!(
+            self,
+            Self::Drain
+                | Self::Break
+                | Self::Retry
+                | Self::Discard
+                | Self::PauseAll
+                | Self::ResumeAll
+        )
+    }
+
+    /// Whether it is about all jobs.
+    pub(in crate::admin) fn is_of_all(self) -> bool {
+        matches!(self, Self::PauseAll | Self::ResumeAll)
     }
 
     fn title(self) -> &'static str {
@@ -104,6 +127,9 @@ impl Kind {
             Self::Break => "End the lease of",
             Self::Retry => "Send again: items of",
             Self::Park => "Put aside: an item of",
+            Self::Discard => "Discard: items of",
+            Self::PauseAll => "Pause all",
+            Self::ResumeAll => "Resume all",
         }
     }
 }
@@ -143,7 +169,7 @@ pub(in crate::admin) fn answer(
     h.markup("</p>\n");
     if let Some((state, next)) = rest.filter(|(_, next)| can_be_named(next)) {
         let rest = [("after", next), ("all", state), ("job", of)];
-        let path = view.address.to("/orders/retry", &rest);
+        let path = view.address.to(&format!("/orders/{}", kind.word()), &rest);
         h.markup("<p>").link(&path, "order it for those behind it");
         h.markup("</p>\n");
     }
@@ -182,12 +208,17 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
             h.markup("</select></label>");
         }
         Kind::Break => hidden(h, "owner", said("owner")),
-        Kind::Retry | Kind::Park => {
+        Kind::Retry | Kind::Park | Kind::Discard => {
             hidden(h, "id", said("id"));
             hidden(h, "all", said("all"));
             hidden(h, "after", said("after"));
         }
-        Kind::Pause | Kind::Resume | Kind::Drain | Kind::Withdraw => {}
+        Kind::Pause
+        | Kind::Resume
+        | Kind::Drain
+        | Kind::Withdraw
+        | Kind::PauseAll
+        | Kind::ResumeAll => {}
     }
     h.markup("<label>Why <input name=\"reason\" required maxlength=\"")
         .text(MOST_REASON);
@@ -208,10 +239,13 @@ fn hidden(h: &mut Html, name: &'static str, value: &str) {
 
 fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
     let path = match (kind, kind.field()) {
-        (Kind::Retry | Kind::Park, _) => view.address.to("/batches", &[("job", of)]),
+        (Kind::Retry | Kind::Park | Kind::Discard, _) => {
+            view.address.to("/batches", &[("job", of)])
+        }
         (_, "job") => view.address.to(&job_path(of), &[]),
         (_, "replica") => view.address.to("/replicas", &[]),
         (_, "key") => view.address.to("/locks", &[]),
+        (_, "all") => view.address.to("/", &[]),
         _ => view.address.to("/audit", &[]),
     };
     h.markup("<p>").link(&path, "back");
@@ -237,7 +271,8 @@ fn consequences(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
             "No other process gets the lock before. Nothing of another owner is touched."
                 .to_owned(),
         ],
-        Kind::Retry | Kind::Park => of_items(view, form),
+        Kind::Retry | Kind::Park | Kind::Discard => of_items(view, form),
+        Kind::PauseAll | Kind::ResumeAll => of_all(view, form.kind),
         Kind::Trigger | Kind::Pause | Kind::Resume | Kind::Resign => match view.job(of) {
             Some(job) => of_job(view, form.kind, job),
             None => vec![format!("No replica has {of} now.")],
@@ -291,6 +326,31 @@ fn of_job(view: &View<'_>, kind: Kind, job: &JobStatus) -> Vec<String> {
     vec![said, flying]
 }
 
+fn of_all(view: &View<'_>, kind: Kind) -> Vec<String> {
+    let jobs = &view.fleet.jobs;
+    let paused = jobs
+        .iter()
+        .filter(|job| job.paused || job.shards_paused > 0)
+        .count();
+    let running: usize = jobs.iter().map(|job| job.running.len()).sum();
+    match kind {
+        Kind::PauseAll => vec![
+            format!(
+                "Nothing of any job starts on any replica until it is resumed: {} jobs, of which {paused} are paused already.",
+                jobs.len()
+            ),
+            format!(
+                "What is in flight goes on: {running} runs and batches. Ticks that fall due meanwhile are skipped, and never run."
+            ),
+            "Each job gets a pause of its own. A job that comes later is not paused.".to_owned(),
+        ],
+        _ => vec![format!(
+            "Every pause ends: {paused} jobs go on with their next ticks, also those that were paused alone, for reasons of \
+                 their own."
+        )],
+    }
+}
+
 fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
     let job = form.of;
     let said = |name: &str| form.said.get(name).map_or("", |said| said.trim());
@@ -303,21 +363,37 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
             "One that is being sent at the moment is left alone.".to_owned(),
         ];
     }
+    let done = match form.kind {
+        Kind::Discard => "discarded",
+        _ => "sent again",
+    };
     let which = match (item, ItemState::of(said("all"))) {
         ("", Some(state)) => {
             let held = view.job(job).and_then(|job| job.held);
-            let counted = held.map(|held| count(held, state)).unwrap_or_default();
+            let counted = count(held.unwrap_or_default(), state);
+            let counted = counted.map_or(String::new(), |n| format!(": {n} as last counted"));
             let behind = match said("after") {
                 "" => String::new(),
                 after => format!(", behind {after},"),
             };
             format!(
-                "All items of {job} that are {}{behind} when it is carried out are sent again: {counted} as last counted.",
+                "All items of {job} that are {}{behind} when it is carried out are {done}{counted}.",
                 state.words()
             )
         }
-        (item, _) => format!("Item {item} of {job} is sent again."),
+        (item, _) => format!("Item {item} of {job} is {done}."),
     };
+    if form.kind == Kind::Discard {
+        return vec![
+            which,
+            "What is discarded is not sent, is counted no more, and waits for no person. Its row stays in the table, unsent."
+                .to_owned(),
+            "What it kept back in the order of its recipient goes within a second. A discarded item can be sent again as long as \
+             its row is there, but then behind those."
+                .to_owned(),
+            "What is being sent at the moment is left alone.".to_owned(),
+        ];
+    }
     vec![
         which,
         "A sender finds it within a second, sends it with the same key as before, and counts its attempts anew. One that may \
@@ -327,12 +403,14 @@ fn of_items(view: &View<'_>, form: &Form<'_>) -> Vec<String> {
     ]
 }
 
-fn count(held: HeldItems, state: ItemState) -> u64 {
+/// How many are in a state, where that is told.
+fn count(held: HeldItems, state: ItemState) -> Option<u64> {
     match state {
-        ItemState::Retry => held.retry,
-        ItemState::Dead => held.dead,
-        ItemState::InDoubt => held.in_doubt,
-        ItemState::Parked => held.parked,
+        ItemState::Retry => Some(held.retry),
+        ItemState::Dead => Some(held.dead),
+        ItemState::InDoubt => Some(held.in_doubt),
+        ItemState::Parked => Some(held.parked),
+        ItemState::Discarded => None,
     }
 }
 

@@ -14,10 +14,13 @@ use super::{
     times::{millis, or_dash, span},
     view::View,
 };
-use crate::fleet::{
-    JobFacts, JobTicks, TickStatus,
-    history::{RUNNING, RunRecord},
-    status::JobStatus,
+use crate::{
+    fleet::{
+        JobFacts, JobTicks, TickStatus,
+        history::{RUNNING, RunRecord},
+        status::JobStatus,
+    },
+    telemetry::TRACE_ID,
 };
 
 /// What can be chosen on the page of a job.
@@ -41,6 +44,8 @@ pub(in crate::admin) struct JobData<'a> {
     pub(in crate::admin) facts: Result<&'a JobFacts, &'a str>,
     /// Who hears of it when it breaks.
     pub(in crate::admin) notices: Vec<String>,
+    /// Where a person finds the trace of a run: an address with a place for its id.
+    pub(in crate::admin) trace_link: Option<String>,
     /// The run that is shown in full.
     pub(in crate::admin) run: Option<&'a RunRecord>,
 }
@@ -63,7 +68,7 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
         blocks.push(Block::Plain(h));
     }
     if let Some(run) = data.run {
-        let run = in_full(view, run);
+        let run = in_full(view, run, data.trace_link.as_deref());
         blocks.push(Block::Piece(Piece::around("run", &run)));
     }
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
@@ -406,8 +411,13 @@ fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
     .noted("the last 20 as their leaders have told, and others as far as the runs that are remembered tell")
 }
 
+fn is_trace_id(text: &str) -> bool {
+    let digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    text.len() == 32 && text.bytes().all(digit)
+}
+
 /// One run with everything that is known of it.
-fn in_full(view: &View<'_>, run: &RunRecord) -> Html {
+fn in_full(view: &View<'_>, run: &RunRecord, trace_link: Option<&str>) -> Html {
     let mut h = Html::default();
     h.markup("<section aria-labelledby=\"title-run\"><h2 id=\"title-run\">Run ");
     h.text(&run.run_id).markup("</h2><dl>");
@@ -432,6 +442,20 @@ fn in_full(view: &View<'_>, run: &RunRecord) -> Html {
     for (name, value) in rows {
         h.markup("<dt>").markup(name).markup("</dt><dd>");
         h.text(value).markup("</dd>");
+    }
+    // It comes from the store: what is no id leads nowhere.
+    if let Some(id) = run.trace_id.as_deref().filter(|id| is_trace_id(id)) {
+        h.markup("<dt>Trace</dt><dd>");
+        match trace_link {
+            Some(link) => h
+                .markup("<a rel=\"noreferrer\" href=\"")
+                .text(link.replace(TRACE_ID, id))
+                .markup("\">")
+                .text(id)
+                .markup("</a>"),
+            None => h.text(id),
+        };
+        h.markup("</dd>");
     }
     if let Some(resumed) = &run.resumed {
         h.markup("<dt>Resumed</dt><dd>from a checkpoint of ")

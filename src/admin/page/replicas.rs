@@ -1,5 +1,7 @@
 //! Replicas: what each is, whether it is fit, when it was heard of.
 
+use std::{cmp::Reverse, collections::BTreeMap};
+
 use super::{
     super::html::Html,
     address::{Address, Takes},
@@ -8,7 +10,7 @@ use super::{
     times::{fading, span},
     view::View,
 };
-use crate::fleet::status::{ReplicaStatus, Role};
+use crate::fleet::status::{JobStatus, NoticeStatus, ReplicaStatus, Role};
 
 /// What can be chosen among replicas.
 pub(in crate::admin) const TAKES: Takes = Takes {
@@ -20,6 +22,9 @@ pub(in crate::admin) const TAKES: Takes = Takes {
 };
 
 const FIELDS: [(&str, &str); 1] = [("q", "Name or host has")];
+
+/// Jobs that are named of those that a replica defines in its own way.
+const NAMED: usize = 3;
 
 const COLUMNS: &str = "Replica | Role | State | Host | Version | Started | Seen";
 
@@ -74,12 +79,32 @@ pub(super) fn part<'a>(
 ) -> Part {
     let key = |replica: &&ReplicaStatus| replica.id.clone();
     let name = ("replicas", "Replicas");
+    let odd = odd(&view.fleet.jobs);
     Part::of(name, COLUMNS, replicas, key, |h, replica| {
-        cells(h, view, replica);
+        let odd = odd.get(replica.name.as_str());
+        cells(h, view, replica, odd.map_or(&[][..], Vec::as_slice));
     })
 }
 
-fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus) {
+/// The jobs that replicas define otherwise than most do, by the names of the replicas.
+fn odd(jobs: &[JobStatus]) -> BTreeMap<&str, Vec<&str>> {
+    let mut odd: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for job in jobs {
+        let definitions = job.definitions.iter().enumerate();
+        // Of equally many the one that leads counts, then the one that was loaded last.
+        let most = definitions
+            .clone()
+            .max_by_key(|(place, of)| (of.replicas.len(), of.leads, Reverse(*place)));
+        let Some((most, _)) = most else { continue };
+        let others = definitions.filter(|(place, _)| *place != most);
+        for replica in others.flat_map(|(_, of)| &of.replicas) {
+            odd.entry(replica).or_default().push(&job.name);
+        }
+    }
+    odd
+}
+
+fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus, odd: &[&str]) {
     cell(h, "Replica").text(&replica.name);
     if replica.id == view.replica {
         h.markup("<small>this one</small>");
@@ -94,6 +119,17 @@ fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus) {
     }
     cell(h, "State");
     state(h, replica);
+    if !odd.is_empty() {
+        h.markup("<small class=\"warn\">defines otherwise than most: ");
+        for (place, job) in odd.iter().take(NAMED).enumerate() {
+            h.markup(if place > 0 { ", " } else { "" });
+            h.link(&view.address.to_job(job), job);
+        }
+        if let Some(more) = odd.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            h.text(format_args!(" and {more} more jobs"));
+        }
+        h.markup("</small>");
+    }
     if view.orders && !replica.draining {
         let path = view
             .address
@@ -135,5 +171,8 @@ fn state(h: &mut Html, replica: &ReplicaStatus) {
             true => h.small(reload),
             false => h.bad(reload),
         };
+    }
+    for trouble in replica.notices.iter().filter_map(NoticeStatus::trouble) {
+        h.bad(trouble);
     }
 }

@@ -170,9 +170,30 @@ async fn a_form_says_what_would_happen_and_asks_why() {
             "All items of mail that are dead when it is carried out are sent again: 0 as last counted.",
         ),
         (
+            "/orders/discard?job=mail&id=17",
+            "Item 17 of mail is discarded.</p>\n<p>What is discarded is not sent, is counted no more",
+        ),
+        (
+            "/orders/discard?job=mail&all=dead",
+            "All items of mail that are dead when it is carried out are discarded: 0 as last counted.",
+        ),
+        (
+            "/orders/discard?job=mail&all=discarded",
+            "that are discarded when it is carried out are discarded.<",
+        ),
+        (
             "/orders/park?job=mail&id=%3Cb%3E",
             "Item &lt;b&gt; of mail is put aside",
         ),
+        (
+            "/orders/pause_all?all=jobs",
+            "Nothing of any job starts on any replica until it is resumed",
+        ),
+        (
+            "/orders/pause_all?all=jobs",
+            "A job that comes later is not paused.",
+        ),
+        ("/orders/resume_all?all=jobs", "Every pause ends: 0 jobs"),
         (
             "/orders/pause?job=%3Cscript%3E",
             "No replica has &lt;script&gt; now",
@@ -191,7 +212,11 @@ async fn a_form_says_what_would_happen_and_asks_why() {
         ("/orders/retry?job=mail", 400),
         ("/orders/retry?job=mail&id=17&all=dead", 400),
         ("/orders/park?job=mail&all=dead", 400),
+        ("/orders/discard?job=mail", 400),
+        ("/orders/discard?job=mail&id=17&all=dead", 400),
         ("/orders/retry?id=17", 400),
+        ("/orders/pause_all", 400),
+        ("/orders/pause_all?all=some", 400),
     ] {
         let answer = server.look(path, BASIC).await;
         assert_eq!(answer.status, status, "{path}\n{}", answer.body);
@@ -353,6 +378,39 @@ async fn a_named_proxy_says_who_asks() {
         assert_eq!(answer.status, expected, "{}", answer.body);
         assert_eq!(server.look("/livez", &two).await.status, 200);
     }
+}
+
+#[tokio::test]
+async fn all_jobs_are_paused_by_one_order_that_says_who_has_not_heard_of_it() {
+    let source = Arc::new(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    });
+    let server = serving_shared(source.clone()).await;
+    let page = server.look("/", BASIC).await.body;
+    let link = "<a href=\"/orders/pause_all?all=jobs\">pause all jobs</a>";
+    assert!(page.contains(link), "{page}");
+    let opened = open(&server, "/orders/pause_all?all=jobs").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let seal = &opened.seal;
+    // It is said that it is meant, and of all jobs and no other thing.
+    for (more, status) in [("all=jobs", 400), ("all=some&sure=yes", 403)] {
+        let body = format!("seal={seal}&{more}&reason=all+move");
+        let answer = send(&server, "pause_all", &head, &body).await;
+        assert_eq!(answer.status, status, "{more}\n{}", answer.body);
+    }
+    assert!(source.given.lock().unwrap().is_empty());
+    let opened = open(&server, "/orders/pause_all?all=jobs").await;
+    let head = format!("{BASIC}{OURS}Cookie: {}\r\n", opened.cookie);
+    let body = format!("seal={}&all=jobs&reason=all+move&sure=yes", opened.seal);
+    let answer = send(&server, "pause_all", &head, &body).await;
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    let said = "All jobs: 2 jobs are paused now; not heard yet by beta.";
+    assert!(answer.body.contains(said), "{}", answer.body);
+    let given = source.given.lock().unwrap();
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].what.words(), ("pause_all", "jobs"));
+    assert_eq!(given[0].reason, "all move");
 }
 
 #[tokio::test]

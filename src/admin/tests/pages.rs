@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     admin::{page::layout::VIEWS, rights::is_page},
-    fleet::{JobTicks, TickStatus, terms::TermRecord},
+    fleet::{
+        JobTicks, TickStatus,
+        status::{DefinitionStatus, ReplicaStatus},
+        terms::TermRecord,
+    },
 };
 
 const PAGES: [&str; 8] = [
@@ -497,6 +501,101 @@ fn every_view_is_a_page_that_a_link_may_lead_to() {
 }
 
 #[tokio::test]
+async fn a_replica_that_defines_jobs_otherwise_than_most_is_marked() {
+    let definition = |definition: &str, replicas: &[&str], leads| DefinitionStatus {
+        definition: definition.to_owned(),
+        replicas: replicas.iter().map(|name| (*name).to_owned()).collect(),
+        leads,
+        ..DefinitionStatus::default()
+    };
+    let page = async |definitions: Vec<DefinitionStatus>, jobs: usize| {
+        let mut fleet = fleet();
+        let alpha = fleet.replicas[0].clone();
+        let job = fleet.jobs.remove(0);
+        fleet.jobs = (0..jobs)
+            .map(|n| JobStatus {
+                name: format!("job{n}"),
+                definitions: definitions.clone(),
+                ..job.clone()
+            })
+            .collect();
+        fleet.replicas = ["alpha", "beta", "gamma"]
+            .map(|name| ReplicaStatus {
+                id: name.to_owned(),
+                name: name.to_owned(),
+                ..alpha.clone()
+            })
+            .into();
+        let fake = Fake {
+            fleet,
+            ..Fake::default()
+        };
+        serving(fake).await.get("/replicas").await.body
+    };
+    let marks = |page: &str| -> Vec<String> {
+        let rows = page.split("<tr data-key=\"").skip(1);
+        let odd = rows.filter(|row| row.contains("defines otherwise than most"));
+        odd.map(|row| row.split('"').next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(marks(&page(Vec::new(), 1).await), [""; 0]);
+    let two = vec![
+        definition("new", &["beta"], true),
+        definition("old", &["alpha", "gamma"], false),
+    ];
+    let odd = page(two, 5).await;
+    assert_eq!(marks(&odd), ["beta"], "the others are more");
+    let told = "<a href=\"/jobs/job0\">job0</a>, <a href=\"/jobs/job1\">job1</a>, \
+                <a href=\"/jobs/job2\">job2</a> and 2 more jobs</small>";
+    assert!(odd.contains(told), "{odd}");
+    // Of as many on both sides the one that leads counts, then the one that comes first.
+    for (leads, expected) in [(true, "beta"), (false, "alpha")] {
+        let two = vec![
+            definition("new", &["beta"], false),
+            definition("old", &["alpha"], leads),
+        ];
+        assert_eq!(marks(&page(two, 1).await), [expected]);
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_run_leads_to_its_trace() {
+    let of = async |trace_id: &str, trace_link| {
+        let mut facts = facts();
+        facts.runs[2].trace_id = Some(trace_id.to_owned());
+        let server = serving(Fake {
+            fleet: fleet(),
+            facts,
+            trace_link,
+            ..Fake::default()
+        });
+        server.await.get("/jobs/report?run=run-3").await
+    };
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    let page = of(id, None).await.body;
+    assert!(page.contains(&format!("<dd>{id}</dd>")), "{page}");
+    let link = "https://tempo.example.org/a?x=1&id={trace_id}";
+    let answer = of(id, Some(link)).await;
+    let leads = format!(
+        "<a rel=\"noreferrer\" href=\"https://tempo.example.org/a?x=1&amp;id={id}\">{id}</a>"
+    );
+    assert!(answer.body.contains(&leads), "{}", answer.body);
+    let policy = "content-security-policy: default-src 'none'; script-src 'self';";
+    assert!(answer.head.contains(policy), "{}", answer.head);
+    // Whatever stands in the store is no part of an address.
+    for hostile in [
+        "../../drop",
+        "\"><script>",
+        "0AF7651916CD43DD8448EB211C80319C",
+        "",
+    ] {
+        let page = of(hostile, Some(link)).await.body;
+        assert!(!page.contains("tempo.example.org"), "{hostile}: {page}");
+        assert!(!page.contains("<dt>Trace</dt>"), "{hostile}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
     let mut fleet = fleet();
     let mail = fleet.jobs.iter_mut().find(|job| job.name == "mail");
@@ -555,7 +654,9 @@ async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
         ">5 min ago</time>",
         "<a href=\"/orders/retry?id=17&amp;job=mail\">send again</a>",
         "<a href=\"/orders/park?id=17&amp;job=mail\">put aside</a>",
+        "<a href=\"/orders/discard?id=17&amp;job=mail\">discard</a>",
         "<a href=\"/orders/retry?all=dead&amp;job=mail\">send all 6 again that are dead</a>",
+        "<a href=\"/orders/discard?all=dead&amp;job=mail\">discard all 6 that are dead</a>",
         "<a rel=\"next\" href=\"/batches?after=a%20b%2Fc%3Fd%3De%26f&amp;job=mail\">further</a>",
         // What the database of a job tells is asked for, and not followed.
         "data-live=\"poll\"",
@@ -572,6 +673,14 @@ async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
     let retry = server.get("/batches?job=mail&state=retry").await.body;
     assert!(retry.contains("data-key=\"later\""), "{retry}");
     assert!(!retry.contains("data-key=\"17\""), "{retry}");
+    assert!(!page.contains("done with"), "it waits for nothing: {page}");
+    let discarded = server.get("/batches?job=mail&state=discarded").await.body;
+    for part in [
+        "<a href=\"/orders/retry?id=done%20with&amp;job=mail\">send again</a></small>",
+        "<span class=\"soft\">discarded</span>",
+    ] {
+        assert!(discarded.contains(part), "{part}\n{discarded}");
+    }
     let none = server.get("/batches?job=report").await.body;
     assert!(none.contains("report has no items"), "{none}");
     let blind = serving(Fake {

@@ -25,7 +25,8 @@ use crate::{
         status::{
             DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStanding,
             JobStatus, JobTrouble, LastSeen, LeaderStatus, LockDetail, LockState, LockStatus,
-            NodeStatus, Presence, Rate, ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus,
+            NodeStatus, NoticeStatus, Presence, Rate, ReloadStatus, ReplicaStatus, Role,
+            RunProgress, RunStatus,
             leaks::{Leak, LeakKind},
             locks::{LedgerStatus, NodeLock},
         },
@@ -130,6 +131,16 @@ impl Of<'_> {
             seen_ms_ago: 5,
             admin: self.some(),
             reload: Some(self.reload(reloaded)),
+            notices: vec![self.notice()],
+        }
+    }
+
+    fn notice(&self) -> NoticeStatus {
+        NoticeStatus {
+            name: self.own(),
+            waiting: 5,
+            sent: Some(Self::at()),
+            failing: Some(Self::at()),
         }
     }
 
@@ -199,6 +210,7 @@ impl Of<'_> {
             paused_by: self.some(),
             paused_since: Some(Self::at()),
             backlog: Some(5),
+            backlog_since: Some(Self::at()),
             held: Some(Self::held()),
             running: vec![self.run(false), self.run(true)],
             shards: None,
@@ -264,6 +276,7 @@ impl Of<'_> {
             last_outcome: self.some(),
             last_ended: Some(Self::at()),
             backlog: Some(5),
+            backlog_since: Some(Self::at()),
             held: Some(Self::held()),
             running: vec![self.run(true)],
         };
@@ -283,6 +296,7 @@ impl Of<'_> {
             cut_off: false,
             admin: self.some(),
             reload: Some(self.reload(died)),
+            notices: vec![self.notice()],
             watches: Vec::new(),
             jobs: vec![job],
             rev: 1,
@@ -412,6 +426,7 @@ impl Of<'_> {
                 failed: 3,
             }),
             items: BTreeMap::from([(self.own(), 1)]),
+            trace_id: self.some(),
         }
     }
 

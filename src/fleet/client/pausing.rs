@@ -77,12 +77,7 @@ impl Fleet {
         reason: &str,
         patience: Duration,
     ) -> Result<PauseAnswer, FleetError> {
-        if reason.len() > MOST_REASON {
-            let length = reason.len();
-            return Err(FleetError::NotPossible(format!(
-                "the reason is {length} bytes long, and every replica reads it again and again: {MOST_REASON} at most"
-            )));
-        }
+        refuse_long(reason)?;
         let read = self.read(&intent::pause_document(job)).await?;
         let last = read.as_ref().and_then(pause_in);
         let was_whole = last.as_ref().is_some_and(|pause| pause.paused);
@@ -184,7 +179,17 @@ impl Fleet {
     }
 }
 
-fn pause_in(doc: &Doc) -> Option<Pause> {
+pub(super) fn refuse_long(reason: &str) -> Result<(), FleetError> {
+    let length = reason.len();
+    match length > MOST_REASON {
+        true => Err(FleetError::NotPossible(format!(
+            "the reason is {length} bytes long, and every replica reads it again and again: {MOST_REASON} at most"
+        ))),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn pause_in(doc: &Doc) -> Option<Pause> {
     match Intent::from_doc(doc)? {
         Intent::Pause(pause) => Some(pause),
         _ => None,

@@ -142,6 +142,7 @@ impl Kind {
                 last_outcome: job.last_outcome.clone(),
                 last_ended: job.last_ended,
                 backlog: job.backlog,
+                backlog_since: job.backlog_since,
                 held: job.held,
                 running: job.running.clone(),
                 ..JobPresence::default()
@@ -171,7 +172,8 @@ impl Kind {
             Self::Runs => {
                 (job.last_tick, job.next_tick) = (part.last_tick, part.next_tick);
                 (job.last_outcome, job.last_ended) = (part.last_outcome, part.last_ended);
-                (job.backlog, job.held, job.running) = (part.backlog, part.held, part.running);
+                (job.backlog, job.backlog_since) = (part.backlog, part.backlog_since);
+                (job.held, job.running) = (part.held, part.running);
                 if part.token.is_some() {
                     (job.standing, job.token, job.since) = (part.standing, part.token, part.since);
                     job.remaining_ms = part.remaining_ms;
@@ -336,6 +338,7 @@ impl Summary {
         // When it was written tells nothing: what is the same is not written again.
         (summary.head.rev, summary.head.written_at) = (0, Timestamp::default());
         summary.head.reload = None;
+        summary.head.notices.clear();
         summary.head.watches.clear();
         for most in [200, 100, 50, 25, 12] {
             if summary.to_json().len() <= LARGEST_SUMMARY {
@@ -406,6 +409,7 @@ pub(crate) fn head_of(presence: &Presence) -> Presence {
         unfit: presence.unfit.clone(),
         admin: presence.admin.clone(),
         reload: presence.reload.clone(),
+        notices: presence.notices.clone(),
         watches: presence.watches.clone(),
         jobs: Vec::new(),
         ..*presence
@@ -531,6 +535,7 @@ mod tests {
             last_outcome: Some("done".to_owned()),
             last_ended: Some(at),
             backlog: Some(5),
+            backlog_since: Some(at),
             trouble: Some("no table".to_owned()),
             ..JobPresence::default()
         };

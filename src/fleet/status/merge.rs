@@ -286,6 +286,7 @@ fn replica(p: &Presence, leaders: &BTreeSet<&str>, now: Timestamp) -> ReplicaSta
         seen_ms_ago: ms_since(p.written_at, now),
         admin: p.admin.clone(),
         reload: p.reload.clone(),
+        notices: p.notices.clone(),
     }
 }
 
@@ -376,6 +377,7 @@ fn job<'a>(
         paused_by: None,
         paused_since: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
+        backlog_since: freshest_backlog.and_then(|(_, j)| j.backlog_since),
         // From the same replica: what one says is of one moment.
         held: freshest_backlog.and_then(|(_, j)| j.held),
         trouble: trouble(reports),

@@ -105,6 +105,7 @@ fn together(name: String, shards: Vec<JobStatus>) -> JobStatus {
         paused_by: first.paused_by.filter(|_| all_paused),
         paused_since: first.paused_since.filter(|_| all_paused),
         backlog: backlogs.reduce(u64::saturating_add),
+        backlog_since: shards.iter().filter_map(|shard| shard.backlog_since).min(),
         held: held(&shards),
         trouble: trouble(&shards),
         running: shards
@@ -140,6 +141,8 @@ fn trouble(shards: &[JobStatus]) -> Option<JobTrouble> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::fleet::status::{LeaderStatus, RunStatus};
 
@@ -170,6 +173,8 @@ mod tests {
         shards[7].paused = true;
         shards[7].backlog = Some(4);
         shards[8].backlog = Some(5);
+        (shards[7].backlog_since, shards[8].backlog_since) =
+            (Some(Timestamp::MAX), Some(Timestamp::UNIX_EPOCH));
         shards[8].running.push(RunStatus::default());
         // As they come, by their names.
         shards.sort_by(|a, b| a.name.cmp(&b.name));
@@ -191,6 +196,7 @@ mod tests {
             (mail.backlog, mail.running.len(), mail.paused),
             (Some(9), 1, false)
         );
+        assert_eq!(mail.backlog_since, Some(Timestamp::UNIX_EPOCH));
         assert!(!mail.wants_leader(), "it has none of its own");
         let numbers: Vec<&str> = mail.by_shard.iter().map(|s| s.name.as_str()).collect();
         assert_eq!((numbers[2], numbers[11]), ("mail.2", "mail.11"));

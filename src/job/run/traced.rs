@@ -24,9 +24,9 @@ impl Run {
         Some(context.to_string())
     }
 
-    /// The id of its trace, as its spans have it; `None` where no traces are told.
+    /// The id of the trace that it is a part of; `None` where no traces are told, or this one is not kept.
     pub(crate) fn trace_id(&self) -> Option<String> {
-        Some(self.attempt_trace()?.context().trace_id_text())
+        self.attempt_trace()?.context().kept_id()
     }
 
     /// A piece of its work begins; it is told as a child of this attempt. `None` where no traces are told.

@@ -128,6 +128,36 @@ async fn what_is_told_of_one_job_keeps_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn how_it_stands_with_a_receiver_is_known() {
+    let ears = Arc::new(Ears::default());
+    ears.fails.store(2, Ordering::Relaxed);
+    let scene = scene(&[("ops", ears), ("others", Arc::default())]);
+    let standing = || scene.notices.standings().remove(0);
+    let began = scene.clock.wall();
+    let none = Standing {
+        name: "ops".to_owned(),
+        waiting: 0,
+        sent: None,
+        failing: None,
+    };
+    assert_eq!(standing(), none);
+    let to_ops = ["ops".to_owned()];
+    let failed = trouble(Became::Failed, 1);
+    scene.notices.tell("a", Some(&to_ops), &failed);
+    // Tried at once and after one second, in vain, and then after five.
+    scene.clock.sleep(Duration::from_secs(3)).await;
+    let told = standing();
+    assert_eq!((told.waiting, told.sent), (1, None));
+    assert_eq!(told.failing, Some(began), "since the first of them");
+    scene.notices.flush(Duration::from_secs(60)).await;
+    let told = standing();
+    assert_eq!((told.waiting, told.failing), (0, None));
+    assert!(told.sent > Some(began), "{told:?}");
+    let other = scene.notices.standings().remove(1);
+    assert_eq!((other.name.as_str(), other.sent), ("others", None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_receiver_delays_no_other_one() {
     let (dead, well) = (
         Arc::new(Ears {

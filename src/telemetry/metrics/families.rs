@@ -57,6 +57,7 @@ pub(super) struct Families {
     pub(super) batch_duration: Series<1, Histogram>,
     pub(super) notifications: Series<2, Counter>,
     pub(super) notification_backlog: Series<1, Gauge>,
+    pub(super) notification_oldest: Series<1, Seconds>,
     pub(super) notification_items: Series<2, Gauge>,
     pub(super) notices: Series<2, Counter>,
     pub(super) events_missed: counter::Counter,
@@ -229,6 +230,13 @@ impl Families {
                 ["job"],
                 "Items still to be delivered, as last seen",
             ),
+            notification_oldest: r.seconds(
+                "watchkeeper_notification_oldest",
+                ["job"],
+                Seconds::default,
+                "How long the oldest item still to be delivered could have gone; absent while none \
+                 waits, and where it is not known",
+            ),
             notification_items: r.count(
                 "watchkeeper_notification_items",
                 ["job", "state"],
@@ -306,6 +314,7 @@ impl Families {
     /// Shows no work of this job that waits.
     pub(super) fn show_no_backlog_of(&self, job: &str) {
         self.notification_backlog.remove([job]);
+        self.notification_oldest.remove([job]);
         for state in STATES {
             self.notification_items.remove([job, state]);
         }

@@ -287,6 +287,7 @@ fn work_and_nodes_are_counted() {
         Event::Backlog {
             job: job.clone(),
             items: 17,
+            since: None,
         },
         Event::HeldItems {
             job: job.clone(),
@@ -567,6 +568,7 @@ fn a_job_that_has_left_keeps_no_gauge() {
     tell(Event::Backlog {
         job: "gone".into(),
         items: 7,
+        since: None,
     });
     tell(Event::HeldItems {
         job: "gone".into(),
@@ -634,6 +636,119 @@ fn a_job_without_a_leader_any_more_is_not_shown_as_unled() {
 }
 
 #[test]
+fn a_hundred_thousand_jobs_have_no_more_series_than_ten_thousand() {
+    const ALL: usize = 100_000;
+    let metrics = Metrics::new("1");
+    let name = |n: usize| format!("job-{n:06}");
+    for n in 0..ALL {
+        metrics.declare_job(&name(n), true);
+    }
+    let held = |remaining| HeldTerm {
+        job: name(ALL - remaining),
+        token: Token(7),
+        remaining: Duration::from_secs(u64::try_from(remaining).unwrap()),
+        margin: 1,
+    };
+    let terms: Arc<Mutex<Vec<HeldTerm>>> = Arc::default();
+    metrics.asks().terms.of({
+        let terms = terms.clone();
+        move || terms.lock().unwrap().clone()
+    });
+    *terms.lock().unwrap() = vec![held(3), held(2)];
+    for n in [0, ALL - 2, ALL - 1] {
+        metrics.on(&leading(&name(n)), wall());
+        for event in [
+            Event::BatchEnded {
+                job: name(n),
+                batch: "b".into(),
+                outcome: "done",
+                took: Duration::from_secs(1),
+            },
+            Event::Backlog {
+                job: name(n),
+                items: 7,
+                since: None,
+            },
+            Event::HeldItems {
+                job: name(n),
+                retry: 1,
+                dead: 2,
+                in_doubt: 3,
+                parked: 4,
+            },
+            Event::Definitions {
+                job: name(n),
+                count: 2,
+            },
+        ] {
+            metrics.on(&event, wall());
+        }
+    }
+    let text = rendered(&metrics);
+    let jobs = text.lines().filter_map(|line| {
+        let (_, of) = line.split_once("{job=\"")?;
+        Some(of.split('"').next().unwrap())
+    });
+    let jobs: BTreeSet<&str> = jobs.collect();
+    assert_eq!(jobs.len(), MOST_NAMED + 1);
+    assert!(text.lines().count() < MOST_NAMED * 20, "of 100,000 jobs");
+    for line in [
+        "watchkeeper_batches_total{job=\"_other\",outcome=\"done\"} 2",
+        "watchkeeper_batches_total{job=\"job-000000\",outcome=\"done\"} 1",
+        "watchkeeper_notification_backlog{job=\"job-000000\"} 7",
+        // The first that would end, of all of them.
+        "watchkeeper_lease_remaining_seconds{job=\"_other\"} 2.0",
+        "watchkeeper_job_runs_total{job=\"_other\",outcome=\"failed\"} 0",
+    ] {
+        assert!(text.contains(line), "{line}");
+    }
+    // What one job alone could say is said of none of them.
+    for family in [
+        "watchkeeper_leader{",
+        "watchkeeper_fencing_token{",
+        "watchkeeper_notification_backlog{",
+        "watchkeeper_notification_items{",
+        "watchkeeper_job_definitions{",
+    ] {
+        let others = format!("{family}job=\"_other\"");
+        assert!(!text.contains(&others), "{others}");
+    }
+    terms.lock().unwrap().clear();
+    let text = rendered(&metrics);
+    assert!(
+        !text.contains("lease_remaining_seconds{"),
+        "no term is left"
+    );
+}
+
+#[test]
+fn how_long_the_oldest_item_waits_is_asked_at_each_scrape() {
+    let metrics = Metrics::new("1");
+    let waiting: Arc<Mutex<Vec<(String, Duration)>>> = Arc::default();
+    metrics.asks().waiting.of({
+        let waiting = waiting.clone();
+        move || waiting.lock().unwrap().clone()
+    });
+    for job in ["mail", "split.0", "split.1"] {
+        metrics.declare_job(job, false);
+    }
+    *waiting.lock().unwrap() = [("mail", 7), ("split.0", 8), ("split.1", 9)]
+        .map(|(job, secs)| (job.to_owned(), Duration::from_secs(secs)))
+        .into();
+    shows(
+        &metrics,
+        "watchkeeper_notification_oldest_seconds{job=\"mail\"} 7.0",
+    );
+    shows(
+        &metrics,
+        "watchkeeper_notification_oldest_seconds{job=\"split\"} 9.0",
+    );
+    waiting.lock().unwrap().clear();
+    let text = rendered(&metrics);
+    assert!(!text.contains("notification_oldest_seconds{"), "{text}");
+}
+
+#[test]
 fn a_job_that_rests_here_shows_no_backlog() {
     let metrics = Metrics::new("1");
     let resting: Arc<Mutex<Vec<&str>>> = Arc::default();
@@ -651,6 +766,7 @@ fn a_job_that_rests_here_shows_no_backlog() {
             &Event::Backlog {
                 job: job.to_owned(),
                 items: 7,
+                since: None,
             },
             wall(),
         );

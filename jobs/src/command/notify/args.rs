@@ -3,7 +3,7 @@
 use crate::notifications::delivery::State;
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
 
-/// Show notifications that do not go by themselves, send them again, or put them aside
+/// Show notifications that do not go by themselves, send them again, put them aside or discard them
 ///
 /// For jobs of the kind "notifications" in the configuration. Works on the side tables in the job's own database, beside
 /// running senders or without any: those find what was changed at their next look, within a second. What is being sent
@@ -31,12 +31,18 @@ pub(super) enum NotifyCommand {
     /// send or one of them was left alone, as what is being sent at the moment is. What may have been received stays
     /// listed as in doubt until it is sent. Items whose rows were deleted or marked as sent by another hand are listed no
     /// more.
-    Retry(RetryArgs),
+    Retry(OrderArgs),
     /// Put items aside: they are not sent until `retry` asks for them
     ///
     /// Also rows that no sender has begun yet. Exits with 1 when one of them was left alone, because it was sent, is being
     /// sent, or is not there.
     Park(ParkArgs),
+    /// Discard items: they are not sent, and wait for nothing any more
+    ///
+    /// Their rows stay as they are, unsent, and `dead --state discarded` lists them. What they kept back in the order of their
+    /// recipient goes at once. `retry` has a discarded item sent after all, as long as its row is there. Exits with 1 when one of
+    /// them was left alone, because it was sent, is being sent, or is not there, or when there was nothing to discard.
+    Discard(OrderArgs),
     /// Put the rows of a file into the table
     ///
     /// CSV with the names of columns in its first line, or JSON lines with an object each. Rows go in by short transactions, so
@@ -115,7 +121,7 @@ pub(super) struct DeadArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(super) struct RetryArgs {
+pub(super) struct OrderArgs {
     /// The job, then ids as `notify dead` lists them; those that begin with a hyphen after --
     #[arg(value_name = "JOB|ID", allow_negative_numbers = true)]
     pub(super) words: Vec<String>,

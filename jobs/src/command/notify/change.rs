@@ -1,10 +1,10 @@
-//! `retry` and `park`.
+//! `retry`, `park` and `discard`.
 
 use std::io::{self, BufRead, IsTerminal};
 
 use crate::notifications::{
     delivery::State,
-    items::{by_name, retry_all},
+    items::{all_of, by_name},
     source::SourceError,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,7 +17,7 @@ use watchkeeper::{
 };
 
 use super::{
-    args::{ParkArgs, RetryArgs},
+    args::{OrderArgs, ParkArgs},
     failure::Failure,
     show,
     which::{self, Mailing},
@@ -26,11 +26,16 @@ use super::{
 /// More items than this are asked about first.
 const FEW: usize = 10;
 
-pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failure> {
+/// `retry` and `discard`, which may be about all items of a state.
+pub(super) async fn some_or_all(
+    worker: &Worker,
+    order: ItemOrder,
+    args: &OrderArgs,
+) -> Result<(), Failure> {
     let (mailing, words) = which::with_ids(worker, &args.words)?;
     let states = match args.all {
-        true => vec![State::Dead, State::Parked],
-        false => args.state.clone(),
+        true => &[State::Dead, State::Parked][..],
+        false => args.state.as_slice(),
     };
     match (words.is_empty(), states.is_empty()) {
         (true, true) => Err(Failure::Usage(
@@ -40,14 +45,13 @@ pub(super) async fn retry(worker: &Worker, args: &RetryArgs) -> Result<(), Failu
             "name items, or all of a state: not both".to_owned(),
         )),
         (false, true) => {
-            confirm(words.len(), &mailing, "send", args.yes)?;
-            let order = ItemOrder::Retry;
+            confirm(words.len(), &mailing, order, args.yes)?;
             let mut table = mailing.change().await?;
             let mut changed = ItemsChanged::default();
             let ended = by_name(&mut *table, words, order, &mut changed).await;
             tell(&mailing, &changed, order, args.json, ended)
         }
-        (true, false) => retry_states(&mailing, &states, args).await,
+        (true, false) => of_states(&mailing, order, states, args).await,
     }
 }
 
@@ -59,8 +63,8 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
             mailing.job
         )));
     }
-    confirm(words.len(), &mailing, "park", args.yes)?;
     let order = ItemOrder::Park;
+    confirm(words.len(), &mailing, order, args.yes)?;
     let mut table = mailing.change().await?;
     let mut changed = ItemsChanged::default();
     let ended = by_name(&mut *table, words, order, &mut changed).await;
@@ -68,25 +72,27 @@ pub(super) async fn park(worker: &Worker, args: &ParkArgs) -> Result<(), Failure
 }
 
 /// All items of these states, in short transactions.
-async fn retry_states(
+async fn of_states(
     mailing: &Mailing,
+    order: ItemOrder,
     states: &[State],
-    args: &RetryArgs,
+    args: &OrderArgs,
 ) -> Result<(), Failure> {
     let mut table = mailing.change().await?;
     let items = table.status().await?.items;
     let all: u64 = states.iter().map(|state| items.of(*state)).sum();
     if all == 0 {
         let states: Vec<&str> = states.iter().map(|state| state.word()).collect();
+        let (verb, again) = said(order);
         return Err(Failure::Failed(format!(
-            "no item of {} is {}: nothing to send again",
+            "no item of {} is {}: nothing to {verb}{again}",
             mailing.job,
             states.join(" or ")
         )));
     }
     // They were not named one by one: it is always asked.
     let many = usize::try_from(all).unwrap_or(usize::MAX);
-    confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
+    confirm(many.max(FEW + 1), mailing, order, args.yes)?;
     let clock = Clock::system();
     let bar = progress_bar(all);
     let (mut changed, mut ended) = (ItemsChanged::default(), Ok(()));
@@ -95,13 +101,22 @@ async fn retry_states(
             bar.inc(items);
             true
         };
-        ended = retry_all(&mut *table, *state, None, &clock, &mut changed, stepped).await;
+        ended = all_of(
+            &mut *table,
+            order,
+            *state,
+            None,
+            &clock,
+            &mut changed,
+            stepped,
+        )
+        .await;
         if ended.is_err() {
             break;
         }
     }
     bar.finish_and_clear();
-    tell(mailing, &changed, ItemOrder::Retry, args.json, ended)
+    tell(mailing, &changed, order, args.json, ended)
 }
 
 /// On standard error, where that is a terminal.
@@ -113,8 +128,18 @@ pub(super) fn progress_bar(items: u64) -> ProgressBar {
     bar
 }
 
+/// The verb of an order, and what comes behind it.
+const fn said(order: ItemOrder) -> (&'static str, &'static str) {
+    match order {
+        ItemOrder::Retry => ("send", " again"),
+        ItemOrder::Park => ("park", ""),
+        ItemOrder::Discard => ("discard", ""),
+    }
+}
+
 /// Asks whether so many are meant.
-fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(), Failure> {
+fn confirm(items: usize, mailing: &Mailing, order: ItemOrder, yes: bool) -> Result<(), Failure> {
+    let (verb, again) = said(order);
     if yes || items <= FEW {
         return Ok(());
     }
@@ -124,7 +149,6 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
             mailing.job
         )));
     }
-    let again = if verb == "send" { " again" } else { "" };
     terminal::ask(&format!(
         "{verb} {items} items of {}{again}? [y/N] ",
         mailing.job
@@ -180,6 +204,7 @@ fn report(
     } else {
         let (done, as_it_is) = match order {
             ItemOrder::Park => ("parked", "parked already"),
+            ItemOrder::Discard => ("discarded", "discarded already"),
             ItemOrder::Retry => ("to be sent again", "waiting to be sent anyway"),
         };
         let some = [

@@ -5,6 +5,7 @@
 //! watchkeeper notify dead   [JOB]          which ones, and why
 //! watchkeeper notify retry  [JOB] ID…      send them again
 //! watchkeeper notify park   [JOB] ID…      do not send them until they are asked for again
+//! watchkeeper notify discard [JOB] ID…     do not send them, and count them no more
 //! watchkeeper notify import [JOB] FILE     the rows of a file go into the table
 //! watchkeeper notify schema [JOB]          what makes the side tables and the index
 //! ```
@@ -12,7 +13,7 @@
 //! The commands work on the side tables in the job's own database and need no running worker. What is being sent at the
 //! moment is left alone, and said.
 //!
-//! In reading order: [`args`] (the command line), [`which`] (the job that is meant), [`change`] (`retry`, `park`),
+//! In reading order: [`args`] (the command line), [`which`] (the job that is meant), [`change`] (`retry`, `park`, `discard`),
 //! [`import`] with [`lines`], [`schema`], [`show`] (what is printed).
 
 mod args;
@@ -28,7 +29,7 @@ mod which;
 use std::process::ExitCode;
 
 use crate::notifications::{delivery::State, operator::TableStatus};
-use watchkeeper::{Worker, terminal};
+use watchkeeper::{Worker, fleet::items::ItemOrder, terminal};
 
 pub(crate) use args::NotifyArgs;
 use args::{DeadArgs, NotifyCommand, StatusArgs};
@@ -58,8 +59,11 @@ async fn carry_out(worker: &Worker, command: NotifyCommand) -> Result<(), Failur
     match command {
         NotifyCommand::Status(args) => status(worker, &args).await,
         NotifyCommand::Dead(args) => dead(worker, &args).await,
-        NotifyCommand::Retry(args) => change::retry(worker, &args).await,
+        NotifyCommand::Retry(args) => change::some_or_all(worker, ItemOrder::Retry, &args).await,
         NotifyCommand::Park(args) => change::park(worker, &args).await,
+        NotifyCommand::Discard(args) => {
+            change::some_or_all(worker, ItemOrder::Discard, &args).await
+        }
         NotifyCommand::Import(args) => import::import(worker, &args).await,
         NotifyCommand::Schema(args) => schema::print(worker, &args).await,
     }

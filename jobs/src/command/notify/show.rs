@@ -26,6 +26,7 @@ pub(super) fn status_json((mailing, status): &(&Mailing, Result<TableStatus, Str
         "dead": found.map(|s| s.items.dead),
         "parked": found.map(|s| s.items.parked),
         "in_doubt": found.map(|s| s.items.in_doubt),
+        "discarded": found.map(|s| s.items.discarded),
         "batches_open": found.map(|s| s.sending),
         "doubted_ever": found.map(|s| s.doubted_ever),
         "error": status.as_ref().err(),
@@ -33,13 +34,14 @@ pub(super) fn status_json((mailing, status): &(&Mailing, Result<TableStatus, Str
 }
 
 pub(super) fn statuses(found: &[(&Mailing, Result<TableStatus, String>)]) -> String {
-    let mut table =
-        Table::new("JOB | BACKLOG | RETRY | DEAD | PARKED | IN DOUBT | BATCHES OPEN | NOTE");
+    let mut table = Table::new(
+        "JOB | BACKLOG | RETRY | DEAD | PARKED | IN DOUBT | DISCARDED | BATCHES OPEN | NOTE",
+    );
     for (mailing, status) in found {
         let job = mailing.job.clone();
         let Ok(s) = status else {
             let why = status.as_ref().err().cloned();
-            let unknown = std::iter::repeat_n(String::new(), 6);
+            let unknown = std::iter::repeat_n(String::new(), 7);
             table.row([job].into_iter().chain(unknown).chain(why));
             continue;
         };
@@ -55,6 +57,7 @@ pub(super) fn statuses(found: &[(&Mailing, Result<TableStatus, String>)]) -> Str
             s.items.dead.to_string(),
             s.items.parked.to_string(),
             s.items.in_doubt.to_string(),
+            s.items.discarded.to_string(),
             s.sending.to_string(),
             note,
         ]);

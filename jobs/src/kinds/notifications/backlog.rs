@@ -19,7 +19,7 @@ use watchkeeper::{
     spawn::Spawn,
 };
 
-use super::source::{Counts, Source, SourceError};
+use super::source::{self, Counts, Source, SourceError};
 
 /// The counts of one job.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Backlog {
         state.task = Some(Spawn::system().spawn(async move {
             let began = clock.now();
             match counted(&*source).await {
-                Ok((held, items)) => {
+                Ok((held, backlog)) => {
                     events.tell(Event::HeldItems {
                         job: job.clone(),
                         retry: held.retry,
@@ -65,7 +65,11 @@ impl Backlog {
                         in_doubt: held.in_doubt,
                         parked: held.parked,
                     });
-                    events.tell(Event::Backlog { job, items });
+                    events.tell(Event::Backlog {
+                        job,
+                        items: backlog.items,
+                        since: backlog.since(),
+                    });
                 }
                 Err(error) => debug!(job, %error, "the backlog was not counted"),
             }
@@ -93,7 +97,7 @@ impl Drop for Backlog {
     }
 }
 
-async fn counted(source: &dyn Source) -> Result<(Counts, u64), SourceError> {
+async fn counted(source: &dyn Source) -> Result<(Counts, source::Backlog), SourceError> {
     Ok((source.counts().await?, source.backlog().await?))
 }
 
@@ -154,11 +158,14 @@ mod tests {
             Ok(Exceptions::default())
         }
 
-        async fn backlog(&self) -> Result<u64, SourceError> {
+        async fn backlog(&self) -> Result<source::Backlog, SourceError> {
             if self.hangs {
                 std::future::pending::<()>().await;
             }
-            Ok(self.times.fetch_add(1, Ordering::SeqCst) + 1)
+            Ok(source::Backlog {
+                items: self.times.fetch_add(1, Ordering::SeqCst) + 1,
+                oldest_ms: None,
+            })
         }
     }
 
@@ -175,6 +182,7 @@ mod tests {
             let told = Event::Backlog {
                 job: "mail".to_owned(),
                 items,
+                since: None,
             };
             assert_eq!(seen.recv().await, Ok(told));
             let task = backlog.state().task.take().unwrap();

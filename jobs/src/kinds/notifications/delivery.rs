@@ -1,6 +1,7 @@
 //! What an answer means for an item: plain decisions, without I/O or clock.
 //!
-//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry -> any;  in doubt -> sent | in doubt | parked
+//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry -> any;  in doubt -> sent | in doubt | parked.
+//!                     An order of a person leads from any of them to retry, in doubt, parked or discarded: `operator.rs`.
 //! # Invariants
 //! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
 //! - D2 A doubt stays listed until the item is sent: one that is given up is parked, and not dead.
@@ -66,6 +67,8 @@ pub enum State {
     InDoubt,
     /// May have been received; left for a person to decide.
     Parked,
+    /// A person has decided that it is not sent.
+    Discarded,
 }
 
 /// An item's row in the side table.
@@ -263,7 +266,7 @@ impl Policy {
         prior: Option<&Exception>,
         holder: Token,
     ) -> Option<Exception> {
-        let settled = prior.is_some_and(|p| matches!(p.state, State::Dead | State::Parked));
+        let settled = prior.is_some_and(|p| p.state.is_at_rest());
         let why = || format!("its sender (token {}) ended before it was marked", holder.0);
         (unsent && !settled).then(|| self.doubt(prior, &why()))
     }
@@ -295,7 +298,16 @@ fn millis(d: Duration) -> i64 {
 
 impl State {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Retry,
+        Self::Dead,
+        Self::InDoubt,
+        Self::Parked,
+        Self::Discarded,
+    ];
+
+    /// Those in which no sender begins an item, for a list in SQL.
+    pub(crate) const AT_REST: &str = "'dead', 'parked', 'discarded'";
 
     /// The word for it in the side table, in events and in listings.
     #[must_use]
@@ -305,7 +317,14 @@ impl State {
             Self::Dead => "dead",
             Self::InDoubt => "in_doubt",
             Self::Parked => "parked",
+            Self::Discarded => "discarded",
         }
+    }
+
+    /// Whether no sender begins it until a person asks for that.
+    #[must_use]
+    pub(crate) const fn is_at_rest(self) -> bool {
+        matches!(self, Self::Dead | Self::Parked | Self::Discarded)
     }
 
     /// The state of a word.
@@ -413,8 +432,11 @@ mod tests {
                 state,
                 ..doubt.clone()
             };
-            let settled = matches!(state, State::Dead | State::Parked);
-            assert_eq!(left(true, Some(&prior)).is_none(), settled, "{state:?}");
+            assert_eq!(
+                left(true, Some(&prior)).is_none(),
+                state.is_at_rest(),
+                "{state:?}"
+            );
         }
     }
 
@@ -528,5 +550,12 @@ mod tests {
         for state in State::ALL {
             assert_eq!(State::parse(state.word()), Some(state));
         }
+    }
+
+    #[test]
+    fn the_database_is_told_of_each_state_that_no_sender_begins() {
+        let at_rest = State::ALL.into_iter().filter(|state| state.is_at_rest());
+        let words: Vec<String> = at_rest.map(|state| format!("'{}'", state.word())).collect();
+        assert_eq!(State::AT_REST, words.join(", "));
     }
 }

@@ -83,7 +83,7 @@ impl KeptItems for NotificationItems {
                     let until = clock.now() + ENOUGH;
                     let in_time = |_| clock.now() < until;
                     let of = state(*of);
-                    retry_all(&mut *table, of, after, &clock, &mut changed, in_time).await
+                    all_of(&mut *table, order, of, after, &clock, &mut changed, in_time).await
                 }
             };
             so_far(changed, ended)
@@ -143,6 +143,7 @@ pub(crate) async fn by_name(
         let dids = match order {
             ItemOrder::Retry => table.retry(&ids).await?,
             ItemOrder::Park => table.park(&ids).await?,
+            ItemOrder::Discard => table.discard(&ids).await?,
         };
         for ((word, _), did) in meant.iter().zip(dids) {
             note(changed, word, did);
@@ -151,13 +152,14 @@ pub(crate) async fn by_name(
     Ok(())
 }
 
-/// Has all items of a state sent again, those behind `after`, in short transactions. After each of them `goes_on` is told of how many
-/// items it was, and says whether another one follows.
+/// Carries an order out about all items of a state, those behind `after`, in short transactions. After each of them `goes_on` is told
+/// of how many items it was, and says whether another one follows. Items are parked by their names alone.
 ///
 /// # Errors
 /// [`SourceError`]; what is counted is changed.
-pub(crate) async fn retry_all(
+pub(crate) async fn all_of(
     table: &mut dyn Operator,
+    order: ItemOrder,
     state: State,
     after: Option<ItemId>,
     clock: &Clock,
@@ -166,7 +168,12 @@ pub(crate) async fn retry_all(
 ) -> Result<()> {
     let (mut place, mut size) = (after, FIRST_STEP);
     loop {
-        let step = table.retry_step(state, place.as_ref(), size).await;
+        let behind = place.as_ref();
+        let step = match order {
+            ItemOrder::Retry => table.retry_step(state, behind, size).await,
+            ItemOrder::Discard => table.discard_step(state, behind, size).await,
+            ItemOrder::Park => return Ok(()),
+        };
         let step = step.inspect_err(|_| changed.next = place.as_ref().map(ToString::to_string))?;
         changed.changed += step.changed;
         changed.forgotten += step.forgotten;
@@ -240,6 +247,7 @@ const fn state(of: ItemState) -> State {
         ItemState::Dead => State::Dead,
         ItemState::InDoubt => State::InDoubt,
         ItemState::Parked => State::Parked,
+        ItemState::Discarded => State::Discarded,
     }
 }
 
@@ -259,6 +267,7 @@ fn shown(entry: Entry) -> HeldItem {
             State::Dead => ItemState::Dead,
             State::InDoubt => ItemState::InDoubt,
             State::Parked => ItemState::Parked,
+            State::Discarded => ItemState::Discarded,
         },
         attempts: exception.attempts,
         since: updated.parse::<Timestamp>().ok(),
@@ -355,6 +364,15 @@ mod tests {
             })
         }
 
+        async fn discard_step(
+            &mut self,
+            state: State,
+            after: Option<&ItemId>,
+            items: usize,
+        ) -> Result<Step> {
+            self.retry_step(state, after, items).await
+        }
+
         async fn import(&mut self, _columns: &[String], _rows: Vec<Value>) -> Result<u64> {
             Ok(0)
         }
@@ -366,6 +384,10 @@ mod tests {
         async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
             self.retry(ids).await
         }
+
+        async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+            self.retry(ids).await
+        }
     }
 
     fn lost() -> SourceError {
@@ -375,13 +397,23 @@ mod tests {
         }
     }
 
-    async fn all_of(
+    async fn all_again(
         fake: &mut Fake,
         after: Option<ItemId>,
         goes_on: impl FnMut(u64) -> bool,
     ) -> Result<ItemsChanged> {
         let (mut changed, clock) = (ItemsChanged::default(), Clock::system());
-        let ended = retry_all(fake, State::InDoubt, after, &clock, &mut changed, goes_on).await;
+        let order = ItemOrder::Retry;
+        let ended = all_of(
+            fake,
+            order,
+            State::InDoubt,
+            after,
+            &clock,
+            &mut changed,
+            goes_on,
+        )
+        .await;
         so_far(changed, ended)
     }
 
@@ -389,11 +421,11 @@ mod tests {
     #[tokio::test]
     async fn an_order_given_again_goes_on_where_the_one_before_has_ended() {
         let mut fake = Fake::of(250);
-        let first = all_of(&mut fake, None, |_| false).await.unwrap();
+        let first = all_again(&mut fake, None, |_| false).await.unwrap();
         assert_eq!((first.changed, first.more), (100, true));
         assert_eq!(first.next.as_deref(), Some("100"));
         let after = fake.find("100").await.unwrap();
-        let second = all_of(&mut fake, after, |_| true).await.unwrap();
+        let second = all_again(&mut fake, after, |_| true).await.unwrap();
         assert_eq!(
             (second.changed, second.more, second.next),
             (150, false, None)
@@ -405,7 +437,7 @@ mod tests {
         let mut fake = Fake::of(1_000);
         fake.fails_behind = 300;
         // In steps of 100 and 200.
-        let half = all_of(&mut fake, None, |_| true).await.unwrap();
+        let half = all_again(&mut fake, None, |_| true).await.unwrap();
         assert_eq!((half.changed, half.more), (300, true));
         assert_eq!(half.next.as_deref(), Some("300"));
         let why = SourceError::Unfinished.to_string();
@@ -414,7 +446,7 @@ mod tests {
         assert!(all_of(&mut fake, None, |_| true).await.is_err());
         // Nothing is counted, and it may be written all the same.
         fake.error = lost;
-        let unclear = all_of(&mut fake, None, |_| true).await.unwrap();
+        let unclear = all_again(&mut fake, None, |_| true).await.unwrap();
         assert_eq!((unclear.changed, unclear.more), (0, true));
         assert!(unclear.stopped.unwrap().contains("not known"));
     }

@@ -160,10 +160,9 @@ impl Notifications {
     #[doc(hidden)] // for the tests; people ask `watchkeeper notify`
     pub async fn backlog(&self) -> Result<u64, JobError> {
         let ends = self.ends().await?;
-        ends.source
-            .backlog()
-            .await
-            .map_err(SourceError::into_job_error)
+        let backlog = ends.source.backlog().await;
+        let backlog = backlog.map_err(SourceError::into_job_error)?;
+        Ok(backlog.items)
     }
 
     /// [`BatchJob::process`] under a token that is given: for programs that claim batches in a way of their own. The token

@@ -1,4 +1,4 @@
-//! What a person does with items that do not go by themselves: counts and lists them, sends them again, parks them.
+//! What a person does with items that do not go by themselves: counts and lists them, sends them again, parks or discards them.
 //! Plain values and decisions; the [`Operator`] of each database carries them out.
 //!
 //! Nothing here needs a running worker. Senders read the side table again at every look, so that they find what was
@@ -14,6 +14,8 @@
 //! - A4 Looking changes nothing, and creates nothing.                 (`looking_creates_nothing`)
 //! - A6 A message of several rows that may have been received is sent again whole where a state is: no sender comes between its rows.
 //!   (`a_step_through_parked_rows_takes_messages_whole`)
+//! - A7 What was discarded is not sent, and waits for nothing, until a person has it sent again.
+//!   (`what_is_discarded_is_neither_sent_nor_waits_for_a_person`)
 
 use std::time::Duration;
 
@@ -78,6 +80,17 @@ pub trait Operator: Send {
         items: usize,
     ) -> Result<Step>;
 
+    /// Discards up to `items` items of a state, those behind `after`, in one transaction.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn discard_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step>;
+
     /// Puts rows into the table, in one transaction: objects with values for these columns. Says how many; the others had an id
     /// that is there. Rows that come later without an id get one behind these.
     ///
@@ -106,6 +119,13 @@ pub trait Operator: Send {
     /// # Errors
     /// [`SourceError`](super::source::SourceError).
     async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>>;
+
+    /// Discards these items, in one transaction: they are sent only when that is asked for again. Also rows that were never begun;
+    /// makes the side tables where there are none.
+    ///
+    /// # Errors
+    /// [`SourceError`](super::source::SourceError).
+    async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>>;
 }
 
 /// How a table stands.
@@ -158,7 +178,7 @@ pub enum RowState {
 pub enum Did {
     /// As asked.
     Changed,
-    /// It stands as asked already: a row that waits to be sent, an item that is parked.
+    /// It stands as asked already: a row that waits to be sent, an item that is parked or discarded.
     AsItIs,
     /// It is being sent, or its sender died in the act: nothing was changed.
     Sending,
@@ -171,7 +191,7 @@ pub enum Did {
 /// What one step through the items of a state did.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Step {
-    /// Items that are sent again.
+    /// Items that are sent again, or discarded.
     pub changed: u64,
     /// Items that are listed no more, because their rows were sent or deleted by another hand.
     pub forgotten: u64,
@@ -252,13 +272,23 @@ pub(crate) fn to_retry(facts: &Facts) -> Change {
 /// What an order to park an item comes to.
 #[must_use]
 pub(crate) fn to_park(facts: &Facts) -> Change {
+    to_rest(facts, State::Parked)
+}
+
+/// What an order to discard an item comes to.
+#[must_use]
+pub(crate) fn to_discard(facts: &Facts) -> Change {
+    to_rest(facts, State::Discarded)
+}
+
+fn to_rest(facts: &Facts, state: State) -> Change {
     let prior = facts.noted.as_ref().map(|noted| &noted.exception);
     match prior {
         _ if facts.sending => Change::Leave(Did::Sending),
         None if !facts.unsent => Change::Leave(Did::Unknown),
         Some(_) if !facts.unsent => Change::Forget,
-        Some(prior) if prior.state == State::Parked => Change::Leave(Did::AsItIs),
-        prior => Change::Write(parked(prior)),
+        Some(prior) if prior.state == state => Change::Leave(Did::AsItIs),
+        prior => Change::Write(at_rest(prior, state)),
     }
 }
 
@@ -267,9 +297,9 @@ pub(crate) fn to_park(facts: &Facts) -> Change {
 pub(crate) fn again(prior: &Exception, token: Token) -> Exception {
     let state = match prior.state {
         // It was never begun. Its place in an order is kept by what stands here, and would be lost with it.
-        State::Parked if token == Token(0) => State::Retry,
-        // What is parked may have been received, if a holder ever had it.
-        State::InDoubt | State::Parked => State::InDoubt,
+        State::Parked | State::Discarded if token == Token(0) => State::Retry,
+        // What is parked may have been received, if a holder ever had it; what was discarded may have been parked.
+        State::InDoubt | State::Parked | State::Discarded => State::InDoubt,
         // Neither was ever received: what is given up in doubt is parked.
         State::Dead | State::Retry => State::Retry,
     };
@@ -282,18 +312,18 @@ pub(crate) fn again(prior: &Exception, token: Token) -> Exception {
     }
 }
 
-/// The item as it waits for a person.
-#[must_use]
-pub(crate) fn parked(prior: Option<&Exception>) -> Exception {
+/// The item as it waits for a person, or for nothing.
+fn at_rest(prior: Option<&Exception>, state: State) -> Exception {
+    let word = state.word();
     let reason = match prior.map(|p| p.reason.as_str()) {
-        None | Some("") => "parked on request".to_owned(),
+        None | Some("") => format!("{word} on request"),
         Some(why) => {
             let why: String = why.chars().take(KEPT_REASON).collect();
-            format!("parked on request; before: {why}")
+            format!("{word} on request; before: {why}")
         }
     };
     Exception {
-        state: State::Parked,
+        state,
         attempts: prior.map_or(0, |p| p.attempts),
         not_before_ms: 0,
         reason,
@@ -373,6 +403,8 @@ mod tests {
         assert_eq!(after(State::Dead, 7), State::Retry);
         assert_eq!(after(State::Retry, 7), State::Retry);
         assert_eq!(after(State::Parked, 0), State::Retry, "never begun");
+        assert_eq!(after(State::Discarded, 7), State::InDoubt);
+        assert_eq!(after(State::Discarded, 0), State::Retry, "never begun");
         let item = again(&exception(State::Dead), Token(7));
         assert_eq!((item.attempts, item.not_before_ms), (0, 0));
         assert!(!item.doubted, "no new doubt: it was counted when it arose");
@@ -398,6 +430,7 @@ mod tests {
                 let facts = facts(true, unsent, state);
                 assert_eq!(to_retry(&facts), Change::Leave(Did::Sending));
                 assert_eq!(to_park(&facts), Change::Leave(Did::Sending));
+                assert_eq!(to_discard(&facts), Change::Leave(Did::Sending));
             }
         }
     }
@@ -407,9 +440,11 @@ mod tests {
         let gone = facts(false, false, Some(State::Dead));
         assert_eq!(to_retry(&gone), Change::Forget);
         assert_eq!(to_park(&gone), Change::Forget);
+        assert_eq!(to_discard(&gone), Change::Forget);
         let unknown = facts(false, false, None);
         assert_eq!(to_retry(&unknown), Change::Leave(Did::Unknown));
         assert_eq!(to_park(&unknown), Change::Leave(Did::Unknown));
+        assert_eq!(to_discard(&unknown), Change::Leave(Did::Unknown));
     }
 
     #[test]
@@ -419,6 +454,11 @@ mod tests {
         assert_eq!(to_park(&parked), Change::Leave(Did::AsItIs));
         assert_eq!(to_retry(&parked).did(), Did::Changed);
         assert_eq!(to_park(&facts(false, true, None)).did(), Did::Changed);
+        let discarded = facts(false, true, Some(State::Discarded));
+        assert_eq!(to_discard(&discarded), Change::Leave(Did::AsItIs));
+        assert_eq!(to_park(&discarded).did(), Did::Changed);
+        assert_eq!(to_discard(&parked).did(), Did::Changed);
+        assert_eq!(to_discard(&facts(false, true, None)).did(), Did::Changed);
     }
 
     #[test]
@@ -435,7 +475,7 @@ mod tests {
     fn a_reason_does_not_grow_without_end() {
         let mut item = exception(State::Retry);
         for _ in 0..100 {
-            item = parked(Some(&item));
+            item = at_rest(Some(&item), State::Parked);
         }
         assert!(item.reason.len() < 600, "{}", item.reason.len());
         assert_eq!((item.attempts, item.state), (20, State::Parked));

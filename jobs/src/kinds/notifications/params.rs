@@ -115,6 +115,8 @@ pub struct Columns {
     pub send_after: Option<String>,
     /// Holds the time after which the row is not sent any more, or null.
     pub expires_at: Option<String>,
+    /// Holds when the row was written: how old the oldest one is that waits is told by it.
+    pub created_at: Option<String>,
 }
 
 /// The tables `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
@@ -212,6 +214,7 @@ impl Default for Columns {
             recipient: None,
             send_after: None,
             expires_at: None,
+            created_at: None,
         }
     }
 }
@@ -401,6 +404,7 @@ impl NotificationsParams {
             ("columns.recipient", &self.columns.recipient),
             ("columns.send_after", &self.columns.send_after),
             ("columns.expires_at", &self.columns.expires_at),
+            ("columns.created_at", &self.columns.created_at),
         ];
         for (key, column) in others {
             say(key, column.as_deref().map_or(Ok(()), identifier));
@@ -751,6 +755,7 @@ mod tests {
                 recipient: Some("a.b".to_owned()),
                 send_after: Some(String::new()),
                 expires_at: Some("a b".to_owned()),
+                created_at: Some("a\"b".to_owned()),
             },
             per_host: 0,
             ..good()
@@ -763,6 +768,7 @@ mod tests {
             "columns.recipient",
             "columns.send_after",
             "columns.expires_at",
+            "columns.created_at",
             "columns.sent_at",
             "sink",
             "batch_size",

@@ -10,6 +10,7 @@ mod table;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use watchkeeper::{job::JobError, node::Token};
@@ -64,11 +65,11 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// [`SourceError`].
     async fn exceptions(&self) -> Result<Exceptions>;
 
-    /// Items that are still to be sent: unsent, neither dead nor parked.
+    /// Items that are still to be sent: unsent, neither dead nor parked nor discarded.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn backlog(&self) -> Result<u64>;
+    async fn backlog(&self) -> Result<Backlog>;
 
     /// Returns when there may be new work before the next look would find it. Never, where nothing tells.
     async fn woken(&self) {
@@ -84,6 +85,15 @@ pub(crate) trait Source: Send + Sync + 'static {
     }
 }
 
+/// What is still to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Backlog {
+    /// How many items.
+    pub(crate) items: u64,
+    /// Since when the oldest of them could go, in Unix milliseconds, where the table tells.
+    pub(crate) oldest_ms: Option<i64>,
+}
+
 /// Items by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -95,6 +105,8 @@ pub struct Counts {
     pub in_doubt: u64,
     /// In doubt, or put aside, and left to a person.
     pub parked: u64,
+    /// Not sent, because a person has said so.
+    pub discarded: u64,
 }
 
 /// How a batch began.
@@ -486,6 +498,21 @@ impl Intent {
     }
 }
 
+// === impl Backlog ===
+
+impl Backlog {
+    /// With a further part of it.
+    pub(crate) fn add(&mut self, part: Self) {
+        self.items += part.items;
+        self.oldest_ms = self.oldest_ms.into_iter().chain(part.oldest_ms).min();
+    }
+
+    /// Since when the oldest item could go.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.oldest_ms?).ok()
+    }
+}
+
 // === impl Unmarked ===
 
 impl Unmarked {
@@ -528,6 +555,7 @@ impl Counts {
             State::Dead => self.dead,
             State::InDoubt => self.in_doubt,
             State::Parked => self.parked,
+            State::Discarded => self.discarded,
         }
     }
 
@@ -537,6 +565,7 @@ impl Counts {
             State::Dead => &mut self.dead,
             State::InDoubt => &mut self.in_doubt,
             State::Parked => &mut self.parked,
+            State::Discarded => &mut self.discarded,
         }
     }
 }

@@ -277,6 +277,7 @@ impl Stream {
             Ok(Some(items)) => self.events.tell(Event::Backlog {
                 job: self.name().to_owned(),
                 items,
+                since: None,
             }),
             Ok(None) => {}
             Err(trouble) => debug!(job = self.name(), %trouble, "the backlog was not counted"),

@@ -265,6 +265,8 @@ impl AdminSource for Sample {
                     ..done
                 })
             }
+            What::PauseAll { .. } => self.ordered("jobs", all_paused(true)),
+            What::ResumeAll => self.ordered("jobs", all_paused(false)),
             What::Items { job, order, which } => {
                 let changed = ItemsChanged {
                     changed: 6,
@@ -361,6 +363,7 @@ fn replica() -> Value {
         "role": "leader", "priority": -1, "draining": false, "fit": false, "unfit": "disk: full",
         "started": AT, "seen_ms_ago": 12, "admin": "127.0.0.1:8787",
         "reload": {"at": AT, "ok": false, "error": "a fault", "needs_restart": ["locks.ttl"]},
+        "notices": [{"name": "ops", "waiting": 3, "sent": AT, "failing": AT}],
     })
 }
 
@@ -396,6 +399,7 @@ fn one_job(name: &str) -> Value {
         },
         "last_tick": AT, "next_tick": AT, "last_outcome": "done", "last_ended": AT, "paused": true,
         "paused_why": "it moves", "paused_by": "ann", "paused_since": AT, "backlog": 7,
+        "backlog_since": AT,
         "held": {"retry": 1, "dead": 2, "in_doubt": 3, "parked": 4},
         "trouble": {"replicas": ["alpha"], "why": "no table"},
         "running": [{
@@ -430,7 +434,7 @@ fn run(seq: u64) -> Value {
             "done": 3, "total": 10, "per_second": 2.5, "left_ms": 2800, "message": "sending",
         },
         "seq": seq, "batch": "cell-9", "batches": {"done": 1, "skipped": 2, "failed": 3},
-        "items": {"sent": 7},
+        "items": {"sent": 7}, "trace_id": "0af7651916cd43dd8448eb211c80319c",
     })
 }
 
@@ -447,6 +451,13 @@ fn paused(job: &str, paused: bool, reason: &str) -> Value {
     json!({
         "job": job, "paused": paused, "changed": true, "reason": reason, "heard_by": ["alpha"],
         "unheard_by": ["beta"],
+    })
+}
+
+fn all_paused(paused: bool) -> Value {
+    json!({
+        "paused": paused, "changed": 2, "unchanged": 1, "left": 1, "why": "it is too late",
+        "heard_by": ["alpha"], "unheard_by": ["beta"], "said": "2 jobs are paused now",
     })
 }
 

@@ -6,7 +6,10 @@ use serde_json::Map;
 use watchkeeper::job::{FailureKind, RunFacts};
 
 use super::*;
-use crate::notifications::{delivery::State, source::Work};
+use crate::notifications::{
+    delivery::State,
+    source::{Backlog, Work},
+};
 
 type Finished = Result<Finish, SourceError>;
 
@@ -92,7 +95,7 @@ impl Source for Failing {
     }
 
     /// Does not come to its end.
-    async fn backlog(&self) -> Result<u64, SourceError> {
+    async fn backlog(&self) -> Result<Backlog, SourceError> {
         std::future::pending().await
     }
 }

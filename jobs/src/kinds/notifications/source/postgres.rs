@@ -58,8 +58,8 @@ use self::{
     table::{Table, Wanted},
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError, Unmarked, Work,
-    table::too_large,
+    Backlog, Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError,
+    Unmarked, Work, table::too_large,
 };
 use crate::notifications::{
     cell::{Cell, ItemId},
@@ -396,7 +396,7 @@ impl Source for PgSource {
         Ok(exceptions)
     }
 
-    async fn backlog(&self) -> Result<u64> {
+    async fn backlog(&self) -> Result<Backlog> {
         let open = self.open().await?;
         let counting = async {
             open.session.begin_to_read(COUNTING).await?;
@@ -404,7 +404,7 @@ impl Source for PgSource {
             open.session.commit().await?;
             Ok(backlog)
         };
-        let backlog = self.end(&open, COUNTING * 2, counting).await?;
+        let backlog = self.end(&open, COUNTING * 3, counting).await?;
         self.keep(open);
         Ok(backlog)
     }

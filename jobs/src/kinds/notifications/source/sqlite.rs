@@ -33,8 +33,8 @@ use self::{
     },
 };
 use super::{
-    Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError, Unmarked, Work,
-    table::too_large as too_large_to_send,
+    Backlog, Begin, Counts, Exceptions, Finish, Listed, Named, Result, Source, SourceError,
+    Unmarked, Work, table::too_large as too_large_to_send,
 };
 use crate::notifications::{
     cell::{Cell, ItemId},
@@ -143,17 +143,17 @@ impl Source for SqliteSource {
     }
 
     /// In portions: others have their turn in between.
-    async fn backlog(&self) -> Result<u64> {
-        let (mut rows, mut behind) = (0, None);
+    async fn backlog(&self) -> Result<Backlog> {
+        let (mut all, mut behind) = (Backlog::default(), None);
         loop {
             let from = behind.take();
             let counting =
                 move |db: &mut Db| rows::backlog_behind(&db.conn, &db.table, from.as_ref());
             let (more, last) = self.with(counting).await?;
-            rows += more;
+            all.add(more);
             match last {
                 Some(last) => behind = Some(last),
-                None => return Ok(rows),
+                None => return Ok(all),
             }
         }
     }

@@ -370,6 +370,7 @@ async fn what_is_left_is_told_and_not_read_for_it() {
         let expected = Event::Backlog {
             job: "parcels".to_owned(),
             items: 42,
+            since: None,
         };
         assert_eq!(told.try_recv().unwrap(), expected, "{command}");
         assert_eq!(

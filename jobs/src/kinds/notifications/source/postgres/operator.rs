@@ -24,7 +24,8 @@ use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
     delivery::State,
     operator::{
-        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_park, to_retry,
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_discard,
+        to_park, to_retry,
     },
     params::NotificationsParams,
     source::{Counts, Result, SourceError, table::quoted},
@@ -99,7 +100,40 @@ impl PgOperator {
         Ok(dids)
     }
 
-    /// The same within a transaction.
+    /// The same for up to `items` items of a state, those behind `after`.
+    async fn step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+        decide: fn(&Facts) -> Change,
+    ) -> Result<Step> {
+        if !self.served {
+            return Ok(Step::default());
+        }
+        self.begin(STATEMENT, &self.table.sql_take_source()).await?;
+        // Others wait from here on.
+        let began = self.clock.now();
+        let mut step = Step::default();
+        let found = self.of_state(state, after, items, "").await?;
+        let ids = found.iter().map(|row| self.table.id.get(row, 0));
+        let mut ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
+        step.last = ids.last().cloned();
+        let asked = ids.len();
+        ids.extend(self.rest_of_digests(&ids, state).await?);
+        for (i, did) in self.order(&ids, decide).await?.into_iter().enumerate() {
+            match i < asked {
+                true => step.count(did),
+                false => step.count_along(state, did),
+            }
+        }
+        let committed = self.session.commit().await;
+        committed.map_err(SourceError::of_commit)?;
+        step.took = self.clock.now().since(began);
+        Ok(step)
+    }
+
+    /// Carries orders out within a transaction, as `decide` says.
     async fn order(&self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
         let (session, table) = (&self.session, &self.table);
         let settled = side::settle(session, table).await?;
@@ -373,7 +407,7 @@ impl Operator for PgOperator {
             let doubted = side::doubted_ever(session, table).await?;
             TableStatus {
                 served: doubted.is_some(),
-                backlog: rows::backlog(session, table).await?,
+                backlog: rows::backlog(session, table).await?.items,
                 items: side::counts(session, table).await?,
                 sending: side::open_batches(session, table).await?,
                 doubted_ever: doubted.unwrap_or(0),
@@ -450,29 +484,16 @@ impl Operator for PgOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        if !self.served {
-            return Ok(Step::default());
-        }
-        self.begin(STATEMENT, &self.table.sql_take_source()).await?;
-        // Others wait from here on.
-        let began = self.clock.now();
-        let mut step = Step::default();
-        let found = self.of_state(state, after, items, "").await?;
-        let ids = found.iter().map(|row| self.table.id.get(row, 0));
-        let mut ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
-        step.last = ids.last().cloned();
-        let asked = ids.len();
-        ids.extend(self.rest_of_digests(&ids, state).await?);
-        for (i, did) in self.order(&ids, to_retry).await?.into_iter().enumerate() {
-            match i < asked {
-                true => step.count(did),
-                false => step.count_along(state, did),
-            }
-        }
-        let committed = self.session.commit().await;
-        committed.map_err(SourceError::of_commit)?;
-        step.took = self.clock.now().since(began);
-        Ok(step)
+        self.step(state, after, items, to_retry).await
+    }
+
+    async fn discard_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step> {
+        self.step(state, after, items, to_discard).await
     }
 
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64> {
@@ -529,6 +550,12 @@ impl Operator for PgOperator {
         side::make(&self.session, &self.table).await?;
         self.served = true;
         self.orders(ids, to_park).await
+    }
+
+    async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        side::make(&self.session, &self.table).await?;
+        self.served = true;
+        self.orders(ids, to_discard).await
     }
 }
 

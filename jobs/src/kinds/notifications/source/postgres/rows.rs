@@ -17,11 +17,11 @@ use super::{
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout},
-    delivery::Exception,
+    delivery::{Exception, State},
     digest,
     params::MOST_ROWS,
     source::{
-        Item, Result,
+        Backlog, Item, Result,
         table::{BATCH_BYTES, BODY_BYTES, body},
     },
 };
@@ -481,24 +481,51 @@ pub(super) async fn unsent(session: &Session, table: &Table) -> Result<u64> {
     Ok(count.unwrap_or(0).unsigned_abs())
 }
 
-/// Unsent rows that are neither dead nor parked.
-pub(super) async fn backlog(session: &Session, table: &Table) -> Result<u64> {
+/// Unsent rows that are neither dead nor parked nor discarded.
+pub(super) async fn backlog(session: &Session, table: &Table) -> Result<Backlog> {
     let held: Option<i64> = session
         .value(
             &format!(
                 "SELECT count(*) FROM {} AS d JOIN {} ON n.{} = {} AND n.{} IS NULL
-                 WHERE d.source = $1 AND d.state IN ('dead', 'parked')",
+                 WHERE d.source = $1 AND d.state IN ({})",
                 table.delivery,
                 table.sql_rows,
                 table.sql_id,
                 table.sql_id_of_item(),
                 table.sql_sent_at,
+                State::AT_REST,
             ),
             &[(&table.source, Type::TEXT)],
         )
         .await?;
     let unsent = unsent(session, table).await?;
-    Ok(unsent.saturating_sub(held.unwrap_or(0).unsigned_abs()))
+    Ok(Backlog {
+        items: unsent.saturating_sub(held.unwrap_or(0).unsigned_abs()),
+        oldest_ms: oldest_ms(session, table).await?,
+    })
+}
+
+/// Since when the oldest of those rows could go, where the table tells.
+async fn oldest_ms(session: &Session, table: &Table) -> Result<Option<i64>> {
+    let Some(since) = &table.sql_waits_since else {
+        return Ok(None);
+    };
+    let oldest: Option<Option<i64>> = session
+        .value(
+            &format!(
+                "SELECT min(CASE WHEN {since} BETWEEN 0 AND 253402300799 THEN ({since} * 1000)::bigint END)
+                 FROM {} WHERE n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM {} AS d
+                 WHERE d.source = $1 AND d.item = {} AND d.state IN ({}))",
+                table.sql_rows,
+                table.sql_sent_at,
+                table.delivery,
+                table.sql_item(),
+                State::AT_REST,
+            ),
+            &[(&table.source, Type::TEXT)],
+        )
+        .await?;
+    Ok(oldest.flatten())
 }
 
 /// Whether there are unsent rows without an id.

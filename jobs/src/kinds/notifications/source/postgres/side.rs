@@ -79,7 +79,7 @@ pub(super) fn ddl(schema: &str) -> String {
     source     text NOT NULL,
     item       text NOT NULL,
     number     bigint, -- the item, where ids are integers
-    state      text NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
+    state      text NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked', 'discarded')),
     attempts   integer NOT NULL,
     not_before bigint NOT NULL, -- Unix milliseconds
     reason     text NOT NULL,
@@ -620,7 +620,7 @@ pub(super) async fn record(
                      AS d(item, number, state, attempts, not_before, reason, token, batch)
                  ON CONFLICT (source, item) DO UPDATE SET
                      number = excluded.number, recipient = excluded.recipient, state = excluded.state, attempts = excluded.attempts,
-                     digest = CASE WHEN excluded.state IN ('in_doubt', 'parked') THEN w.digest END,
+                     digest = CASE WHEN excluded.state IN ('in_doubt', 'parked', 'discarded') THEN w.digest END,
                      not_before = excluded.not_before, reason = excluded.reason, token = excluded.token,
                      batch = excluded.batch, updated_at = excluded.updated_at",
                 table.delivery,

@@ -9,6 +9,7 @@ use tokio_postgres::{
 use super::session::{Session, get};
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, digest_key, idempotency_key},
+    delivery::State,
     digest,
     params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
     source::{
@@ -36,6 +37,7 @@ pub(super) struct Wanted {
     whole: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
+    created_at: Option<String>,
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
@@ -62,6 +64,8 @@ pub(super) struct Table {
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
     pub(super) filter: Option<String>,
+    /// Since when a row `n` could go, in Unix seconds, where the table tells; null for a row that does not.
+    pub(super) sql_waits_since: Option<String>,
     pub(super) id: IdType,
     /// The id may be null.
     pub(super) id_may_be_null: bool,
@@ -174,6 +178,7 @@ impl Wanted {
             whole: params.whole_column(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
+            created_at: params.columns.created_at.clone(),
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
@@ -250,6 +255,27 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
             ))
         })?);
     }
+    let time = |key: &'static str, column: &str| {
+        let column = find(key, column)?;
+        seconds(&quoted(&column.name), &column.kind).ok_or_else(|| {
+            unfit(format!(
+                "column `{}` (`{key}`) is of the type {}; it must be a time, a date, or an integer for Unix seconds",
+                column.name, column.kind
+            ))
+        })
+    };
+    let sql_waits_since = match (&wanted.created_at, &wanted.send_after) {
+        (None, _) => None,
+        (Some(created), None) => Some(time("columns.created_at", created)?),
+        (Some(created), Some(after)) => {
+            let created = time("columns.created_at", created)?;
+            let after = time("columns.send_after", after)?;
+            // The largest of those that are not null.
+            Some(format!(
+                "(CASE WHEN {created} IS NOT NULL THEN greatest({created}, {after}) END)"
+            ))
+        }
+    };
     let filter = wanted.filter.as_deref();
     let order = match &wanted.lanes {
         None => None,
@@ -358,6 +384,7 @@ pub(super) async fn inspect(session: &Session, wanted: &Wanted) -> Result<Table>
         sql_id: quoted(&id.name),
         sql_sent_at: quoted(&sent_at.name),
         filter: wanted.filter.clone(),
+        sql_waits_since,
         id: id_type,
         id_may_be_null: !id.not_null,
         sql_sent_value: sent_value,
@@ -411,6 +438,17 @@ fn is_due(column: &str, kind: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("({column} IS NULL OR {column} <= {now})"))
+}
+
+/// The time in a column of a row `n`, if it is of such a type, in Unix seconds.
+fn seconds(column: &str, kind: &str) -> Option<String> {
+    match kind {
+        "timestamptz" | "timestamp" | "date" => {
+            Some(format!("extract(epoch FROM n.{column})::double precision"))
+        }
+        "int2" | "int4" | "int8" => Some(format!("n.{column}::double precision")),
+        _ => None,
+    }
 }
 
 /// What can be marked: the expression of a value of this type, from this one of Unix milliseconds.
@@ -706,9 +744,10 @@ impl Table {
     pub(super) fn sql_held(&self) -> String {
         let held = format!(
             "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
-             AND (d.state IN ('dead', 'parked') OR {}))",
+             AND (d.state IN ({}) OR {}))",
             self.delivery,
             self.sql_item(),
+            State::AT_REST,
             self.sql_waits(),
         );
         let Some(order) = &self.order else {
@@ -740,12 +779,13 @@ impl Table {
         format!(
             "({held} OR EXISTS (SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND m.{id} < {from}
              AND NOT EXISTS (SELECT 1 FROM {delivery} AS d WHERE d.source = $1
-                 AND d.item = (m.{id}::text COLLATE \"default\") AND d.state IN ('dead', 'parked'))))",
+                 AND d.item = (m.{id}::text COLLATE \"default\") AND d.state IN ({at_rest}))))",
             rows = order.sql_rows,
             column = order.sql_column,
             sent = self.sql_sent_at,
             id = self.sql_id,
             delivery = self.delivery,
+            at_rest = State::AT_REST,
         )
     }
 
@@ -759,11 +799,12 @@ impl Table {
         let waiting = format!(
             "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
              (SELECT 1 FROM {delivery} AS d WHERE d.source = $1 AND d.item = (m.{id}::text COLLATE \"default\")
-              AND d.state IN ('dead', 'parked'))",
+              AND d.state IN ({at_rest}))",
             rows = order.sql_rows,
             sent = self.sql_sent_at,
             delivery = self.delivery,
             id = self.sql_id,
+            at_rest = State::AT_REST,
         );
         let most = collected.digest.at_most;
         format!(

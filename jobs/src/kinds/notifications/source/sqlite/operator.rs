@@ -22,7 +22,8 @@ use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
     delivery::State,
     operator::{
-        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_park, to_retry,
+        Change, Did, Entry, Facts, Noted, Operator, RowState, Step, TableStatus, to_discard,
+        to_park, to_retry,
     },
     params::NotificationsParams,
     source::{Result, SourceError, table::quoted},
@@ -131,7 +132,7 @@ impl SqliteOperator {
         let doubted = doubted_ever(&tx, &self.table)?;
         Ok(TableStatus {
             served: doubted.is_some(),
-            backlog: rows::backlog(&tx, &self.table)?,
+            backlog: rows::backlog(&tx, &self.table)?.items,
             items: counts(&tx, &self.table)?,
             sending: open_batches(&tx, &self.table)?,
             doubted_ever: doubted.unwrap_or(0),
@@ -251,6 +252,29 @@ impl SqliteOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
+        self.step(state, after, items, to_retry)
+    }
+
+    /// [`Operator::discard_step`].
+    ///
+    /// # Errors
+    /// [`SourceError`]; nothing was changed then.
+    pub(crate) fn discard_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step> {
+        self.step(state, after, items, to_discard)
+    }
+
+    fn step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+        decide: fn(&Facts) -> Change,
+    ) -> Result<Step> {
         if !schema::is_served(&self.conn)? {
             return Ok(Step::default());
         }
@@ -264,10 +288,10 @@ impl SqliteOperator {
             })?;
             let rest = rest_of_digests(sending.tx, sending.table, &ids, state)?;
             for id in &ids {
-                step.count(order(sending, id, now_ms, to_retry)?);
+                step.count(order(sending, id, now_ms, decide)?);
             }
             for id in &rest {
-                step.count_along(state, order(sending, id, now_ms, to_retry)?);
+                step.count_along(state, order(sending, id, now_ms, decide)?);
             }
             step.last = ids.into_iter().next_back();
             Ok((step, began))
@@ -283,6 +307,15 @@ impl SqliteOperator {
     pub(crate) fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         schema::make_side_tables(&self.conn, &self.table)?;
         self.orders(ids, to_park)
+    }
+
+    /// [`Operator::discard`].
+    ///
+    /// # Errors
+    /// [`SourceError`]; nothing was changed then.
+    pub(crate) fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        schema::make_side_tables(&self.conn, &self.table)?;
+        self.orders(ids, to_discard)
     }
 
     fn orders(&mut self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
@@ -336,6 +369,15 @@ impl Operator for SqliteOperator {
         items: usize,
     ) -> Result<Step> {
         self.retry_step(state, after, items)
+    }
+
+    async fn discard_step(
+        &mut self,
+        state: State,
+        after: Option<&ItemId>,
+        items: usize,
+    ) -> Result<Step> {
+        self.discard_step(state, after, items)
     }
 
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64> {
@@ -397,6 +439,10 @@ impl Operator for SqliteOperator {
 
     async fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         self.park(ids)
+    }
+
+    async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
+        self.discard(ids)
     }
 }
 

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, bucket_of, idempotency_key},
-    delivery::Exception,
+    delivery::{Exception, State},
     digest,
     order::Fair,
-    source::{Item, Result},
+    source::{Backlog, Item, Result},
 };
 
 /// Rows to send, and those that are too large to be sent, with their bytes.
@@ -271,9 +271,10 @@ fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR {})){}{}",
+         AND (d.state IN ({}) OR {})){}{}",
         table.sql_sent_at,
         table.sql_id,
+        State::AT_REST,
         table.sql_waits("d"),
         table.sql_is_next(),
         table.sql_is_collected()
@@ -330,44 +331,38 @@ pub(super) fn mark_sent(
     Ok(!is_unsent(tx, table, id)?)
 }
 
-/// Unsent rows that are neither dead nor parked.
-pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
-    let count: i64 = conn
-        .prepare_cached(&format!(
-            "SELECT count(*) FROM {} WHERE n.{} IS NULL AND NOT EXISTS
-             (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{}
-              AND d.state IN ('dead', 'parked'))",
-            table.sql_rows, table.sql_sent_at, table.sql_id
-        ))?
-        .query_row([&table.source], |row| row.get(0))?;
-    Ok(count.unsigned_abs())
-}
-
 /// Rows that are counted at a time.
 const COUNTED: usize = 100_000;
 
-/// The same of a portion of the rows, those behind one; and behind which row to go on, if there may be more.
+/// Unsent rows that are neither dead nor parked nor discarded: a portion, those behind one; and behind which row to go on, if there may
+/// be more.
 pub(super) fn backlog_behind(
     conn: &Connection,
     table: &Table,
     behind: Option<&ItemId>,
-) -> Result<(u64, Option<ItemId>)> {
+) -> Result<(Backlog, Option<ItemId>)> {
     let id = &table.sql_id;
+    let since = table.sql_waits_since.as_deref().unwrap_or("NULL");
     let from = match behind {
         Some(_) => format!("n.{id} > ?2"),
         None => "?2 IS NULL".to_owned(),
     };
     let mut found = conn.prepare_cached(&format!(
         "SELECT n.{id}, NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{id}
-             AND d.state IN ('dead', 'parked'))
+             AND d.state IN ({})), {since}
          FROM {} WHERE n.{} IS NULL AND typeof(n.{id}) IN ('integer', 'text') AND {from} ORDER BY n.{id} LIMIT {COUNTED}",
-        table.sql_rows, table.sql_sent_at
+        State::AT_REST, table.sql_rows, table.sql_sent_at
     ))?;
     let mut found = found.query(params![table.source, behind])?;
-    let (mut rows, mut open, mut last) = (0, 0, None);
+    let (mut rows, mut open, mut last) = (0, Backlog::default(), None);
     while let Some(row) = found.next()? {
         rows += 1;
-        open += u64::from(row.get::<_, bool>(1)?);
+        if row.get(1)? {
+            open.add(Backlog {
+                items: 1,
+                oldest_ms: row.get(2)?,
+            });
+        }
         if rows == COUNTED {
             last = usable_id(row)?;
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::notifications::{
     cell::{Cell, Layout, digest_key},
+    delivery::State,
     digest,
     order::Fair,
     params::{Behind, Dedupe, Digest, Lanes, NotificationsParams},
@@ -29,7 +30,7 @@ pub(crate) const SIDE_TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     source     TEXT NOT NULL,
     item       NOT NULL,
-    state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
+    state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked', 'discarded')),
     attempts   INTEGER NOT NULL,
     not_before INTEGER NOT NULL,
     reason     TEXT NOT NULL,
@@ -71,6 +72,7 @@ pub(super) struct Wanted {
     payload: Option<String>,
     filter: Option<String>,
     send_after: Option<String>,
+    created_at: Option<String>,
     lanes: Option<Lanes>,
     dedupe: Option<Dedupe>,
     digest: Option<Digest>,
@@ -99,6 +101,8 @@ pub(super) struct Table {
     pub(super) sql_id: String,
     pub(super) sql_sent_at: String,
     pub(super) filter: Option<String>,
+    /// Since when a row `n` could go, in Unix milliseconds, where the table tells; null for a row that does not.
+    pub(super) sql_waits_since: Option<String>,
     /// What is sent of a row.
     pub(super) payload: Payload,
     /// Rows of one recipient keep their order.
@@ -185,9 +189,10 @@ impl Table {
             .replace("{until}", &format!("(?2 - {every})"));
         let waiting = format!(
             "SELECT 1 FROM {rows} WHERE m.{column} = n.{column} AND m.{sent} IS NULL AND NOT EXISTS
-             (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +m.{id} AND e.state IN ('dead', 'parked'))",
+             (SELECT 1 FROM watchkeeper_delivery AS e WHERE e.source = ?1 AND e.item = +m.{id} AND e.state IN ({at_rest}))",
             rows = order.sql_rows,
             sent = self.sql_sent_at,
+            at_rest = State::AT_REST,
         );
         let most = collected.digest.at_most;
         format!(
@@ -295,6 +300,7 @@ impl Wanted {
             payload: params.columns.payload.clone(),
             filter: params.filter().map(str::to_owned),
             send_after: params.columns.send_after.clone(),
+            created_at: params.columns.created_at.clone(),
             lanes: params.lanes(),
             dedupe: params.dedupe.clone(),
             digest: params.digest.clone(),
@@ -420,6 +426,19 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         Some(column) => Some(is_due(&quoted(&find("columns.send_after", column)?.name))),
         None => None,
     };
+    let time = |key: &'static str, column: &str| {
+        let column = find(key, column)?;
+        Ok::<_, SourceError>(format!("{TIME}(n.{})", quoted(&column.name)))
+    };
+    let sql_waits_since = match (&wanted.created_at, &wanted.send_after) {
+        (None, _) => None,
+        (Some(created), None) => Some(time("columns.created_at", created)?),
+        (Some(created), Some(after)) => {
+            let created = time("columns.created_at", created)?;
+            let after = time("columns.send_after", after)?;
+            Some(format!("max({created}, coalesce({after}, {created}))"))
+        }
+    };
     let filter = wanted.filter.as_deref();
     let order = match &wanted.lanes {
         None => None,
@@ -501,6 +520,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
         sql_name: quoted(&name),
         sql_rows: rows_of(&quoted(&name), filter, due.as_deref(), "n"),
         filter: wanted.filter.clone(),
+        sql_waits_since,
         database: wanted.path.display().to_string(),
         create: wanted.create,
         sql_id: quoted(&id.name),

@@ -74,7 +74,7 @@ pub(super) fn record(
     tx.prepare_cached(&format!(
         "INSERT OR REPLACE INTO watchkeeper_delivery
          (source, item, recipient, state, attempts, not_before, reason, token, batch, updated_at, digest)
-         VALUES (?1, ?2, {}, ?3, ?4, ?5, ?6, ?7, ?8, ?9, CASE WHEN ?3 IN ('in_doubt', 'parked') THEN
+         VALUES (?1, ?2, {}, ?3, ?4, ?5, ?6, ?7, ?8, ?9, CASE WHEN ?3 IN ('in_doubt', 'parked', 'discarded') THEN
              (SELECT digest FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2) END)",
         table.sql_recipient("?2")
     ))?
