@@ -293,6 +293,8 @@ impl Followed {
                     facts: job.facts(),
                     notices: shared.admin.source.told_of(&job.name),
                     run: None,
+                    // No run is shown in full.
+                    trace_link: None,
                 };
                 job::page(view, &data)
             }

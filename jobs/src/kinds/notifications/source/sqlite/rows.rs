@@ -370,6 +370,19 @@ pub(super) fn backlog_behind(
     Ok((open, last))
 }
 
+/// The same of all rows.
+pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<Backlog> {
+    let (mut all, mut behind) = (Backlog::default(), None);
+    loop {
+        let (more, last) = backlog_behind(conn, table, behind.as_ref())?;
+        all.add(more);
+        match last {
+            Some(last) => behind = Some(last),
+            None => return Ok(all),
+        }
+    }
+}
+
 /// Unsent rows, whatever is known of them.
 pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn.query_row(
