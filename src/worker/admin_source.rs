@@ -404,7 +404,7 @@ fn entry(asked: &Asked) -> AuditEntry {
 fn result(given: &Result<Done, OrderError>) -> String {
     match given {
         Ok(done) => match (&done.answer["said"], done.heard) {
-            // What became of items, which nobody need hear of; or of all jobs, and who has heard of it.
+            // What became of items, which no replica need hear of; or of all jobs, and which have heard of it.
             (Value::String(said), _) => said.clone(),
             (_, true) => "heard".to_owned(),
             (_, false) => "written, and not heard of by all yet".to_owned(),

@@ -443,7 +443,7 @@ mod tests {
         let why = SourceError::Unfinished.to_string();
         assert_eq!(half.stopped, Some(why));
         fake.fails_behind = 0;
-        assert!(all_of(&mut fake, None, |_| true).await.is_err());
+        assert!(all_again(&mut fake, None, |_| true).await.is_err());
         // Nothing is counted, and it may be written all the same.
         fake.error = lost;
         let unclear = all_again(&mut fake, None, |_| true).await.unwrap();
