@@ -24,6 +24,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -47,7 +48,6 @@ use left::{ALL_BUT, NEW, NOTHING, is_as_it_was, is_idle, left_in, refuse_nothing
 
 /// What is said where all that would be moved stands there under the same versions.
 const ONE_STORE: &str = "both configurations lead to one store, however they write where it is";
-const ITS_OWN: &str = "the file was written from this store, which has all of it still";
 
 /// What to do where the old store has changed.
 const MOVE_AGAIN: &str =
@@ -126,7 +126,7 @@ fn move_to(worker: &Worker, to: &Path, json: bool) -> Result<(), Failure> {
         let left = reading(NOTHING).await?;
         is_idle(&to, NEW, NOTHING).await?;
         let above = above.max(left.token);
-        let arriving = arrive(&locks, &left, &losses, ONE_STORE, &count);
+        let arriving = arrive(&locks, &left, &losses, Some(ONE_STORE), &count);
         let moved = counted(&count, arriving).await?;
         is_as_it_was(&left, &reading(ALL_BUT).await?, MOVE_AGAIN)?;
         Ok((moved, above, places))
@@ -147,6 +147,7 @@ fn write_out(worker: &Worker, file: &Path, json: bool) -> Result<(), Failure> {
         let place = shown(&old, &from);
         // Before it is read: what is decided later is not in it.
         let now = Clock::system().wall();
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         count.begin("reading the store", 0);
         let left = counted(&count, left_in(&from, NOTHING)).await?;
         refuse_nothing(&left, &place)?;
@@ -201,7 +202,7 @@ fn carry_in(worker: &Worker, file: &Path, json: bool) -> Result<(), Failure> {
         let places = [terminal::sentence(&from), shown(&new, &to)];
         let (locks, losses) = opened(&new, &to, left.token).await?;
         is_idle(&to, NEW, NOTHING).await?;
-        let arriving = arrive(&locks, &left, &losses, ITS_OWN, &count);
+        let arriving = arrive(&locks, &left, &losses, None, &count);
         Ok((counted(&count, arriving).await?, places))
     })?;
     tell(&moved, left.token, &places, json)?;

@@ -142,12 +142,13 @@ fn without_a_vote(report: &AdmissionReport) -> Option<(String, String, bool)> {
     Some((report.name.clone(), why, is_final))
 }
 
-/// Writes what was left: nothing of it before all was looked at. `one_store` is what is said where it was read from this very store.
+/// Writes what was left: nothing of it before all was looked at. `one_store` is what is said where it seems to have been read from this
+/// very store: where all of it is there under the same versions. Of a file that is nothing wrong.
 pub(super) async fn arrive(
     locks: &Locks,
     left: &Left,
     losses: &[Timestamp],
-    one_store: &str,
+    one_store: Option<&str>,
     count: &Count,
 ) -> Result<Moved, Failure> {
     let mut moved = Moved {
@@ -177,8 +178,9 @@ pub(super) async fn arrive(
         count.more(some.len());
     }
     // A store that was moved to has written each of them itself.
-    if missing.is_empty() && !ledgers.is_empty() && others == 0 {
-        return Err(Failure::Usage(format!("{one_store}: {NOTHING}")));
+    let is_same = missing.is_empty() && !ledgers.is_empty() && others == 0;
+    if let Some(why) = one_store.filter(|_| is_same) {
+        return Err(Failure::Usage(format!("{why}: {NOTHING}")));
     }
     count.begin("carrying over pauses and triggers", left.intents.len());
     for doc in left.intents.values() {
