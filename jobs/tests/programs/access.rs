@@ -210,7 +210,7 @@ pub(crate) fn a_worker_whose_file_has_no_room_does_not_start() {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     let path = file.display().to_string();
-    let words = [&path, "its disk is full", "locks.embedded.path"];
+    let words = [path.as_str(), "its disk is full", "locks.embedded.path"];
     ends(&scene, command, &words);
 }
 

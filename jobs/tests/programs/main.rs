@@ -265,10 +265,6 @@ fn main() {
             owner::a_password_is_taken_from_a_file_and_no_other_is_shown,
         ));
         cases.push(own(
-            "postgres::owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow",
-            owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow,
-        ));
-        cases.push(own(
             "postgres::owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk",
             owner::doctor_tells_of_a_server_that_does_not_wait_for_its_disk,
         ));
@@ -300,6 +296,11 @@ fn main() {
     // For figures, not for every day.
     let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
     long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
+    #[cfg(feature = "postgres")]
+    long.push(postgres::trial_of_its_own(
+        "postgres::owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow",
+        owner::doctor_tells_what_a_server_is_and_how_its_standbys_follow,
+    ));
     #[cfg(feature = "postgres")]
     long.extend(on![postgres_own: exits::{ a_limit_is_a_limit_whatever_the_server_does }]);
     #[cfg(feature = "postgres")]
