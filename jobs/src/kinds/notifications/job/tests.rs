@@ -13,9 +13,12 @@ use crate::notifications::{
 
 type Finished = Result<Finish, SourceError>;
 
+/// What is answered to those who mark, and their tokens and marks.
+type Told = (VecDeque<Finished>, Vec<Token>, Vec<Mark>);
+
 /// One row, and what is answered to those who mark it.
 #[derive(Clone)]
-struct Failing(Arc<Mutex<(VecDeque<Finished>, Vec<Token>, Vec<Mark>)>>);
+struct Failing(Arc<Mutex<Told>>);
 
 impl Failing {
     fn with<const N: usize>(answers: [Finished; N]) -> Self {
