@@ -118,6 +118,7 @@ pub struct ReplicaStatus {
 
 impl ReplicaStatus {
     /// Whether its last news is older than it should be: it is frozen, gone or cut off.
+    #[doc(hidden)] // for the commands and the page: `seen_ms_ago` says it
     #[must_use]
     pub fn is_silent(&self) -> bool {
         u128::from(self.seen_ms_ago) > SILENT.as_millis()

@@ -134,7 +134,8 @@ pub(crate) async fn oldest(scene: &Scene, columns: &Value) -> (u64, Option<i64>)
     job.named("mail");
     job.pending(1).await.unwrap();
     loop {
-        if let Event::Backlog { items, since, .. } = seen.try_recv().unwrap() {
+        // It is counted beside the look.
+        if let Event::Backlog { items, since, .. } = seen.recv().await.unwrap() {
             return (items, since.map(|since| since.as_second()));
         }
     }
