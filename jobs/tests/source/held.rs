@@ -224,6 +224,44 @@ pub(crate) async fn a_mark_is_refused_whatever_the_code_with_which() {
     assert!(reason.contains("replica identity"), "{reason}");
 }
 
+/// A trigger that takes too long, for all rows: nothing says which of them it is.
+pub(crate) async fn a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql(
+        "CREATE SEQUENCE tries;
+         CREATE FUNCTION takes_long() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM nextval(''tries''); RAISE EXCEPTION ''too long'' USING ERRCODE = ''57014''; END';
+         CREATE TRIGGER takes_long BEFORE UPDATE ON notifications FOR EACH ROW EXECUTE FUNCTION takes_long();",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    for (token, tries) in [(1, 1), (2, 2)] {
+        let giving_up = async {
+            while scene.number("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tries")
+                < tries
+            {
+                Clock::system().sleep(Duration::from_millis(5)).await;
+            }
+            scene.advance(Duration::from_secs(60));
+        };
+        scene.sql("SELECT setval('tries', 1, false)");
+        tokio::join!(send(&job, token, BATCH), giving_up);
+        let left = listed(&job).await;
+        assert_eq!((scene.unsent(), left.items.len()), (3, 3));
+        let attempts = left.items.iter().map(|i| i.exception.attempts);
+        assert_eq!(
+            attempts.collect::<Vec<_>>(),
+            [u32::try_from(token).unwrap(); 3]
+        );
+        assert!(left.items[0].exception.reason.contains("too long"));
+        let open = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+        assert_eq!(open, 0);
+        scene.advance(Duration::from_secs(60));
+    }
+    assert_eq!(listed(&job).await.counts.parked, 3);
+    assert!(job.pending(9).await.unwrap().is_empty());
+    assert_eq!(scene.tally().requests, 6);
+}
+
 pub(crate) async fn writers_wait_for_no_sender() {
     let scene = Scene::with_rows(5).await;
     scene.receiver.behave(Faults {

@@ -144,6 +144,7 @@ fn main() {
             rows_with_ids_are_imported_and_later_ones_come_behind_them,
             rows_that_may_be_in_the_table_are_not_imported_again,
             what_does_not_fit_is_said_with_key_and_remedy,
+            a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant,
         },
         bodies::{
             values_of_every_type_are_sent_without_loss,
@@ -157,6 +158,7 @@ fn main() {
             a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
             a_digest_whose_rows_stay_held_comes_again_as_it_was,
             a_mark_is_refused_whatever_the_code_with_which,
+            a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,
             a_successor_waits_for_the_open_transaction_of_the_last_holder,

@@ -364,3 +364,45 @@ pub(crate) async fn what_does_not_fit_is_said_with_key_and_remedy() {
         .await;
     assert_eq!(scene.unsent(), 0);
 }
+
+/// Side tables that a person has made, who forgot a right.
+pub(crate) async fn a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant() {
+    let scene = Scene::with_rows(3).await;
+    scene.job(json!({})).pending(1).await.unwrap();
+    let guest = format!("guest_{}", scene.database());
+    scene.sql(&format!(
+        "DROP ROLE IF EXISTS {guest}; CREATE ROLE {guest} LOGIN;
+         GRANT SELECT, UPDATE (sent_at) ON notifications TO {guest};
+         GRANT SELECT, INSERT, UPDATE ON watchkeeper_delivery, watchkeeper_delivery_intent, watchkeeper_delivery_source TO {guest};"
+    ));
+    let source = scene
+        .source()
+        .replace("://watchkeeper@", &format!("://{guest}@"));
+    let changes = json!({"source": source, "side_tables": {"create": false}});
+    let job = scene.job(changes.clone());
+    let refused = job.pending(1).await.unwrap_err();
+    assert_eq!(refused.kind(), FailureKind::Fatal, "{refused}");
+    let of = |table: &str| format!("GRANT DELETE ON \"public\".\"{table}\" TO {guest};");
+    let grants = [
+        of("watchkeeper_delivery"),
+        of("watchkeeper_delivery_intent"),
+    ];
+    assert!(refused.to_string().contains(&grants.join(" ")), "{refused}");
+    let params = scene.params(changes);
+    let mut person = operator(&params, false).await.unwrap();
+    let told = person.look().await.unwrap_err().to_string();
+    assert!(told.contains(&grants[1]), "{told}");
+    // What is said to be missing is all that is missing.
+    scene.sql(&grants.concat());
+    assert_eq!(person.look().await.unwrap(), None);
+    scene.send_all(&job, 1).await;
+    assert_eq!((scene.unsent(), scene.tally().requests), (0, 3));
+    // The schema, too, is to be entered.
+    scene.sql("CREATE SCHEMA ops");
+    let elsewhere = json!({"side_tables": {"schema": "ops"}});
+    scene.job(elsewhere).pending(1).await.unwrap();
+    let elsewhere = json!({"source": source, "side_tables": {"schema": "ops", "create": false}});
+    let refused = scene.job(elsewhere).pending(1).await.unwrap_err();
+    let grant = format!("GRANT USAGE ON SCHEMA \"ops\" TO {guest};");
+    assert!(refused.to_string().contains(&grant), "{refused}");
+}

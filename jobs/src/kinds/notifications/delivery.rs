@@ -8,6 +8,8 @@
 //! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
 //!   (a_dead_sender_costs_no_attempt)
 //! - D4 Waiting for a receiver uses up no attempt.                          (waiting_costs_no_attempt)
+//! - D5 What was accepted and cannot be marked uses up an attempt, whatever keeps it from being marked.
+//!   (what_was_accepted_and_is_not_marked_is_in_doubt_as_if_it_had_not_been_answered)
 
 use std::time::Duration;
 
@@ -204,6 +206,20 @@ impl Policy {
             rules.in_doubt = InDoubt::Park;
         }
         rules.unknown(attempts, why, now_ms, key)
+    }
+
+    /// The same where the end of its whole batch could not be written, for this reason.
+    #[must_use]
+    pub(crate) fn unwritten(
+        &self,
+        prior: Option<&Exception>,
+        why: &str,
+        now_ms: i64,
+        key: &str,
+    ) -> Exception {
+        let attempts = prior.map_or(0, |p| p.attempts).saturating_add(1);
+        let why = format!("it was accepted, and that could not be written: {why}");
+        self.unknown(attempts, why, now_ms, key)
     }
 
     fn unknown(&self, attempts: u32, why: String, now_ms: i64, key: &str) -> Exception {
@@ -491,6 +507,11 @@ mod tests {
         let twice = RULES.unmarked(Some(&once), None, 0, "k");
         let end = RULES.unmarked(Some(&twice), None, 0, "k");
         assert_eq!((end.state, end.attempts), (State::Parked, 3));
+        let whole = RULES.unwritten(Some(&once), "cancelled", 1000, "k");
+        assert_eq!((whole.state, whole.attempts), (State::InDoubt, 2));
+        assert!(
+            whole.doubted && whole.not_before_ms >= 5_000 && whole.reason.ends_with("cancelled")
+        );
         let refused = RULES.unmarked(None, Some("too long"), 0, "k");
         assert_eq!((refused.state, refused.doubted), (State::Parked, true));
         assert!(refused.reason.ends_with("too long"), "{}", refused.reason);

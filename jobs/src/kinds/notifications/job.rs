@@ -21,14 +21,14 @@ use watchkeeper::{
 
 use super::{
     cell::ItemId,
-    delivery::{Answer, Mark, Policy},
+    delivery::{Answer, MAX_BACKOFF, Mark, Policy},
     limits::Limits,
     open,
     params::NotificationsParams,
     pauses::Pauses,
     sending::{Sending, Sent},
     sink::{Plan, Sink},
-    source::{Begin, Exceptions, Finish, Source, SourceError, Unmarked},
+    source::{Begin, Exceptions, Finish, Item, Source, SourceError, Unmarked},
     times::Times,
 };
 use crate::kinds::kind::in_a_line;
@@ -46,6 +46,8 @@ pub struct Notifications {
     name: OnceLock<String>,
     /// When the backlog may be counted again.
     count_at: Mutex<Option<Moment>>,
+    /// Batches whose end could not be written: how often in a row, and until when they are left alone.
+    unended: Mutex<BTreeMap<String, (u32, Moment)>>,
     own_sink: Option<Arc<dyn Sink>>,
     /// Made at first use, so that making the job cannot fail; what is wrong then is told as a fatal failure.
     ends: OnceCell<Ends>,
@@ -85,6 +87,7 @@ impl Notifications {
             events,
             name: OnceLock::new(),
             count_at: Mutex::new(None),
+            unended: Mutex::default(),
             own_sink: None,
             ends: OnceCell::new(),
             params,
@@ -184,6 +187,12 @@ impl Notifications {
         let ends = self.ends().await?;
         self.exchange_pauses(&ends).await;
         run.check()?;
+        if let Some(rest) = self.rests(batch) {
+            run.comes_back(rest);
+            return Ok(Outcome::Skip(
+                "its last end could not be written".to_owned(),
+            ));
+        }
         let begun = ends
             .source
             .begin(run.job(), batch, token, self.policy, self.now_ms())
@@ -271,7 +280,10 @@ impl Notifications {
             })
             .collect();
         let counts = count(&marks);
-        let finished = self.finish(&ends, batch, token, marks, run).await;
+        let finished = self
+            .finish(&ends, batch, token, marks, &work.items, run)
+            .await;
+        self.ended(batch, finished.is_ok());
         let unmarked = match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
             Finish::Written(unmarked) => unmarked,
@@ -315,13 +327,15 @@ impl Notifications {
     }
 
     /// Ends the batch. What was sent is not forgotten because the database does not answer for a moment: it is asked again, as long
-    /// as the batch is ours.
+    /// as the batch is ours. Where it cannot be marked all the same it is listed as in doubt, so that it is sent no oftener than what is
+    /// never answered.
     async fn finish(
         &self,
         ends: &Ends,
         batch: &str,
         token: Token,
         marks: Vec<(ItemId, Mark)>,
+        items: &[Item],
         run: &Run,
     ) -> Result<Finish, SourceError> {
         let now_ms = self.now_ms();
@@ -338,18 +352,95 @@ impl Notifications {
                 Ok(Finish::Lost(None)) if unclear => {
                     return Ok(Finish::Written(Unmarked::default()));
                 }
-                Err(error) if error.may_pass() => error,
+                Err(error) => error,
                 finished => return finished,
             };
             let ours = run.lease().is_none_or(|lease| !lease.remaining().is_zero());
-            if !ours || self.clock.now() + pause >= until {
+            if !ours {
                 return Err(error);
+            }
+            if !error.may_pass() || self.clock.now() + pause >= until {
+                let (marks, unmarked) = self.in_doubt(marks, items, &error);
+                if unmarked == Unmarked::default() {
+                    return Err(error);
+                }
+                let finished = ends
+                    .source
+                    .finish(batch, token, self.policy, marks, self.now_ms())
+                    .await;
+                return match finished {
+                    Ok(Finish::Written(_)) => {
+                        warn!(job = run.job(), batch, %error, "rows that were sent are not marked");
+                        Ok(Finish::Written(unmarked))
+                    }
+                    Ok(Finish::Lost(None)) if unclear => Ok(Finish::Written(Unmarked::default())),
+                    Ok(lost) => Ok(lost),
+                    // The first one says more of the cause.
+                    Err(_) => Err(error),
+                };
             }
             warn!(job = run.job(), batch, %error, "rows that were sent are not marked yet");
             unclear = true;
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(FINISH_AGAIN.1);
         }
+    }
+
+    /// These marks where none of them can be made, for this reason; and what becomes of the rows that were sent.
+    fn in_doubt(
+        &self,
+        marks: Vec<(ItemId, Mark)>,
+        items: &[Item],
+        error: &SourceError,
+    ) -> (Vec<(ItemId, Mark)>, Unmarked) {
+        let (why, now_ms) = (error.said(), self.now_ms());
+        let mut of: BTreeMap<&ItemId, &Item> = BTreeMap::new();
+        for item in items {
+            of.insert(&item.id, item);
+            of.extend(item.members.iter().map(|id| (id, item)));
+        }
+        let mut unmarked = Unmarked::default();
+        let in_doubt = |(id, mark): (ItemId, Mark)| {
+            let mark = match mark {
+                Mark::Sent | Mark::Duplicate => {
+                    let item = of.get(&id);
+                    let prior = item.and_then(|item| item.prior.as_ref());
+                    // Rows of one message wait as one.
+                    let key = item.map_or("", |item| item.key.as_str());
+                    let doubt = self.policy.unwritten(prior, &why, now_ms, key);
+                    unmarked.count(&doubt);
+                    Mark::Except(doubt)
+                }
+                Mark::Except(exception) => Mark::Except(exception),
+            };
+            (id, mark)
+        };
+        (marks.into_iter().map(in_doubt).collect(), unmarked)
+    }
+
+    /// For how long a batch is still left alone, because its end could not be written.
+    fn rests(&self, batch: &str) -> Option<Duration> {
+        let unended = self.unended();
+        let (_, until) = unended.get(batch)?;
+        let rest = until.since(self.clock.now());
+        (!rest.is_zero()).then_some(rest)
+    }
+
+    /// The end of a batch was written, or could not be: then its rows are sent again, each time after a longer pause.
+    fn ended(&self, batch: &str, is_written: bool) {
+        let mut unended = self.unended();
+        let before = unended.remove(batch).map_or(0, |(times, _)| times);
+        if is_written {
+            return;
+        }
+        let (now, times) = (self.clock.now(), before.saturating_add(1));
+        unended.retain(|_, (_, until)| now < *until + MAX_BACKOFF);
+        let until = now + self.policy.pause(times, batch);
+        unended.insert(batch.to_owned(), (times, until));
+    }
+
+    fn unended(&self) -> MutexGuard<'_, BTreeMap<String, (u32, Moment)>> {
+        self.unended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ends(&self) -> Result<Ends, JobError> {

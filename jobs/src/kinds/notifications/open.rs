@@ -125,7 +125,9 @@ pub(crate) fn look(params: &Value) -> Findings {
             let (key, remedy) = match &error {
                 SourceError::NoTable { .. } | SourceError::Unfit { .. } => ("table", ""),
                 SourceError::NoColumn { key, .. } => (*key, ""),
-                SourceError::NoSideTables { .. } => ("side_tables", ""),
+                SourceError::NoSideTables { .. } | SourceError::NoRights { .. } => {
+                    ("side_tables", "")
+                }
                 SourceError::Server { again: false, .. } if params.filter.is_some() => {
                     ("where", "")
                 }

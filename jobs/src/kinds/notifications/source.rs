@@ -278,6 +278,14 @@ pub enum SourceError {
         /// Why they were not made, after a colon or semicolon.
         why: String,
     },
+    /// The side tables are there, and the user of `source` may not do with them what senders do.
+    #[error("the user of `source` lacks rights on the side tables in {place}: {grants}")]
+    NoRights {
+        /// The schema, in which database.
+        place: String,
+        /// The statements that give them.
+        grants: String,
+    },
     /// The database failed.
     #[error("the database failed")]
     Sqlite(#[from] rusqlite::Error),

@@ -6,28 +6,43 @@ use serde_json::Map;
 use watchkeeper::job::{FailureKind, RunFacts};
 
 use super::*;
-use crate::notifications::source::{Item, Work};
+use crate::notifications::{delivery::State, source::Work};
 
 type Finished = Result<Finish, SourceError>;
 
 /// One row, and what is answered to those who mark it.
 #[derive(Clone)]
-struct Failing(Arc<Mutex<(VecDeque<Finished>, Vec<Token>)>>);
+struct Failing(Arc<Mutex<Marking>>);
+
+/// What is still to be answered, and what was asked.
+#[derive(Default)]
+struct Marking {
+    answers: VecDeque<Finished>,
+    tokens: Vec<Token>,
+    marks: Vec<Mark>,
+}
 
 impl Failing {
     fn with<const N: usize>(answers: [Finished; N]) -> Self {
-        Self(Arc::new(Mutex::new((answers.into(), Vec::new()))))
+        Self(Arc::new(Mutex::new(Marking {
+            answers: answers.into(),
+            ..Marking::default()
+        })))
     }
 
-    /// The outcome of a batch, and the tokens under which it was marked.
-    async fn work(&self) -> (Result<Outcome, FailureKind>, Vec<Token>) {
+    fn job(&self) -> Notifications {
         let mut job = Notifications::new(NotificationsParams::default(), None);
         job.ends = OnceCell::new_with(Some(Ends {
             source: Arc::new(self.clone()),
             sink: Arc::new(Takes),
         }));
-        let outcome = job.process_under(Token(7), "t/50/0", &run()).await;
-        let tokens = self.0.lock().unwrap().1.clone();
+        job
+    }
+
+    /// The outcome of a batch, and the tokens under which it was marked.
+    async fn work(&self) -> (Result<Outcome, FailureKind>, Vec<Token>) {
+        let outcome = self.job().process_under(Token(7), "t/50/0", &run()).await;
+        let tokens = self.0.lock().unwrap().tokens.clone();
         (outcome.map_err(|error| error.kind()), tokens)
     }
 }
@@ -70,10 +85,13 @@ impl Source for Failing {
         marks: Vec<(ItemId, Mark)>,
         _: i64,
     ) -> Finished {
-        assert_eq!(marks, [(ItemId::Int(1), Mark::Sent)]);
-        let (answers, tokens) = &mut *self.0.lock().unwrap();
-        tokens.push(token);
-        answers.pop_front().unwrap()
+        let mut marking = self.0.lock().unwrap();
+        marking.tokens.push(token);
+        for (id, mark) in marks {
+            assert_eq!(id, ItemId::Int(1));
+            marking.marks.push(mark);
+        }
+        marking.answers.pop_front().unwrap()
     }
 
     async fn exceptions(&self) -> Result<Exceptions, SourceError> {
@@ -131,10 +149,52 @@ async fn marks_are_tried_again_under_the_same_token() {
         vec![failed(), Ok(Finish::Lost(Some(Token(9))))],
     ] {
         let source = Failing::with::<0>([]);
-        source.0.lock().unwrap().0.extend(answers);
+        source.0.lock().unwrap().answers.extend(answers);
         assert_eq!(source.work().await.0, lost);
     }
-    let wrong = SourceError::NoBatch("t/50/0".to_owned());
-    let source = Failing::with([Err(wrong)]);
-    assert_eq!(source.work().await.0, Err(FailureKind::Fatal));
+}
+
+fn wrong() -> Finished {
+    Err(SourceError::NoBatch("t/50/0".to_owned()))
+}
+
+#[tokio::test]
+async fn what_cannot_be_marked_is_listed_as_in_doubt_in_its_place() {
+    let written = Ok(Finish::Written(Unmarked::default()));
+    let source = Failing::with([wrong(), written]);
+    assert_eq!(source.work().await.0, Ok(Outcome::Done));
+    let marks = source.0.lock().unwrap().marks.clone();
+    let [Mark::Sent, Mark::Except(doubt)] = &marks[..] else {
+        panic!("{marks:?}");
+    };
+    assert_eq!((doubt.state, doubt.attempts), (State::InDoubt, 1));
+    assert!(doubt.doubted && doubt.not_before_ms > 0);
+    assert!(doubt.reason.contains("t/50/0"), "{}", doubt.reason);
+
+    let source = Failing::with([wrong(), Ok(Finish::Lost(Some(Token(9))))]);
+    let lost = Ok(Outcome::Skip("lost to a later holder".to_owned()));
+    assert_eq!(source.work().await.0, lost);
+}
+
+/// Where not even that can be written, nothing else would keep the rows from being sent again and again.
+#[tokio::test]
+async fn a_batch_whose_end_cannot_be_written_is_left_alone_for_a_growing_pause() {
+    let source = Failing::with([wrong(), wrong(), wrong(), wrong()]);
+    let job = source.job();
+    let work = async || job.process_under(Token(7), "t/50/0", &run()).await;
+    assert_eq!(work().await.unwrap_err().kind(), FailureKind::Fatal);
+    let first = job.rests("t/50/0").unwrap();
+    let outcome = work().await.unwrap();
+    let skipped = Outcome::Skip("its last end could not be written".to_owned());
+    assert_eq!(outcome, skipped);
+    assert_eq!(source.0.lock().unwrap().tokens.len(), 2, "nothing was sent");
+
+    // When the pause is over it goes again, and the next one is longer.
+    let over = job.clock.now();
+    job.unended().get_mut("t/50/0").unwrap().1 = over;
+    assert!(work().await.is_err());
+    assert!(job.rests("t/50/0").unwrap() > first);
+    assert_eq!(job.rests("t/50/1"), None);
+    job.ended("t/50/0", true);
+    assert_eq!(job.rests("t/50/0"), None);
 }

@@ -14,7 +14,7 @@
 //!
 //! - G5 A row that cannot be marked is sent no oftener than one that is never answered, and keeps no other from being marked.
 //!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
-//!   a_mark_is_refused_whatever_the_code_with_which)
+//!   a_mark_is_refused_whatever_the_code_with_which, a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts)
 //!
 //! # Not promised
 //! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent
@@ -603,8 +603,11 @@ impl Open<'_> {
             let sent: BTreeSet<&ItemId> = sent.iter().collect();
             present.items.only(|id| !sent.contains(id))
         };
+        // What the intent names no more is settled: an earlier attempt has come so far.
+        let named: BTreeSet<&ItemId> = present.items.ids().collect();
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
+            .filter(|(id, _)| named.contains(id))
             .filter_map(|(id, mark)| match mark {
                 Mark::Sent | Mark::Duplicate => None,
                 Mark::Except(exception) => Some((id, exception.clone())),

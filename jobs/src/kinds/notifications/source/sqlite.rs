@@ -373,6 +373,12 @@ impl Db {
                         Err(error) => return Err(error),
                     }
                 }
+                // An earlier attempt may have marked it.
+                Mark::Except(exception)
+                    if exception.doubted && !rows::standing(&tx, table, id)?.0 =>
+                {
+                    continue;
+                }
                 Mark::Except(exception) => {
                     doubts += u64::from(exception.doubted);
                     record(&tx, table, batch, token, id, exception, now_ms)?;

@@ -9,6 +9,8 @@
 //!   (a_successor_waits_for_the_open_transaction_of_the_last_holder)
 //! - S2 An item is not changed by a person between the reading of its cell and the intent.
 //!   (a_person_waits_for_a_batch_that_begins)
+//! - S3 Nothing begins where a right is missing without which it could not be ended.
+//!   (a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant)
 
 use tokio_postgres::{Row, types::Type};
 use watchkeeper::{chance::Chance, hash::fnv1a, node::Token};
@@ -35,6 +37,13 @@ const NAMES: [&str; 3] = [
     "watchkeeper_delivery",
     "watchkeeper_delivery_intent",
     "watchkeeper_delivery_source",
+];
+
+/// What senders do with each of them.
+const RIGHTS: [&[&str]; 3] = [
+    &["SELECT", "INSERT", "UPDATE", "DELETE"],
+    &["SELECT", "INSERT", "UPDATE", "DELETE"],
+    &["SELECT", "INSERT", "UPDATE"],
 ];
 
 /// The function, and the trigger, that announce new rows.
@@ -123,11 +132,62 @@ async fn missing(session: &Session, table: &Table) -> Result<Vec<String>> {
     Ok(missing.map(|name| (*name).to_owned()).collect())
 }
 
+/// Refuses where the user of `source` may not do with the side tables what senders do: what is begun there could not be ended, and
+/// would be sent again and again.
+async fn may_be_used(session: &Session, table: &Table) -> Result<()> {
+    let place = || format!("schema `{}` of {}", table.side_schema, session.server);
+    let found = session
+        .query(
+            "SELECT quote_ident(current_user), has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = $1",
+            &[(&table.side_schema, Type::TEXT)],
+        )
+        .await?;
+    let found = found.first().ok_or(SourceError::Unfinished)?;
+    let (user, may_enter): (String, bool) = (get(found, 0)?, get(found, 1)?);
+    if !may_enter {
+        let schema = quoted(&table.side_schema);
+        return Err(SourceError::NoRights {
+            place: place(),
+            grants: format!("GRANT USAGE ON SCHEMA {schema} TO {user};"),
+        });
+    }
+    let needed = NAMES.iter().zip(RIGHTS);
+    let needed = needed.flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));
+    let (names, rights): (Vec<&str>, Vec<&str>) = needed.unzip();
+    let lacking = session
+        .query(
+            "SELECT w.name, string_agg(w.what, ', ' ORDER BY w.place)
+             FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(name, what, place)
+             JOIN pg_catalog.pg_class AS c ON c.relname = w.name AND c.relkind IN ('r', 'p')
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = $1
+             WHERE NOT has_table_privilege(c.oid, w.what) GROUP BY w.name ORDER BY w.name",
+            &[
+                (&table.side_schema, Type::TEXT),
+                (&names, Type::TEXT_ARRAY),
+                (&rights, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    let mut grants = Vec::new();
+    for row in &lacking {
+        let (name, rights): (String, String) = (get(row, 0)?, get(row, 1)?);
+        let name = qualified(&table.side_schema, &name);
+        grants.push(format!("GRANT {rights} ON {name} TO {user};"));
+    }
+    match grants.is_empty() {
+        true => Ok(()),
+        false => Err(SourceError::NoRights {
+            place: place(),
+            grants: grants.join(" "),
+        }),
+    }
+}
+
 /// Makes the side tables where they are missing and ours to make.
 pub(super) async fn make(session: &Session, table: &Table) -> Result<()> {
     let missing = missing(session, table).await?;
     if missing.is_empty() {
-        return Ok(());
+        return may_be_used(session, table).await;
     }
     if !table.create {
         return Err(without(session, table, NOT_OURS.to_owned()));
@@ -150,10 +210,10 @@ pub(super) async fn make(session: &Session, table: &Table) -> Result<()> {
     }
 }
 
-/// Refuses where the side tables are missing and cannot be made.
+/// Refuses where the side tables are missing and cannot be made, or may not be used.
 pub(super) async fn may_be_made(session: &Session, table: &Table) -> Result<()> {
     if are_there(session, table).await? {
-        return Ok(());
+        return may_be_used(session, table).await;
     }
     if !table.create {
         return Err(without(session, table, NOT_OURS.to_owned()));
