@@ -189,6 +189,25 @@ async fn a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked() {
 }
 
 #[tokio::test]
+async fn a_mark_that_is_taken_back_is_no_mark() {
+    let scene = Scene::with_rows(3).await;
+    scene.sql(
+        "CREATE TRIGGER takes_back AFTER UPDATE ON notifications WHEN NEW.id = 2 AND NEW.sent_at IS NOT NULL
+             BEGIN UPDATE notifications SET sent_at = NULL WHERE id = NEW.id; END;",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    send(&job, 1, "notifications/50/0").await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (1, 1));
+    assert_eq!(left.ids(State::InDoubt), [ItemId::Int(2)]);
+    assert!(job.pending(9).await.unwrap().is_empty(), "it waits");
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!(listed(&job).await.counts.parked, 1);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (4, 3));
+}
+
+#[tokio::test]
 async fn a_mark_that_a_trigger_undoes_or_cannot_follow_is_refused() {
     let scene = Scene::with_rows(5).await;
     scene.sql(

@@ -224,6 +224,30 @@ pub(crate) async fn a_mark_is_refused_whatever_the_code_with_which() {
     assert!(reason.contains("replica identity"), "{reason}");
 }
 
+pub(crate) async fn a_mark_that_is_taken_back_is_no_mark() {
+    let scene = Scene::with_rows(6).await;
+    scene.sql(
+        "CREATE FUNCTION empties() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF NEW.id = 2 THEN NEW.sent_at := NULL; END IF; IF NEW.id = 3 THEN RETURN OLD; END IF; RETURN NEW; END';
+         CREATE TRIGGER empties BEFORE UPDATE ON notifications FOR EACH ROW EXECUTE FUNCTION empties();
+         CREATE FUNCTION takes_back() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN UPDATE notifications SET sent_at = NULL WHERE id = NEW.id; RETURN NULL; END';
+         CREATE TRIGGER takes_back AFTER UPDATE ON notifications FOR EACH ROW
+             WHEN (NEW.id = 5 AND NEW.sent_at IS NOT NULL) EXECUTE FUNCTION takes_back();",
+    );
+    let job = scene.job(json!({"attempts": 2}));
+    let kept = [2, 3, 5].map(ItemId::Int);
+    send(&job, 1, BATCH).await;
+    let left = listed(&job).await;
+    assert_eq!((scene.unsent(), left.doubted_ever), (3, 3));
+    assert_eq!(left.ids(State::InDoubt), kept);
+    assert!(job.pending(9).await.unwrap().is_empty(), "they wait");
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, BATCH).await;
+    assert_eq!(listed(&job).await.ids(State::Parked), kept);
+    assert_eq!((scene.tally().requests, scene.tally().accepted), (9, 6));
+}
+
 /// A trigger that takes too long, for all rows: nothing says which of them it is.
 pub(crate) async fn a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts() {
     let scene = Scene::with_rows(3).await;

@@ -158,6 +158,7 @@ fn main() {
             a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
             a_digest_whose_rows_stay_held_comes_again_as_it_was,
             a_mark_is_refused_whatever_the_code_with_which,
+            a_mark_that_is_taken_back_is_no_mark,
             a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,

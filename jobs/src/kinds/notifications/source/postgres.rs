@@ -14,7 +14,8 @@
 //!
 //! - G5 A row that cannot be marked is sent no oftener than one that is never answered, and keeps no other from being marked.
 //!   (a_row_that_stays_held_is_repeated_with_pauses_or_parked, a_row_that_refuses_its_mark_is_parked_and_the_others_are_marked,
-//!   a_mark_is_refused_whatever_the_code_with_which, a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts)
+//!   a_mark_is_refused_whatever_the_code_with_which, a_mark_that_is_taken_back_is_no_mark,
+//!   a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts)
 //!
 //! # Not promised
 //! A row that another program keeps locked for longer than about two seconds after it was sent is in doubt: listed, and sent

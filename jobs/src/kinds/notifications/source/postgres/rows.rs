@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::try_join;
 use serde_json::Value;
 use tokio_postgres::{
     Row,
@@ -365,7 +366,7 @@ pub(super) async fn is_there(
 }
 
 /// Marks rows as sent, all that are not marked and that no other program holds, in one statement. Says which are left: held
-/// by others at this moment.
+/// by others at this moment, or kept as they are by the table, whatever number of rows it says were changed.
 pub(super) async fn mark_sent(
     session: &Session,
     table: &Table,
@@ -377,33 +378,28 @@ pub(super) async fn mark_sent(
         return Ok(Vec::new());
     }
     let (name, id, sent) = (&table.sql_name, &table.sql_id, &table.sql_sent_at);
-    let any = table.sql_any(2);
     let many = table.id.many(ids);
     let many: super::session::Param<'_> = (&*many, table.id.array());
-    let marked = session
-        .execute(
-            &format!(
-                "UPDATE {name} AS n SET {sent} = {value} FROM
-                 (SELECT {id} FROM {name} WHERE {id} = {any} AND {sent} IS NULL FOR NO KEY UPDATE SKIP LOCKED) AS free
-                 WHERE n.{id} = free.{id}",
-                value = table.sql_mark(are_repeats),
-            ),
-            &[(&now_ms, Type::INT8), many.clone()],
-        )
-        .await?;
-    if marked == ids.len() as u64 {
-        return Ok(Vec::new());
-    }
-    let any = table.sql_any(1);
-    let left = session
-        .query(
-            &format!(
-                "SELECT {} FROM {name} AS n WHERE n.{id} = {any} AND n.{sent} IS NULL",
-                table.sql_read_id()
-            ),
-            &[many],
-        )
-        .await?;
+    let mark = format!(
+        "UPDATE {name} AS n SET {sent} = {value} FROM
+         (SELECT {id} FROM {name} WHERE {id} = {any} AND {sent} IS NULL FOR NO KEY UPDATE SKIP LOCKED) AS free
+         WHERE n.{id} = free.{id}",
+        value = table.sql_mark(are_repeats),
+        any = table.sql_any(2),
+    );
+    let unsent = format!(
+        "SELECT {} FROM {name} AS n WHERE n.{id} = {any} AND n.{sent} IS NULL",
+        table.sql_read_id(),
+        any = table.sql_any(1),
+    );
+    let marking: [super::session::Param<'_>; 2] = [(&now_ms, Type::INT8), many.clone()];
+    let asking = [many];
+    // A trigger may take the mark back: the row is asked, and not the number of rows. In one way there and back.
+    let (_, left) = try_join(
+        session.execute(&mark, &marking),
+        session.query(&unsent, &asking),
+    )
+    .await?;
     left.iter().map(|row| table.id.get(row, 0)).collect()
 }
 

@@ -285,12 +285,7 @@ pub(super) fn standing(
     table: &Table,
     id: &ItemId,
 ) -> Result<(bool, Option<Exception>)> {
-    let unsent = tx
-        .prepare_cached(&format!(
-            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
-            table.sql_name, table.sql_id, table.sql_sent_at
-        ))?
-        .exists([id])?;
+    let unsent = is_unsent(tx, table, id)?;
     let mut prior = tx.prepare_cached(
         "SELECT state, attempts, not_before, reason FROM watchkeeper_delivery
          WHERE source = ?1 AND item = ?2",
@@ -302,7 +297,16 @@ pub(super) fn standing(
     }
 }
 
-/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is.
+fn is_unsent(tx: &Connection, table: &Table, id: &ItemId) -> Result<bool> {
+    let mut unsent = tx.prepare_cached(&format!(
+        "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
+        table.sql_name, table.sql_id, table.sql_sent_at
+    ))?;
+    Ok(unsent.exists([id])?)
+}
+
+/// Marks a row as sent, unless it is marked already. Says whether nothing is left to be marked: a trigger may keep a row as it is, or
+/// take the mark back.
 pub(super) fn mark_sent(
     tx: &Connection,
     table: &Table,
@@ -317,12 +321,12 @@ pub(super) fn mark_sent(
         table.sql_id,
         sent = table.sql_sent_at
     ))?;
-    let marked = if table.sent_at_is_integer {
-        mark.execute(params![id, now_ms.div_euclid(1000)])?
+    if table.sent_at_is_integer {
+        mark.execute(params![id, now_ms.div_euclid(1000)])?;
     } else {
-        mark.execute(params![id, text_time(now_ms)])?
-    };
-    Ok(marked > 0 || !standing(tx, table, id)?.0)
+        mark.execute(params![id, text_time(now_ms)])?;
+    }
+    Ok(!is_unsent(tx, table, id)?)
 }
 
 /// Unsent rows that are neither dead nor parked.
