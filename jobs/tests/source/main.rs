@@ -145,6 +145,7 @@ fn main() {
             rows_that_may_be_in_the_table_are_not_imported_again,
             what_does_not_fit_is_said_with_key_and_remedy,
             a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant,
+            a_change_of_the_division_rewrites_what_differs_in_portions,
         },
         bodies::{
             values_of_every_type_are_sent_without_loss,

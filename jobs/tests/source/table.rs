@@ -406,3 +406,47 @@ pub(crate) async fn a_right_that_is_missing_on_the_side_tables_is_said_with_its_
     let grant = format!("GRANT USAGE ON SCHEMA \"ops\" TO {guest};");
     assert!(refused.to_string().contains(&grant), "{refused}");
 }
+
+/// What waits for a person may be much: another size of cells changes nothing of it.
+pub(crate) async fn a_change_of_the_division_rewrites_what_differs_in_portions() {
+    let scene = Scene::with_rows(12_000).await;
+    let recipient = json!({"recipient": "recipient"});
+    scene.job(json!({})).pending(1).await.unwrap();
+    scene.note_all();
+    scene.sql(
+        "CREATE TABLE written (rows bigint);
+         CREATE FUNCTION notes() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO written SELECT count(*) FROM fresh; RETURN NULL; END';
+         CREATE TRIGGER notes AFTER UPDATE ON watchkeeper_delivery REFERENCING NEW TABLE AS fresh
+             FOR EACH STATEMENT EXECUTE FUNCTION notes();",
+    );
+    let in_force = || scene.text("SELECT layout FROM watchkeeper_delivery_source");
+    let written = || {
+        let written = scene.number("SELECT coalesce(sum(rows), 0) FROM written");
+        let most = scene.number("SELECT coalesce(max(rows), 0) FROM written");
+        scene.sql("TRUNCATE written");
+        (written, most)
+    };
+    let divide = async |changes: serde_json::Value| {
+        let before = in_force();
+        let job = scene.job(changes);
+        for _ in 0..20 {
+            job.pending(1).await.unwrap();
+            if in_force() != before {
+                return written();
+            }
+        }
+        panic!("{before} stays in force");
+    };
+    let named = "SELECT count(*) FROM watchkeeper_delivery WHERE recipient IS NOT NULL";
+    assert_eq!(divide(json!({"batch_size": 20})).await, (0, 0));
+    let ordered = json!({"columns": recipient, "order": "strict", "buckets": 8});
+    let (all, most) = divide(ordered).await;
+    assert_eq!((all, scene.number(named)), (12_000, 12_000));
+    assert!(most <= 5_000, "{most} rows in one transaction");
+    let ordered = json!({"columns": recipient, "order": "strict", "buckets": 16});
+    assert_eq!(divide(ordered).await, (0, 0));
+    let (all, most) = divide(json!({})).await;
+    assert_eq!((all, scene.number(named)), (12_000, 0));
+    assert!(most <= 5_000, "{most} rows in one transaction");
+}

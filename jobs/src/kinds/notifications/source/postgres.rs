@@ -111,6 +111,12 @@ const CONNECTIONS: usize = 4;
 const LISTEN_AGAIN: Duration = Duration::from_secs(10);
 /// A call that takes longer is given up: its connection is broken.
 const CALL: Duration = Duration::from_secs(20);
+/// So does a look, in which another division into cells may be put in force.
+const LOOK: Duration = Duration::from_secs(28);
+/// The portions that bring up what the side table says of recipients take no more of a look.
+const BRINGING_UP: Duration = Duration::from_secs(4);
+/// What is left of it then takes no longer.
+const DIVIDING: Duration = Duration::from_secs(15);
 /// Pauses before rows that other programs hold are marked again; after the last of them they are in doubt.
 const AGAIN_MS: [u64; 5] = [50, 100, 200, 500, 1000];
 
@@ -252,8 +258,14 @@ impl Source for PgSource {
     async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>> {
         let open = self.open().await?;
         let mut search = self.shared().search.clone();
-        let looking = open.pending(&mut search, now_ms, limit);
-        let found = self.end(&open, CALL, looking).await?;
+        let looking = open.pending(&mut search, now_ms, limit, &self.clock);
+        let found = match self.end(&open, LOOK, looking).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.shared().search.brought_up.clear();
+                return Err(error);
+            }
+        };
         let mut told = false;
         {
             let mut shared = self.shared();
@@ -441,15 +453,19 @@ struct Marking {
 }
 
 impl Open<'_> {
-    async fn pending(&self, search: &mut Search, now_ms: i64, limit: usize) -> Result<Found> {
+    async fn pending(
+        &self,
+        search: &mut Search,
+        now_ms: i64,
+        limit: usize,
+        clock: &Clock,
+    ) -> Result<Found> {
         let (session, table) = (&self.session, &self.table);
         session.begin_to_read(STATEMENT).await?;
         let mut settled = side::settled(session, table).await?;
         if settled.as_ref().is_none_or(|s| s.layout != table.layout) {
             session.roll_back().await?;
-            session.begin(STATEMENT, &table.sql_take_source()).await?;
-            settled = Some(side::put_in_force(session, table).await?);
-            session.commit().await?;
+            settled = Some(self.divide(search, clock).await?);
             session.begin_to_read(STATEMENT).await?;
         }
         let settled = settled.ok_or(SourceError::Unfinished)?;
@@ -463,6 +479,38 @@ impl Open<'_> {
             cells,
             intents,
         })
+    }
+
+    /// Puts the configured layout in force, where that may be; says which is. What the side table says of recipients is brought up before,
+    /// in short transactions, as far as one look comes with it: the next one goes on.
+    async fn divide(&self, search: &mut Search, clock: &Clock) -> Result<Settled> {
+        let (session, table) = (&self.session, &self.table);
+        let until = clock.now() + BRINGING_UP;
+        session.begin(STATEMENT, &table.sql_take_source()).await?;
+        let (settled, changes) = side::is_to_change(session, table).await?;
+        session.commit().await?;
+        if !changes {
+            return Ok(settled);
+        }
+        loop {
+            if clock.now() >= until {
+                return Ok(settled);
+            }
+            session.begin(STATEMENT, &table.sql_take_source()).await?;
+            let next = side::bring_up(session, table, &search.brought_up).await?;
+            session.commit().await?;
+            match next {
+                Some(next) => search.brought_up = next,
+                None => break,
+            }
+        }
+        session.begin(DIVIDING, &table.sql_take_source()).await?;
+        let settled = side::put_in_force(session, table).await?;
+        session.commit().await?;
+        if settled.layout == table.layout {
+            search.brought_up.clear();
+        }
+        Ok(settled)
     }
 
     async fn begin(

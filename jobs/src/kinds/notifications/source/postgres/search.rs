@@ -34,6 +34,8 @@ pub(super) struct Search {
     ahead: Option<ItemId>,
     /// So many looks found work at the same place of the sweep.
     stayed: u32,
+    /// Up to which item the side table is brought up to another division into cells; empty where none is to come.
+    pub(super) brought_up: String,
 }
 
 /// What one walk found.

@@ -11,6 +11,8 @@
 //!   (a_person_waits_for_a_batch_that_begins)
 //! - S3 Nothing begins where a right is missing without which it could not be ended.
 //!   (a_right_that_is_missing_on_the_side_tables_is_said_with_its_grant)
+//! - S4 A change of the division comes to an end, however many items there are, and rewrites none that stays as it is.
+//!   (a_change_of_the_division_rewrites_what_differs_in_portions)
 
 use tokio_postgres::{Row, types::Type};
 use watchkeeper::{chance::Chance, hash::fnv1a, node::Token};
@@ -38,6 +40,9 @@ const NAMES: [&str; 3] = [
     "watchkeeper_delivery_intent",
     "watchkeeper_delivery_source",
 ];
+
+/// Items of the side table that are brought up in one transaction.
+const PORTION: i64 = 5_000;
 
 /// What senders do with each of them.
 const RIGHTS: [&[&str]; 3] = [
@@ -327,10 +332,53 @@ pub(super) async fn settle(session: &Session, table: &Table) -> Result<Settled> 
     settled.ok_or(SourceError::Unfinished)
 }
 
+/// The layout in force, and whether the configured one is to take its place now: while no batch is open. Within a transaction that holds
+/// the source.
+pub(super) async fn is_to_change(session: &Session, table: &Table) -> Result<(Settled, bool)> {
+    let settled = settle(session, table).await?;
+    let is_another = settled.layout != table.layout;
+    let changes = is_another && open_batches(session, table).await? == 0;
+    Ok((settled, changes))
+}
+
+/// What the side table says of recipients is brought up to the parameters, a portion from the item `from` on. Where it goes on; none at
+/// the end. Within a transaction that holds the source.
+pub(super) async fn bring_up(
+    session: &Session,
+    table: &Table,
+    from: &str,
+) -> Result<Option<String>> {
+    let recipient = table.sql_recipient_of_item();
+    let which = match table.order {
+        // An index has those that name one, and what is brought up is not among them any more.
+        None => "AND recipient IS NOT NULL",
+        Some(_) => "ORDER BY item",
+    };
+    let found = session
+        .query(
+            &format!(
+                "WITH portion AS MATERIALIZED (SELECT item FROM {delivery} WHERE source = $1 AND item >= $2 {which} LIMIT {PORTION}),
+                 changed AS (UPDATE {delivery} AS d SET recipient = {recipient} FROM portion AS p
+                     WHERE d.source = $1 AND d.item = p.item AND d.recipient IS DISTINCT FROM {recipient})
+                 SELECT max(item), count(*) FROM portion",
+                delivery = table.delivery,
+            ),
+            &[(&table.source, Type::TEXT), (&from, Type::TEXT)],
+        )
+        .await?;
+    let found = found.first().ok_or(SourceError::Unfinished)?;
+    let (last, items): (Option<String>, i64) = (get(found, 0)?, get(found, 1)?);
+    Ok(match table.order {
+        _ if items < PORTION => None,
+        None => Some(String::new()),
+        Some(_) => last,
+    })
+}
+
 /// Puts the configured layout in force while no batch is open; says which is. Within a transaction that holds the source.
 pub(super) async fn put_in_force(session: &Session, table: &Table) -> Result<Settled> {
-    let settled = settle(session, table).await?;
-    if settled.layout == table.layout || open_batches(session, table).await? > 0 {
+    let (settled, changes) = is_to_change(session, table).await?;
+    if !changes {
         return Ok(settled);
     }
     session
@@ -342,11 +390,15 @@ pub(super) async fn put_in_force(session: &Session, table: &Table) -> Result<Set
             ],
         )
         .await?;
-    // What was written before knows nothing of recipients.
+    // What was written since the portions: few rows, if any.
+    let which = match table.order {
+        None => "IS NOT NULL".to_owned(),
+        Some(_) => format!("IS DISTINCT FROM {}", table.sql_recipient_of_item()),
+    };
     session
         .execute(
             &format!(
-                "UPDATE {} AS d SET recipient = {} WHERE d.source = $1",
+                "UPDATE {} AS d SET recipient = {} WHERE d.source = $1 AND d.recipient {which}",
                 table.delivery,
                 table.sql_recipient_of_item()
             ),

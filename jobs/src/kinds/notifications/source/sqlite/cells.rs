@@ -34,10 +34,16 @@ pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout> {
             "UPDATE watchkeeper_delivery_source SET layout = ?2 WHERE source = ?1",
             params![table.source, layout.to_string()],
         )?;
-        // What was written before knows nothing of recipients.
+        // What was written before knows nothing of recipients; without an order there are none to know.
         let recipient = table.sql_recipient("watchkeeper_delivery.item");
+        let which = match table.order {
+            None => "AND recipient IS NOT NULL",
+            Some(_) => "",
+        };
         tx.execute(
-            &format!("UPDATE watchkeeper_delivery SET recipient = {recipient} WHERE source = ?1"),
+            &format!(
+                "UPDATE watchkeeper_delivery SET recipient = {recipient} WHERE source = ?1 {which}"
+            ),
             [&table.source],
         )?;
     }
