@@ -10,7 +10,7 @@ use serde_json::json;
 use watchkeeper::{batch::BatchJob, node::Token};
 use watchkeeper_jobs::{
     Notifications,
-    notifications::{ItemId, State},
+    notifications::{ItemId, State, operator},
 };
 
 use crate::{
@@ -304,4 +304,44 @@ pub(crate) async fn what_a_digest_cannot_go_with_is_said() {
         let error = scene.job(changes).pending(1).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
+}
+
+/// A person who has all of a state sent again does so in steps, between which senders write.
+pub(crate) async fn a_step_through_parked_rows_takes_messages_whole() {
+    let scene = scene(8).await;
+    let receiver = Rough::start(|request| match request.before {
+        0 | 1 => Does::Breaks,
+        _ => Does::Answers(204),
+    })
+    .await;
+    let changes = json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "digest": {"every": "1h", "at_most": 4, "since": "born"},
+        "buckets": 2,
+        "timeout": "2s",
+        "in_doubt": "park",
+    });
+    let job = scene.job(changes.clone());
+    let token = send_what_goes(&job, 1).await;
+    assert_eq!(listed(&job).await.counts.parked, 8);
+    let mut person = operator(&scene.params(changes), true).await.unwrap();
+    // The first row alone is asked for.
+    let step = person.retry_step(State::Parked, None, 1).await.unwrap();
+    assert_eq!((step.changed, step.last), (4, Some(ItemId::Int(1))));
+    let doubts = listed(&job).await.ids(State::InDoubt);
+    assert_eq!(doubts, [1, 3, 5, 7].map(ItemId::Int));
+    let token = send_what_goes(&job, token).await;
+    // What is in doubt stays in its state: each counts when its turn comes.
+    let place = ItemId::Int(1);
+    let step = person.retry_step(State::Parked, Some(&place), 9).await;
+    assert_eq!(step.unwrap().changed, 4);
+    let step = person.retry_step(State::InDoubt, None, 1).await.unwrap();
+    assert_eq!((step.changed, step.last), (1, Some(ItemId::Int(2))));
+    send_what_goes(&job, token).await;
+    let requests = receiver.requests();
+    let sent: Vec<Vec<u64>> = requests.iter().map(rows).collect();
+    assert_eq!((sent.len(), scene.unsent()), (4, 0), "{sent:?}");
+    let keys: BTreeSet<&str> = requests.iter().map(key).collect();
+    assert_eq!(keys.len(), 2, "each went again under its key");
 }

@@ -12,6 +12,8 @@
 //! - A3 Many items are changed in short transactions, with pauses between: senders wait for none longer than for each
 //!   other.                                                           (`steps_grow_and_shrink_with_the_time_they_take`)
 //! - A4 Looking changes nothing, and creates nothing.                 (`looking_creates_nothing`)
+//! - A6 A message of several rows that may have been received is sent again whole where a state is: no sender comes between its rows.
+//!   (`a_step_through_parked_rows_takes_messages_whole`)
 
 use std::time::Duration;
 
@@ -64,7 +66,8 @@ pub trait Operator: Send {
     /// [`SourceError`](super::source::SourceError).
     async fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>>;
 
-    /// Has up to `items` items of a state sent again, those behind `after`, in one transaction.
+    /// Has up to `items` items of a state sent again, those behind `after`, in one transaction; and those of the state with which they may
+    /// have been received as one message.
     ///
     /// # Errors
     /// [`SourceError`](super::source::SourceError).
@@ -315,6 +318,14 @@ impl Change {
 // === impl Step ===
 
 impl Step {
+    /// Counts what became of one that was taken along with an item of its message. In doubt it stays in the state, and counts when the
+    /// steps come to it.
+    pub(crate) fn count_along(&mut self, state: State, did: Did) {
+        if state != State::InDoubt {
+            self.count(did);
+        }
+    }
+
     /// Counts what became of one item.
     pub(crate) fn count(&mut self, did: Did) {
         match did {

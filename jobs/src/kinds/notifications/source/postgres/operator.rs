@@ -266,6 +266,42 @@ impl PgOperator {
             .await
     }
 
+    /// Other items of a state that may have been received as one message with one of these.
+    async fn rest_of_digests(&self, ids: &[ItemId], state: State) -> Result<Vec<ItemId>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let items: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        // They are of one recipient, by which an index finds them; where that is not known any more all of the state are read.
+        let of = |by: &str| {
+            format!(
+                "SELECT e.item FROM {0} AS d JOIN {0} AS e ON e.source = d.source AND e.digest = d.digest AND e.state = $3 AND {by}
+                 WHERE d.source = $1 AND d.item = ANY ($2) AND d.digest NOT LIKE '1-%' AND e.item <> ALL ($2)",
+                self.table.delivery
+            )
+        };
+        let found = self
+            .session
+            .query(
+                &format!(
+                    "{} UNION {}",
+                    of("e.recipient = d.recipient"),
+                    of("d.recipient IS NULL")
+                ),
+                &[
+                    (&self.table.source, Type::TEXT),
+                    (&items, Type::TEXT_ARRAY),
+                    (&state.word(), Type::TEXT),
+                ],
+            )
+            .await?;
+        let mut rest = Vec::with_capacity(found.len());
+        for row in &found {
+            rest.extend(self.table.id.read(&get::<String>(row, 0)?));
+        }
+        Ok(rest)
+    }
+
     async fn entries(
         &self,
         states: &[State],
@@ -418,11 +454,16 @@ impl Operator for PgOperator {
         let mut step = Step::default();
         let found = self.of_state(state, after, items, "").await?;
         let ids = found.iter().map(|row| self.table.id.get(row, 0));
-        let ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
-        for did in self.order(&ids, to_retry).await? {
-            step.count(did);
+        let mut ids: Vec<ItemId> = ids.collect::<Result<_>>()?;
+        step.last = ids.last().cloned();
+        let asked = ids.len();
+        ids.extend(self.rest_of_digests(&ids, state).await?);
+        for (i, did) in self.order(&ids, to_retry).await?.into_iter().enumerate() {
+            match i < asked {
+                true => step.count(did),
+                false => step.count_along(state, did),
+            }
         }
-        step.last = ids.into_iter().next_back();
         let committed = self.session.commit().await;
         committed.map_err(SourceError::of_commit)?;
         step.took = self.clock.now().since(began);

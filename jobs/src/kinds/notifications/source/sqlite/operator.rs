@@ -259,10 +259,14 @@ impl SqliteOperator {
             let ids = of_state(sending.tx, sending.table, state, after, items, |id, _| {
                 Ok(Some(id))
             })?;
-            for id in ids {
-                step.count(order(sending, &id, now_ms, to_retry)?);
-                step.last = Some(id);
+            let rest = rest_of_digests(sending.tx, sending.table, &ids, state)?;
+            for id in &ids {
+                step.count(order(sending, id, now_ms, to_retry)?);
             }
+            for id in &rest {
+                step.count_along(state, order(sending, id, now_ms, to_retry)?);
+            }
+            step.last = ids.into_iter().next_back();
             Ok((step, began))
         })?;
         step.took = clock.now().since(began);
@@ -509,6 +513,50 @@ fn of_state<T>(
         }
     }
     Ok(items)
+}
+
+/// Other items of a state that may have been received as one message with one of these.
+fn rest_of_digests(
+    tx: &Connection,
+    table: &Table,
+    ids: &[ItemId],
+    state: State,
+) -> Result<Vec<ItemId>> {
+    let mut digest_of = tx.prepare_cached(
+        "SELECT digest, recipient FROM watchkeeper_delivery
+         WHERE source = ?1 AND item = ?2 AND digest IS NOT NULL AND digest NOT LIKE '1-%'",
+    )?;
+    let (mut digests, mut rest) = (BTreeSet::new(), Vec::new());
+    let known: BTreeSet<&ItemId> = ids.iter().collect();
+    for id in ids {
+        let mut found = digest_of.query(params![table.source, id])?;
+        let Some(row) = found.next()? else { continue };
+        let digest: String = row.get(0)?;
+        let recipient: rusqlite::types::Value = row.get(1)?;
+        if digests.contains(&digest) {
+            continue;
+        }
+        // They are of one recipient, by which an index finds them; where that is not known any more all of the state are read.
+        let by = match &recipient {
+            rusqlite::types::Value::Null => "?4 IS NULL",
+            _ => "recipient = ?4",
+        };
+        let mut others = tx.prepare_cached(&format!(
+            "SELECT item FROM watchkeeper_delivery WHERE source = ?1 AND state = ?2 AND digest = ?3 AND {by}"
+        ))?;
+        let others = others.query_map(
+            params![table.source, state.word(), digest, recipient],
+            |row| row.get::<_, ItemId>(0),
+        )?;
+        for other in others {
+            let other = other?;
+            if !known.contains(&other) {
+                rest.push(other);
+            }
+        }
+        digests.insert(digest);
+    }
+    Ok(rest)
 }
 
 // === impl Sending ===
