@@ -248,6 +248,36 @@ pub(crate) async fn a_mark_that_is_taken_back_is_no_mark() {
     assert_eq!((scene.tally().requests, scene.tally().accepted), (9, 6));
 }
 
+/// What is done for one row of many is little, and for many it is done in several transactions.
+pub(crate) async fn a_row_that_refuses_its_mark_is_found_in_a_few_steps() {
+    let marks = "CREATE SEQUENCE marks;
+         CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM nextval(''marks''); RETURN NULL; END';
+         CREATE TRIGGER counts BEFORE UPDATE ON notifications FOR EACH STATEMENT EXECUTE FUNCTION counts();";
+    let params = json!({"batch_size": 400});
+    let batch = "notifications/400/0";
+    let scene = Scene::with_rows(399).await;
+    scene.sql(marks);
+    scene.sql("ALTER TABLE notifications ADD CHECK (id <> 222 OR sent_at IS NULL)");
+    let job = scene.job(params.clone());
+    send(&job, 1, batch).await;
+    assert_eq!(listed(&job).await.ids(State::Parked), [ItemId::Int(222)]);
+    assert_eq!(scene.unsent(), 1);
+    let took = scene.number("SELECT last_value FROM marks");
+    assert!(took < 25, "{took} statements");
+
+    let scene = Scene::with_rows(399).await;
+    scene.sql(marks);
+    scene.sql("ALTER TABLE notifications ADD CHECK (id % 8 = 0 OR sent_at IS NULL)");
+    let job = scene.job(params);
+    send(&job, 1, batch).await;
+    let left = listed(&job).await;
+    assert_eq!((left.counts.parked, left.doubted_ever), (350, 350));
+    assert_eq!((scene.unsent(), scene.tally().requests), (350, 399));
+    let open = scene.number("SELECT count(*) FROM watchkeeper_delivery_intent");
+    assert_eq!(open, 0);
+}
+
 /// A trigger that takes too long, for all rows: nothing says which of them it is.
 pub(crate) async fn a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts() {
     let scene = Scene::with_rows(3).await;

@@ -161,6 +161,7 @@ fn main() {
             a_digest_whose_rows_stay_held_comes_again_as_it_was,
             a_mark_is_refused_whatever_the_code_with_which,
             a_mark_that_is_taken_back_is_no_mark,
+            a_row_that_refuses_its_mark_is_found_in_a_few_steps,
             a_batch_that_never_ends_is_sent_no_oftener_than_its_attempts,
             writers_wait_for_no_sender,
             holders_of_one_batch_at_one_time_repeat_only_what_is_listed,

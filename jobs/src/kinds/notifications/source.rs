@@ -489,6 +489,13 @@ impl Intent {
 // === impl Unmarked ===
 
 impl Unmarked {
+    /// And these.
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn add(&mut self, others: Self) {
+        self.in_doubt += others.in_doubt;
+        self.parked += others.parked;
+    }
+
     /// Counts what became of one row.
     pub(crate) const fn count(&mut self, exception: &Exception) {
         match exception.state {

@@ -337,7 +337,7 @@ impl Source for PgSource {
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
     ) -> Result<Finish> {
-        let (mut marks, mut one_by_one) = (marks, false);
+        let (mut marks, mut in_parts) = (marks, false);
         let mut before = Unmarked::default();
         let mut pauses = AGAIN_MS.iter();
         let mut pause = pauses.next();
@@ -351,32 +351,37 @@ impl Source for PgSource {
             let how = Marking {
                 policy,
                 last: pause.is_none(),
-                one_by_one,
+                in_parts,
             };
             let ending = open.finish(holder, &marks, how);
             let ended = match self.end(&open, CALL, ending).await {
-                // One row keeps all others from being marked; which one is seen when each is marked alone.
-                Err(error) if error.is_of_marking() && !one_by_one => {
-                    one_by_one = true;
+                // One row keeps all others from being marked; which one is seen when they are marked in parts.
+                Err(error) if error.is_of_marking() && !in_parts => {
+                    in_parts = true;
                     continue;
                 }
                 ended => ended?,
             };
             self.keep(open);
-            let left = match ended {
+            let (left, at_once) = match ended {
                 Ended::Finished(Finish::Written(unmarked)) => {
-                    return Ok(Finish::Written(Unmarked {
-                        in_doubt: unmarked.in_doubt,
-                        parked: before.parked + unmarked.parked,
-                    }));
+                    before.add(unmarked);
+                    return Ok(Finish::Written(before));
                 }
                 Ended::Finished(finish) => return Ok(finish),
-                Ended::Left(left, unmarked) => {
-                    before.parked += unmarked.parked;
-                    left
+                Ended::Left {
+                    left,
+                    unmarked,
+                    at_once,
+                } => {
+                    before.add(unmarked);
+                    (left, at_once)
                 }
             };
             marks.retain(|(id, mark)| mark.is_done() && left.contains(id));
+            if at_once {
+                continue;
+            }
             self.clock
                 .sleep(Duration::from_millis(pause.copied().unwrap_or_default()))
                 .await;
@@ -438,8 +443,13 @@ struct Found {
 /// How an attempt to end a batch came out.
 enum Ended {
     Finished(Finish),
-    /// These rows are held by other programs; all else is written, and the intent names these alone.
-    Left(Vec<ItemId>, Unmarked),
+    /// These rows are held by other programs, or were not tried yet; all else is written, and the intent names these alone.
+    Left {
+        left: BTreeSet<ItemId>,
+        unmarked: Unmarked,
+        /// There are such as were not tried.
+        at_once: bool,
+    },
 }
 
 /// How rows are marked.
@@ -448,8 +458,8 @@ struct Marking {
     policy: Policy,
     /// What other programs still hold is in doubt now.
     last: bool,
-    /// Each row alone: one that cannot be marked keeps no other from it.
-    one_by_one: bool,
+    /// In parts: one row that cannot be marked keeps no other from it.
+    in_parts: bool,
 }
 
 impl Open<'_> {
@@ -631,23 +641,31 @@ impl Open<'_> {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(last)));
         };
-        let (mut sent, mut left, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sent, mut held, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left = BTreeSet::new();
         // Repeats come second: they are marked as the row is that was sent.
         for (mark, are_repeats) in [(Mark::Sent, false), (Mark::Duplicate, true)] {
             let of = marks.iter().filter(|(_, done)| *done == mark);
             let ids: Vec<ItemId> = of.map(|(id, _)| id.clone()).collect();
-            let (held, not_taken) = match how.one_by_one {
-                false => (
-                    rows::mark_sent(session, table, &ids, are_repeats, now_ms).await?,
-                    Vec::new(),
-                ),
-                true => rows::mark_one_by_one(session, table, &ids, are_repeats, now_ms).await?,
-            };
+            if how.in_parts {
+                let done = rows::mark_in_parts(session, table, &ids, are_repeats, now_ms).await?;
+                held.extend(done.left);
+                refused.extend(done.refused);
+                left.extend(done.untried);
+            } else {
+                held.extend(rows::mark_sent(session, table, &ids, are_repeats, now_ms).await?);
+            }
             sent.extend(ids);
-            left.extend(held);
-            refused.extend(not_taken);
         }
-        sent.retain(|id| !left.contains(id) && !refused.iter().any(|(refused, _)| refused == id));
+        let at_once = !left.is_empty();
+        if !how.last {
+            left.extend(held.iter().cloned());
+        }
+        {
+            let refused = refused.iter().map(|(id, _)| id);
+            let others: BTreeSet<&ItemId> = left.iter().chain(&held).chain(refused).collect();
+            sent.retain(|id| !others.contains(id));
+        }
         let open = {
             let sent: BTreeSet<&ItemId> = sent.iter().collect();
             present.items.only(|id| !sent.contains(id))
@@ -662,7 +680,7 @@ impl Open<'_> {
                 Mark::Except(exception) => Some((id, exception.clone())),
             })
             .collect();
-        let held = left.iter().filter(|_| how.last).map(|id| (id, None));
+        let held = held.iter().filter(|_| how.last).map(|id| (id, None));
         let refused = refused.iter().map(|(id, why)| (id, Some(why.as_str())));
         let mut unmarked = Unmarked::default();
         for (id, exception) in self
@@ -676,7 +694,7 @@ impl Open<'_> {
         side::note_digests(session, table, &open).await?;
         let doubts = exceptions.iter().filter(|(_, e)| e.doubted).count();
         side::count_doubts(session, table, doubts as u64).await?;
-        let is_over = left.is_empty() || how.last;
+        let is_over = left.is_empty();
         let held = open.only(|id| left.contains(id));
         let intent = async {
             match is_over {
@@ -689,7 +707,11 @@ impl Open<'_> {
         try_join3(forget, intent, session.commit()).await?;
         Ok(match is_over {
             true => Ended::Finished(Finish::Written(unmarked)),
-            false => Ended::Left(left, unmarked),
+            false => Ended::Left {
+                left,
+                unmarked,
+                at_once,
+            },
         })
     }
 

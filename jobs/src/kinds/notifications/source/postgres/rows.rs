@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::try_join;
+use futures_util::future::{try_join, try_join3};
 use serde_json::Value;
 use tokio_postgres::{
     Row,
@@ -39,6 +39,9 @@ pub(super) struct RowLookup {
 
 /// Text of a database of any encoding.
 struct Lossy(String);
+
+/// Rows that are found out in one transaction to be refused: each takes a few statements.
+const REFUSED: usize = 100;
 
 /// Unsent rows that are looked at in search of those of one bucket.
 const WINDOW: i64 = 50_000;
@@ -403,33 +406,60 @@ pub(super) async fn mark_sent(
     left.iter().map(|row| table.id.get(row, 0)).collect()
 }
 
-/// The same, one row after the other. Says which are left, and which the database refused to mark, with its reason.
-pub(super) async fn mark_one_by_one(
+/// What became of rows that were marked in parts.
+#[derive(Debug, Default)]
+pub(super) struct InParts {
+    /// Held by others, or kept as they are.
+    pub(super) left: Vec<ItemId>,
+    /// Refused, each with what the database says.
+    pub(super) refused: Vec<(ItemId, String)>,
+    /// Not tried yet: enough were refused for one transaction.
+    pub(super) untried: Vec<ItemId>,
+}
+
+/// The same, by halves of what is refused, down to single rows: a refused one keeps no other from being marked, and is found in a few
+/// steps among many.
+pub(super) async fn mark_in_parts(
     session: &Session,
     table: &Table,
     ids: &[ItemId],
     are_repeats: bool,
     now_ms: i64,
-) -> Result<(Vec<ItemId>, Vec<(ItemId, String)>)> {
+) -> Result<InParts> {
     // What would be refused at the end of the transaction is refused here.
     session.batch("SET CONSTRAINTS ALL IMMEDIATE").await?;
-    let (mut left, mut refused) = (Vec::new(), Vec::new());
-    for id in ids {
-        session.batch("SAVEPOINT one").await?;
-        let one = std::slice::from_ref(id);
-        match mark_sent(session, table, one, are_repeats, now_ms).await {
-            Ok(held) => {
-                session.batch("RELEASE one").await?;
-                left.extend(held);
-            }
+    let most = match table.digest {
+        None => REFUSED,
+        // Rows of one message that are refused together stay one message.
+        Some(_) => usize::MAX,
+    };
+    let (mut done, mut parts) = (InParts::default(), vec![ids]);
+    while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+        if done.refused.len() >= most {
+            done.untried.extend_from_slice(part);
+            continue;
+        }
+        let marking = try_join3(
+            session.batch("SAVEPOINT part"),
+            mark_sent(session, table, part, are_repeats, now_ms),
+            session.batch("RELEASE part"),
+        );
+        match marking.await {
+            Ok(((), left, ())) => done.left.extend(left),
             Err(error) if error.is_of_marking() => {
-                session.batch("ROLLBACK TO one").await?;
-                refused.push((id.clone(), error.said()));
+                session.batch("ROLLBACK TO part; RELEASE part").await?;
+                match part {
+                    [one] => done.refused.push((one.clone(), error.said())),
+                    many => {
+                        let (first, second) = many.split_at(many.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                }
             }
             Err(error) => return Err(error),
         }
     }
-    Ok((left, refused))
+    Ok(done)
 }
 
 /// Unsent rows, whatever is known of them.
