@@ -20,6 +20,7 @@ use watchkeeper::{
 };
 
 use super::{
+    backlog::Backlog,
     cell::ItemId,
     delivery::{Answer, MAX_BACKOFF, Mark, Policy},
     limits::Limits,
@@ -44,8 +45,7 @@ pub struct Notifications {
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
-    /// When the backlog may be counted again.
-    count_at: Mutex<Option<Moment>>,
+    backlog: Backlog,
     /// Batches whose end could not be written: how often in a row, and until when they are left alone.
     unended: Mutex<BTreeMap<String, (u32, Moment)>>,
     own_sink: Option<Arc<dyn Sink>>,
@@ -60,9 +60,6 @@ struct Ends {
     sink: Arc<dyn Sink>,
 }
 
-/// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
-const COUNT_SHARE: u32 = 50;
 /// So long is tried to mark what was sent, with pauses between these.
 const FINISHING: Duration = Duration::from_secs(15);
 const FINISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -86,7 +83,7 @@ impl Notifications {
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
-            count_at: Mutex::new(None),
+            backlog: Backlog::default(),
             unended: Mutex::default(),
             own_sink: None,
             ends: OnceCell::new(),
@@ -316,7 +313,7 @@ impl Notifications {
             run.count_items(word, n);
             self.tell_items(word, n);
         }
-        self.tell_backlog(&ends).await;
+        self.tell_backlog(&ends);
         if !complete {
             run.check()?;
         }
@@ -456,47 +453,12 @@ impl Notifications {
         }
     }
 
-    async fn tell_backlog(&self, ends: &Ends) {
-        if self.events.is_none() || !self.is_time_to_count() {
-            return;
+    /// Has the backlog counted, if it is time. Neither a look nor the end of a batch waits for it.
+    fn tell_backlog(&self, ends: &Ends) {
+        if let Some(events) = &self.events {
+            let (events, job) = (events.clone(), self.told_name().to_owned());
+            self.backlog.tell(&ends.source, &self.clock, events, job);
         }
-        let began = self.clock.now();
-        let counted = async {
-            let held = ends.source.counts().await?;
-            Ok::<_, SourceError>((ends.source.backlog().await?, held))
-        };
-        match counted.await {
-            Ok((items, held)) => {
-                self.tell(|job| Event::HeldItems {
-                    job,
-                    retry: held.retry,
-                    dead: held.dead,
-                    in_doubt: held.in_doubt,
-                    parked: held.parked,
-                });
-                self.tell(|job| Event::Backlog { job, items });
-            }
-            Err(error) => debug!(%error, "the backlog was not counted"),
-        }
-        let now = self.clock.now();
-        let pause = (now.since(began) * COUNT_SHARE).max(COUNT_EVERY);
-        *self.count_at() = Some(now + pause);
-    }
-
-    /// The caller that hears yes counts; others need not, meanwhile.
-    fn is_time_to_count(&self) -> bool {
-        let now = self.clock.now();
-        let mut at = self.count_at();
-        let due = at.is_none_or(|at| now >= at);
-        if due {
-            // Longer than a count takes, and not for ever: one that is cancelled says nothing more.
-            *at = Some(now + COUNT_EVERY * 60);
-        }
-        due
-    }
-
-    fn count_at(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.count_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell_items(&self, outcome: &'static str, count: u64) {
@@ -511,9 +473,12 @@ impl Notifications {
 
     fn tell(&self, event: impl FnOnce(String) -> Event) {
         if let Some(events) = &self.events {
-            let name = self.name.get().map_or("notifications", String::as_str);
-            events.tell(event(name.to_owned()));
+            events.tell(event(self.told_name().to_owned()));
         }
+    }
+
+    fn told_name(&self) -> &str {
+        self.name.get().map_or("notifications", String::as_str)
     }
 
     fn now_ms(&self) -> i64 {
@@ -539,7 +504,7 @@ impl BatchJob for Notifications {
             }
         };
         if self.name.get().is_some() {
-            self.tell_backlog(&ends).await;
+            self.tell_backlog(&ends);
         }
         Ok(pending)
     }
@@ -563,6 +528,10 @@ impl BatchJob for Notifications {
 
     fn named(&self, job: &str) {
         let _ = self.name.set(job.to_owned());
+    }
+
+    async fn stopped(&self) {
+        self.backlog.stop();
     }
 
     fn limits(&self) -> BatchLimits {

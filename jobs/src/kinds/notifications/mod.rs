@@ -44,7 +44,7 @@
 //! In reading order: `params`, `text` (columns in texts), `cell`, `delivery` (what an answer means), `source` and its
 //! `sqlite` and `postgres`, `sink` and its `webhook`, `smtp` and `file`, with `pace` and `hosts` (how fast a receiver is sent
 //! to), `limits` (rates of all replicas together), `pauses` (what replicas tell each other of receivers), `times` (not before,
-//! and not after), `order` (one after the other), `digest` (as one message) with `digest_name`, `queue`, `sending`, `job`, `operator` (what a person
+//! and not after), `order` (one after the other), `digest` (as one message) with `digest_name`, `queue`, `sending`, `backlog` (counted beside the work), `job`, `operator` (what a person
 //! does with what is left), `items` (the same for commands and for the page of a worker).
 //!
 //! # Example
@@ -68,6 +68,7 @@
 //! # }
 //! ```
 
+mod backlog;
 pub(crate) mod cell;
 pub(crate) mod delivery;
 mod digest;

@@ -98,8 +98,9 @@ impl Source for Failing {
         Ok(Exceptions::default())
     }
 
+    /// Does not come to its end.
     async fn backlog(&self) -> Result<u64, SourceError> {
-        Ok(0)
+        std::future::pending().await
     }
 }
 
@@ -197,4 +198,19 @@ async fn a_batch_whose_end_cannot_be_written_is_left_alone_for_a_growing_pause()
     assert_eq!(job.rests("t/50/1"), None);
     job.ended("t/50/0", true);
     assert_eq!(job.rests("t/50/0"), None);
+}
+
+#[tokio::test]
+async fn a_count_that_takes_long_holds_up_neither_a_look_nor_a_batch() {
+    let source = Failing::with([Ok(Finish::Written(Unmarked::default()))]);
+    let (mut job, clock) = (source.job(), Clock::system());
+    job.events = Some(Events::default());
+    job.named("mail");
+    let soon = Duration::from_secs(10);
+    let found = clock.timeout(soon, job.pending(9)).await;
+    assert_eq!(found.expect("the look ends").unwrap(), [""; 0]);
+    let run = run();
+    let working = job.process_under(Token(7), "t/50/0", &run);
+    let outcome = clock.timeout(soon, working).await;
+    assert_eq!(outcome.expect("the batch ends").unwrap(), Outcome::Done);
 }

@@ -142,8 +142,20 @@ impl Source for SqliteSource {
         self.with(|db| db.exceptions()).await
     }
 
+    /// In portions: others have their turn in between.
     async fn backlog(&self) -> Result<u64> {
-        self.with(|db| db.backlog()).await
+        let (mut rows, mut behind) = (0, None);
+        loop {
+            let from = behind.take();
+            let counting =
+                move |db: &mut Db| rows::backlog_behind(&db.conn, &db.table, from.as_ref());
+            let (more, last) = self.with(counting).await?;
+            rows += more;
+            match last {
+                Some(last) => behind = Some(last),
+                None => return Ok(rows),
+            }
+        }
     }
 
     async fn counts(&self) -> Result<Counts> {
@@ -431,10 +443,6 @@ impl Db {
         }
         all.doubted_ever = side::doubted_ever(&tx, table)?.unwrap_or(0);
         Ok(all)
-    }
-
-    fn backlog(&mut self) -> Result<u64> {
-        rows::backlog(&self.conn, &self.table)
     }
 }
 

@@ -342,6 +342,38 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
+/// Rows that are counted at a time.
+const COUNTED: usize = 100_000;
+
+/// The same of a portion of the rows, those behind one; and behind which row to go on, if there may be more.
+pub(super) fn backlog_behind(
+    conn: &Connection,
+    table: &Table,
+    behind: Option<&ItemId>,
+) -> Result<(u64, Option<ItemId>)> {
+    let id = &table.sql_id;
+    let from = match behind {
+        Some(_) => format!("n.{id} > ?2"),
+        None => "?2 IS NULL".to_owned(),
+    };
+    let mut found = conn.prepare_cached(&format!(
+        "SELECT n.{id}, NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{id}
+             AND d.state IN ('dead', 'parked'))
+         FROM {} WHERE n.{} IS NULL AND typeof(n.{id}) IN ('integer', 'text') AND {from} ORDER BY n.{id} LIMIT {COUNTED}",
+        table.sql_rows, table.sql_sent_at
+    ))?;
+    let mut found = found.query(params![table.source, behind])?;
+    let (mut rows, mut open, mut last) = (0, 0, None);
+    while let Some(row) = found.next()? {
+        rows += 1;
+        open += u64::from(row.get::<_, bool>(1)?);
+        if rows == COUNTED {
+            last = usable_id(row)?;
+        }
+    }
+    Ok((open, last))
+}
+
 /// Unsent rows, whatever is known of them.
 pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn.query_row(
