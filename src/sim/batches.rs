@@ -573,6 +573,38 @@ async fn a_batch_comes_back_for_items_that_are_to_be_tried_again() {
     assert_eq!(of_batch.items, BTreeMap::from(counts));
 }
 
+/// One batch, which is left to others each time, for a while.
+struct LeftToOthers(Arc<Mutex<Vec<Moment>>>);
+
+#[async_trait]
+impl BatchJob for LeftToOthers {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        Ok(vec!["7".to_owned()])
+    }
+
+    async fn process(&self, _batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let now = run.lease().unwrap().clock().now();
+        self.0.lock().unwrap().push(now);
+        run.comes_back(TTL * 3);
+        Ok(Outcome::Skip("a later holder has it".to_owned()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_skipped_for_a_while_is_left_alone_for_it() {
+    let fleet = Cluster::new(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let body = Body::Batch(Arc::new(LeftToOthers(seen.clone())));
+    let _a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    fleet.sleep(TTL * 6).await;
+    let times = seen.lock().unwrap().clone();
+    let [first, second] = times[..] else {
+        panic!("{times:?}")
+    };
+    let pause = second.since(first);
+    assert!((TTL * 3..TTL * 4).contains(&pause), "{pause:?}");
+}
+
 /// Batches that are to wait while their receiver is busy, and how many are worked on at a time.
 struct Slow {
     left: Arc<Mutex<BTreeSet<String>>>,

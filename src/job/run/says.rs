@@ -98,7 +98,9 @@ impl Run {
     }
 
     /// When the first item that is to be tried again is due.
-    pub(crate) fn items_again(&self) -> Option<Moment> {
+    #[doc(hidden)] // for the tests of the stock jobs
+    #[must_use]
+    pub fn items_again(&self) -> Option<Moment> {
         self.report().items.again
     }
 

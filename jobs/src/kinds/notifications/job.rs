@@ -60,6 +60,8 @@ struct Ends {
     sink: Arc<dyn Sink>,
 }
 
+/// For so long a batch is left alone that has a later holder.
+const LOST: Duration = Duration::from_secs(5);
 /// So long is tried to mark what was sent, with pauses between these.
 const FINISHING: Duration = Duration::from_secs(15);
 const FINISH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -196,7 +198,7 @@ impl Notifications {
             .await;
         let work = match begun.map_err(SourceError::into_job_error)? {
             Begin::Send(work) => work,
-            Begin::Lost(holder) => return Ok(lost(batch, token, Some(holder))),
+            Begin::Lost(holder) => return Ok(lost(run, batch, token, Some(holder))),
             Begin::OtherJob(other) => {
                 return Err(JobError::fatal(format!(
                     "job {other:?} is sending these rows, or its sender died in the act: one job sends the rows of a table, \
@@ -282,7 +284,7 @@ impl Notifications {
             .await;
         self.ended(batch, finished.is_ok());
         let unmarked = match finished.map_err(SourceError::into_job_error)? {
-            Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
+            Finish::Lost(holder) => return Ok(lost(run, batch, token, holder)),
             Finish::Written(unmarked) => unmarked,
         };
         if unmarked != Unmarked::default() {
@@ -565,7 +567,9 @@ fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
+/// The batch comes back after a pause: its later holder may be dead, and a larger token than ours does not go by itself.
+fn lost(run: &Run, batch: &str, token: Token, holder: Option<Token>) -> Outcome {
+    run.comes_back(LOST);
     let holder = holder.map(|t| t.0);
     warn!(
         batch,

@@ -34,7 +34,7 @@
 //! to mean "not accepted".
 //!
 //! Tokens must not begin anew: when the lock store is replaced by an empty one, an intent that a dead sender left under a
-//! larger token keeps its cell (a warning says so) until that row of `watchkeeper_delivery_intent` is deleted by hand.
+//! larger token keeps its cell (a warning says so each time it is claimed, every few seconds) until that row of `watchkeeper_delivery_intent` is deleted by hand.
 //!
 //! # The table
 //! The id must be unique. A partial index keeps the search for work independent of how much was sent:

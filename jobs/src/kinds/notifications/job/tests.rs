@@ -214,3 +214,14 @@ async fn a_count_that_takes_long_holds_up_neither_a_look_nor_a_batch() {
     let outcome = clock.timeout(soon, working).await;
     assert_eq!(outcome.expect("the batch ends").unwrap(), Outcome::Done);
 }
+
+/// It may be dead, and its token never be reached.
+#[tokio::test]
+async fn a_batch_with_a_later_holder_comes_back_after_a_pause() {
+    let source = Failing::with([Ok(Finish::Lost(Some(Token(9))))]);
+    let (run, now) = (run(), Clock::system().now());
+    let outcome = source.job().process_under(Token(7), "t/50/0", &run).await;
+    let lost = Outcome::Skip("lost to a later holder".to_owned());
+    assert_eq!(outcome.unwrap(), lost);
+    assert!(run.items_again().is_some_and(|at| at >= now + LOST));
+}
