@@ -10,7 +10,7 @@ use serde_json::json;
 use watchkeeper::{batch::BatchJob, node::Token};
 use watchkeeper_jobs::{
     Notifications,
-    notifications::{ItemId, State, operator},
+    notifications::{Did, ItemId, State, operator},
 };
 
 use crate::{
@@ -344,4 +344,67 @@ pub(crate) async fn a_step_through_parked_rows_takes_messages_whole() {
     assert_eq!((sent.len(), scene.unsent()), (4, 0), "{sent:?}");
     let keys: BTreeSet<&str> = requests.iter().map(key).collect();
     assert_eq!(keys.len(), 2, "each went again under its key");
+}
+
+/// As during a rolling change, or after it.
+pub(crate) async fn a_message_in_doubt_waits_for_replicas_that_make_such() {
+    let breaks_once = || {
+        Rough::start(|request| match request.before {
+            0 => Does::Breaks,
+            _ => Does::Answers(204),
+        })
+    };
+    let plain = |receiver: &Rough| json!({"sink": receiver.url(""), "columns": {"recipient": "recipient"}, "buckets": 2});
+    let scene = scene(4).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0'");
+    let receiver = breaks_once().await;
+    let job = digests(&scene, &receiver, 4);
+    let token = send_what_goes(&job, 1).await;
+    assert_eq!(listed(&job).await.counts.in_doubt, 4);
+    scene.advance(HOUR);
+    add(&scene, 20, "r0");
+    add(&scene, 21, "r9");
+    // One without `digest` leaves them, and what comes behind them; all else goes.
+    let other = scene.job(plain(&receiver));
+    let token = send_what_goes(&other, token).await;
+    assert_eq!(receiver.requests()[1].json()["id"], json!(21));
+    assert_eq!(other.pending(10).await.unwrap(), [""; 0]);
+    assert_eq!((receiver.requests().len(), scene.unsent()), (2, 5));
+    send_what_goes(&job, token).await;
+    let requests = receiver.requests();
+    assert_eq!(rows(&requests[2]), [1, 2, 3, 4]);
+    assert_eq!(key(&requests[0]), key(&requests[2]));
+    assert_eq!((requests.len(), scene.unsent()), (3, 1));
+
+    // Where there are no such replicas any more a person has each sent alone.
+    let scene = self::scene(2).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0'");
+    let receiver = breaks_once().await;
+    let token = send_what_goes(&digests(&scene, &receiver, 2), 1).await;
+    let params = scene.params(plain(&receiver));
+    let mut person = operator(&params, true).await.unwrap();
+    let both = [1, 2].map(ItemId::Int);
+    let did = person.retry(&both).await.unwrap();
+    assert_eq!(did, [Did::Changed, Did::Changed]);
+    send_what_goes(&scene.job(plain(&receiver)), token).await;
+    let requests = receiver.requests();
+    let sent: Vec<_> = requests[1..]
+        .iter()
+        .map(|r| r.json()["id"].clone())
+        .collect();
+    assert_eq!((sent, scene.unsent()), (vec![json!(1), json!(2)], 0));
+
+    // The other way round: what went alone goes alone.
+    let scene = self::scene(2).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0', born = 1");
+    let receiver = breaks_once().await;
+    let token = send_what_goes(&scene.job(plain(&receiver)), 1).await;
+    scene.advance(HOUR);
+    let job = digests(&scene, &receiver, 2);
+    let token = send_what_goes(&job, token).await;
+    send_what_goes(&job, token).await;
+    let requests = receiver.requests();
+    let sent: Vec<Vec<u64>> = requests[1..].iter().map(rows).collect();
+    assert_eq!((sent, scene.unsent()), (vec![vec![1], vec![2]], 0));
+    assert_eq!(key(&requests[0]), key(&requests[1]), "under its key");
 }

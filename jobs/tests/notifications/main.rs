@@ -92,6 +92,7 @@ mod file {
             a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it,
             a_row_whose_time_is_none_is_dead_alone,
             a_step_through_parked_rows_takes_messages_whole,
+            a_message_in_doubt_waits_for_replicas_that_make_such,
             a_text_holds_all_rows_of_a_digest,
             what_a_digest_cannot_go_with_is_said,
         },

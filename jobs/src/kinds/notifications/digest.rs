@@ -12,6 +12,9 @@
 //! - U3 Rows that could be sent alone make no digest that is too large to be sent.
 //!   (`a_digest_takes_as_many_rows_as_a_service_takes_bytes`)
 //! - U4 A row that cannot be sent for its own times takes no other with it.  (`a_row_whose_time_is_none_is_dead_alone`)
+//! - U5 What may have been received goes again as it went, also after `digest` was switched on or off: a row that went alone goes alone, under
+//!   its own key, and a message of several rows waits for a replica that makes such.
+//!   (`a_row_in_doubt_that_went_alone_goes_alone_again`, `a_message_in_doubt_waits_for_replicas_that_make_such`)
 //!
 //! # Not promised
 //! Rows count as they are in the texts of the sink. What else the texts hold of the oldest row does not: where that has more than a
@@ -26,6 +29,7 @@ use serde_json::{Map, Value};
 
 use super::{
     cell::ItemId,
+    delivery::{Exception, State},
     digest_name::{ITEMS, name_of, size_of},
     source::Item,
 };
@@ -72,6 +76,12 @@ pub(crate) fn fold(
     }
     let mut folded = Vec::new();
     for group in groups {
+        // What went alone before there were messages of several rows goes alone again, and first; the others come in another batch.
+        if group.iter().any(went_alone) {
+            let alone = group.into_iter().filter(went_alone);
+            folded.extend(alone.filter_map(|item| alone_again(item, recipient)));
+            continue;
+        }
         let doubt = group.iter().find_map(|item| item.digest.clone());
         let group: Vec<Item> = match &doubt {
             // What may have been received goes alone, and first.
@@ -89,11 +99,27 @@ pub(crate) fn fold(
         folded.extend(one_of(group, recipient, &key));
     }
     // Each is looked at by itself, and behind the others: what waits keeps back what comes after it.
-    let alone = kept
-        .into_iter()
-        .map(|item| one_of(vec![item], recipient, &key));
+    let alone = kept.into_iter().map(|item| match went_alone(&item) {
+        true => alone_again(item, recipient),
+        false => one_of(vec![item], recipient, &key),
+    });
     folded.extend(alone.flatten());
     folded
+}
+
+/// Whether a row may have been received, and not as a part of a message of several rows.
+fn went_alone(item: &Item) -> bool {
+    let in_doubt = |prior: &Exception| prior.state == State::InDoubt;
+    item.digest.is_none() && item.prior.as_ref().is_some_and(in_doubt)
+}
+
+/// In the form of today, and under the key of old.
+fn alone_again(item: Item, recipient: &str) -> Option<Item> {
+    let key = item.key.clone();
+    let mut alone = one_of(vec![item], recipient, |_| key.clone())?;
+    alone.digest = None;
+    alone.members = Vec::new();
+    Some(alone)
 }
 
 /// The first rows of a group, as many as one message holds, and one in any case. The others wait for the next.
@@ -130,7 +156,11 @@ fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Op
         .iter()
         .map(|item| Value::Object(item.body.clone()))
         .collect();
+    let mut priors = group.iter().filter_map(|item| item.prior.as_ref());
+    let doubt = priors.find(|prior| prior.state == State::InDoubt).cloned();
     let mut first = group.into_iter().next()?;
+    // A doubt about one of them is one about the message.
+    first.prior = doubt.or(first.prior);
     let mut body = Map::new();
     let whom = first.columns.get(recipient).cloned().unwrap_or_default();
     body.insert("recipient".to_owned(), whom);
@@ -224,6 +254,42 @@ mod tests {
         assert_eq!(groups, [[0]]);
         // Cut although it is the first, a row has gone.
         assert_ne!(folded(vec![doubt(1)])[0].0, format!("d/{name}"));
+    }
+
+    #[test]
+    fn a_row_in_doubt_that_went_alone_goes_alone_again() {
+        let of = |state| Exception {
+            state,
+            ..Exception::dead(String::new())
+        };
+        let mut rows: Vec<Item> = (1..=5)
+            .map(|id| row(id, json!(["a", "b"][usize::from(id == 5)]), None))
+            .collect();
+        for item in &mut rows {
+            item.key = format!("row/{}", item.id);
+        }
+        for (i, state) in [(1, State::InDoubt), (2, State::Retry), (3, State::InDoubt)] {
+            rows[i].prior = Some(of(state));
+        }
+        rows[3].columns.insert("kept".to_owned(), json!(true));
+        let is_kept = |item: &Item| item.columns.contains_key("kept");
+        let key = |name: &str| format!("d/{name}");
+        let all = fold(rows.clone(), "to", is_kept, 0, key);
+        let keys: Vec<&str> = all.iter().map(|item| item.key.as_str()).collect();
+        let of_b = format!("d/{}", name_of(&ids(&[5])));
+        assert_eq!(keys, ["row/2", &of_b, "row/4"]);
+        assert!(all[0].digest.is_none() && all[0].members.is_empty());
+        assert_eq!(all[0].id, ItemId::Int(2));
+        assert_eq!(all[0].body["items"], json!([{"id": 2}]));
+
+        // A doubt about one of several rows is one about their message.
+        let mut rows = vec![row(1, json!("a"), None), row(2, json!("a"), None)];
+        rows[0].prior = Some(of(State::Retry));
+        let item = one_of(rows.clone(), "to", |_| String::new()).unwrap();
+        assert_eq!(item.prior, rows[0].prior);
+        rows[1].prior = Some(of(State::InDoubt));
+        let item = one_of(rows.clone(), "to", |_| String::new()).unwrap();
+        assert_eq!(item.prior, rows[1].prior);
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl PgOperator {
             })
             .collect();
         side::record(session, table, &records, now_ms).await?;
+        let again = records
+            .iter()
+            .filter(|r| r.exception.state != State::Parked);
+        let again: Vec<&ItemId> = again.map(|r| r.id).collect();
+        side::forget_digests(session, table, &again).await?;
         Ok(dids)
     }
 

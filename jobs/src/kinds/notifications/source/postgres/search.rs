@@ -284,15 +284,16 @@ impl Along<'_> {
         let (read, delivery, rows) = (table.sql_read_id(), &table.delivery, &table.sql_rows);
         let (id, item, sent) = (&table.sql_id, table.sql_id_of_item(), &table.sql_sent_at);
         let join = format!("JOIN {rows} ON n.{id} = {item} AND n.{sent} IS NULL");
+        let due = due_ones(table);
         let sql = match &table.order {
             None => format!(
                 "SELECT {read}, {bucket} FROM (
-                     SELECT item, number FROM {delivery} WHERE {DUE_ONES} ORDER BY not_before LIMIT $3) AS d {join}"
+                     SELECT d.item, d.number FROM {delivery} AS d WHERE {due} ORDER BY d.not_before LIMIT $3) AS d {join}"
             ),
             // What a dead sender had begun may stand behind a row that waits for a person: nothing can be done with it, and it must
             // not take the place of what can be sent.
             Some(_) => format!(
-                "SELECT {read}, {bucket} FROM (SELECT * FROM {delivery} WHERE {DUE_ONES}) AS d {join}
+                "SELECT {read}, {bucket} FROM (SELECT d.* FROM {delivery} AS d WHERE {due}) AS d {join}
                  WHERE NOT {held} ORDER BY d.not_before LIMIT $3",
                 held = table.sql_held(),
             ),
@@ -322,8 +323,13 @@ impl Along<'_> {
     }
 }
 
-/// Which items of the side table are due. `$1` is the source, `$2` now.
-const DUE_ONES: &str = "source = $1 AND state IN ('retry', 'in_doubt') AND not_before <= $2";
+/// Which items `d` of the side table are due. `$1` is the source, `$2` now.
+fn due_ones(table: &Table) -> String {
+    format!(
+        "d.source = $1 AND d.state IN ('retry', 'in_doubt') AND d.not_before <= $2 AND NOT {}",
+        table.sql_waits()
+    )
+}
 
 #[cfg(test)]
 mod tests {

@@ -664,6 +664,28 @@ pub(super) async fn note_digests(session: &Session, table: &Table, named: &Named
     Ok(())
 }
 
+/// From now on each of these goes alone, where there are no messages of several rows.
+pub(super) async fn forget_digests(
+    session: &Session,
+    table: &Table,
+    ids: &[&ItemId],
+) -> Result<()> {
+    if ids.is_empty() || table.digest.is_some() {
+        return Ok(());
+    }
+    let items: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    session
+        .execute(
+            &format!(
+                "UPDATE {} SET digest = NULL WHERE source = $1 AND item = ANY ($2) AND digest IS NOT NULL",
+                table.delivery
+            ),
+            &[(&table.source, Type::TEXT), (&items, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    Ok(())
+}
+
 pub(super) async fn forget(session: &Session, table: &Table, ids: &[ItemId]) -> Result<()> {
     if ids.is_empty() {
         return Ok(());

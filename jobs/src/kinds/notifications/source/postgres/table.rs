@@ -693,13 +693,23 @@ impl Table {
         }
     }
 
+    /// Whether an item `d` of the side table has to wait: for its time, or for a replica that makes messages of several rows, as it may have
+    /// been received in one. `$2` is now.
+    pub(super) fn sql_waits(&self) -> &'static str {
+        match self.digest {
+            Some(_) => "d.not_before > $2",
+            None => "(d.not_before > $2 OR d.digest IS NOT NULL)",
+        }
+    }
+
     /// Whether the side table holds a row `n` back. `$1` is the source, `$2` now.
     pub(super) fn sql_held(&self) -> String {
         let held = format!(
             "EXISTS (SELECT 1 FROM {} AS d WHERE d.source = $1 AND d.item = {}
-             AND (d.state IN ('dead', 'parked') OR d.not_before > $2))",
+             AND (d.state IN ('dead', 'parked') OR {}))",
             self.delivery,
-            self.sql_item()
+            self.sql_item(),
+            self.sql_waits(),
         );
         let Some(order) = &self.order else {
             return held;
@@ -710,8 +720,9 @@ impl Table {
         format!(
             "({held} OR NOT {collected} OR EXISTS (SELECT 1 FROM {delivery} AS d JOIN {rows} ON m.{id} = {item}
              WHERE d.source = $1 AND d.recipient = {recipient} AND m.{column}::text = n.{column}::text
-             AND (d.state IN ('retry', 'in_doubt') AND d.not_before > $2 OR d.state IN ({states}))
+             AND (d.state IN ('retry', 'in_doubt') AND {waits} OR d.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id}))",
+            waits = self.sql_waits(),
             delivery = self.delivery,
             rows = order.sql_rows,
             item = self.sql_id_of_item(),

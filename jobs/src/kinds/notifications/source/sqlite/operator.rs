@@ -13,7 +13,10 @@ use watchkeeper::{clock::Clock, node::Token};
 use super::{
     cells, rows,
     schema::{self, Table, Wanted},
-    side::{counts, doubted_ever, exception_of, forget, immediate, intent, open_batches, record},
+    side::{
+        counts, doubted_ever, exception_of, forget, forget_digest, immediate, intent, open_batches,
+        record,
+    },
 };
 use crate::notifications::{
     cell::{ItemId, Layout, idempotency_key},
@@ -438,6 +441,9 @@ fn order(
                 None => (sending.batch_of(id).unwrap_or_default(), Token(0)),
             };
             record(tx, table, &batch, token, id, item, now_ms)?;
+            if item.state != State::Parked {
+                forget_digest(tx, table, id)?;
+            }
         }
     }
     Ok(change.did())

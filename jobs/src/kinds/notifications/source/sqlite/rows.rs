@@ -271,9 +271,10 @@ fn due_rows(table: &Table) -> String {
     format!(
         "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
          WHERE d.source = ?1 AND d.item = +n.{}
-         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2)){}{}",
+         AND (d.state IN ('dead', 'parked') OR {})){}{}",
         table.sql_sent_at,
         table.sql_id,
+        table.sql_waits("d"),
         table.sql_is_next(),
         table.sql_is_collected()
     )

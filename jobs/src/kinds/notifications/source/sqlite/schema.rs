@@ -198,6 +198,15 @@ impl Table {
         )
     }
 
+    /// Whether an item of the side table has to wait: for its time, or for a replica that makes messages of several rows, as it may have
+    /// been received in one. ?2 is now.
+    pub(super) fn sql_waits(&self, item: &str) -> String {
+        match self.digest {
+            Some(_) => format!("{item}.not_before > ?2"),
+            None => format!("({item}.not_before > ?2 OR {item}.digest IS NOT NULL)"),
+        }
+    }
+
     /// Condition on a row `n`: no earlier one of its recipient has to wait. ?1 is the source, ?2 now.
     pub(super) fn sql_is_next(&self) -> String {
         let Some(order) = &self.order else {
@@ -209,8 +218,9 @@ impl Table {
         format!(
             " AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS e CROSS JOIN {rows} ON m.{id} = e.item
              WHERE e.source = ?1 AND e.recipient = +n.{column} AND m.{column} = n.{column}
-             AND (e.state IN ('retry', 'in_doubt') AND e.not_before > ?2 OR e.state IN ({states}))
+             AND (e.state IN ('retry', 'in_doubt') AND {waits} OR e.state IN ({states}))
              AND m.{sent_at} IS NULL AND m.{id} < n.{id})",
+            waits = self.sql_waits("e"),
             rows = order.sql_rows,
         )
     }

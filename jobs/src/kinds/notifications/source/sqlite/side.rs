@@ -107,6 +107,17 @@ pub(super) fn note_digests(tx: &Connection, table: &Table, named: &Named) -> Res
     Ok(())
 }
 
+/// From now on it goes alone, where there are no messages of several rows.
+pub(super) fn forget_digest(tx: &Connection, table: &Table, id: &ItemId) -> Result<()> {
+    if table.digest.is_none() {
+        tx.prepare_cached(
+            "UPDATE watchkeeper_delivery SET digest = NULL WHERE source = ?1 AND item = ?2 AND digest IS NOT NULL",
+        )?
+        .execute(params![table.source, id])?;
+    }
+    Ok(())
+}
+
 pub(super) fn forget(tx: &Connection, table: &Table, id: &ItemId) -> Result<()> {
     tx.prepare_cached("DELETE FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2")?
         .execute(params![table.source, id])?;
