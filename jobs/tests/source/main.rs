@@ -172,6 +172,7 @@ fn main() {
         },
         search::{
             a_look_takes_few_steps_past_many_rows_that_are_held_back,
+            items_without_rows_hide_none_whose_time_has_come,
             buckets_of_texts_are_found_past_rows_that_are_held_back,
             many_rows_of_one_recipient_hide_none_of_the_others,
             a_later_row_that_is_seen_first_does_not_go_first,

@@ -58,6 +58,39 @@ pub(crate) async fn a_look_takes_few_steps_past_many_rows_that_are_held_back() {
     assert_eq!(scene.tally().accepted, 4);
 }
 
+/// Such as rows that were deleted while they waited to be sent again.
+pub(crate) async fn items_without_rows_hide_none_whose_time_has_come() {
+    let scene = many_dead("held", "i").await;
+    let job = scene.job(json!({"table": "held"}));
+    // Looks pass the dead ones by.
+    for _ in 0..15 {
+        assert!(job.pending(9).await.unwrap().is_empty());
+    }
+    scene.sql(
+        "INSERT INTO watchkeeper_delivery SELECT 'held', i::text, i, 'in_doubt', 1, -1, '', 1, '', now(), NULL, NULL
+         FROM generate_series(100001, 125000) AS i; ANALYZE watchkeeper_delivery;",
+    );
+    // More than are looked at, and all of them before it.
+    let params = scene.params(json!({"table": "held"}));
+    let mut person = operator(&params, true).await.unwrap();
+    person.retry(&[ItemId::Int(20_000)]).await.unwrap();
+    let looks = [job.pending(9).await.unwrap(), job.pending(9).await.unwrap()];
+    assert!(
+        looks.concat().contains(&"held/50/400".to_owned()),
+        "{looks:?}"
+    );
+    scene.send_all(&job, 1).await;
+    // As many as are looked at do not even need a second look.
+    scene.sql("DELETE FROM watchkeeper_delivery WHERE number > 105000");
+    for id in [20_001, 20_051] {
+        person.retry(&[ItemId::Int(id)]).await.unwrap();
+        let batch = format!("held/50/{}", id / 50);
+        assert_eq!(job.pending(9).await.unwrap(), [batch]);
+        scene.send_all(&job, 100).await;
+    }
+    assert_eq!(scene.tally().accepted, 3);
+}
+
 pub(crate) async fn buckets_of_texts_are_found_past_rows_that_are_held_back() {
     let scene = many_dead("texts", "to_char(i, '00000')").await;
     let job = scene.job(json!({"table": "texts", "buckets": 8}));

@@ -8,6 +8,8 @@
 //! # Invariants
 //! - L1 A look examines a bounded number of rows.           (a_look_takes_few_steps_past_many_rows_that_are_held_back)
 //! - L2 Every unsent row is examined again and again.       (the_sweep_comes_to_every_row_before_the_frontier)
+//! - L3 Items whose rows are gone, or were marked by another hand, hide none whose time has come.
+//!   (items_without_rows_hide_none_whose_time_has_come)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +36,8 @@ pub(super) struct Search {
     ahead: Option<ItemId>,
     /// So many looks found work at the same place of the sweep.
     stayed: u32,
+    /// The look before this one asked for the items that have waited longest, and not for those whose time has come last.
+    asked_for_first: bool,
     /// Up to which item the side table is brought up to another division into cells; empty where none is to come.
     pub(super) brought_up: String,
 }
@@ -54,8 +58,9 @@ const STEPS: i64 = 2_000;
 const ROWS: i64 = 10_000;
 /// Looks that the sweep spends at one place where there is work.
 const STAYS: u32 = 100;
-/// Items whose time has come that a look asks for.
+/// Items whose time has come that a look asks for, and among how many it looks for those that can be sent.
 const DUE: usize = 1_000;
+const AMONG: i64 = 10_000;
 
 // === impl Search ===
 
@@ -111,7 +116,10 @@ impl Search {
             let again = walk.walk(self.swept.as_ref(), upto.as_ref()).await?;
             self.swept(&again);
             cells.extend(again.cells);
-            cells.extend(walk.due().await?);
+            // Where there are too many for a look, of which nothing can be sent, it is one end and then the other. What is in between is
+            // found by the sweep.
+            self.asked_for_first = !self.asked_for_first;
+            cells.extend(walk.due(self.asked_for_first).await?);
         }
         // The order of texts is that of the column's collation.
         let mut cells = first_of_each(cells, table.id != IdType::Text);
@@ -273,31 +281,35 @@ impl Along<'_> {
         Ok(walk)
     }
 
-    /// Cells of items that waited for their time, which has come.
-    async fn due(&self) -> Result<Vec<(i64, ItemId)>> {
+    /// Cells of items that waited for their time, which has come: of those that have waited longest, or of those whose time has come last.
+    async fn due(&self, first: bool) -> Result<Vec<(i64, ItemId)>> {
         let table = self.table;
         let bucket = match (self.layout, table.sql_bucket(self.layout)) {
             (Layout::Range(_), _) => "0::bigint".to_owned(),
             (_, Some(bucket)) => bucket,
             (_, None) => return Ok(Vec::new()),
         };
-        let (read, delivery, rows) = (table.sql_read_id(), &table.delivery, &table.sql_rows);
-        let (id, item, sent) = (&table.sql_id, table.sql_id_of_item(), &table.sql_sent_at);
-        let join = format!("JOIN {rows} ON n.{id} = {item} AND n.{sent} IS NULL");
-        let due = due_ones(table);
-        let sql = match &table.order {
-            None => format!(
-                "SELECT {read}, {bucket} FROM (
-                     SELECT d.item, d.number FROM {delivery} AS d WHERE {due} ORDER BY d.not_before LIMIT $3) AS d {join}"
-            ),
+        let goes = match &table.order {
+            None => format!("NOT {}", table.sql_waits()),
             // What a dead sender had begun may stand behind a row that waits for a person: nothing can be done with it, and it must
             // not take the place of what can be sent.
-            Some(_) => format!(
-                "SELECT {read}, {bucket} FROM (SELECT d.* FROM {delivery} AS d WHERE {due}) AS d {join}
-                 WHERE NOT {held} ORDER BY d.not_before LIMIT $3",
-                held = table.sql_held(),
-            ),
+            Some(_) => format!("NOT {}", table.sql_held()),
         };
+        let sql = format!(
+            "SELECT {read}, {bucket} FROM (
+                 SELECT d.item, d.number, d.not_before, d.digest FROM {delivery} AS d
+                 WHERE d.source = $1 AND d.state IN ('retry', 'in_doubt') AND d.not_before <= $2
+                 ORDER BY d.not_before {towards} LIMIT {AMONG}) AS d
+             JOIN {rows} ON n.{id} = {item} AND n.{sent} IS NULL
+             WHERE {goes} ORDER BY d.not_before LIMIT $3",
+            read = table.sql_read_id(),
+            delivery = table.delivery,
+            towards = if first { "ASC" } else { "DESC" },
+            rows = table.sql_rows,
+            id = table.sql_id,
+            item = table.sql_id_of_item(),
+            sent = table.sql_sent_at,
+        );
         let most = count(DUE);
         let found = self
             .session
@@ -321,14 +333,6 @@ impl Along<'_> {
         params.extend_from_slice(more);
         params
     }
-}
-
-/// Which items `d` of the side table are due. `$1` is the source, `$2` now.
-fn due_ones(table: &Table) -> String {
-    format!(
-        "d.source = $1 AND d.state IN ('retry', 'in_doubt') AND d.not_before <= $2 AND NOT {}",
-        table.sql_waits()
-    )
 }
 
 #[cfg(test)]
