@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::{try_join, try_join3};
+use futures_util::future::{join, join3};
 use serde_json::Value;
 use tokio_postgres::{
     Row,
@@ -398,11 +398,14 @@ pub(super) async fn mark_sent(
     let marking: [super::session::Param<'_>; 2] = [(&now_ms, Type::INT8), many.clone()];
     let asking = [many];
     // A trigger may take the mark back: the row is asked, and not the number of rows. In one way there and back.
-    let (_, left) = try_join(
+    let (marked, left) = join(
         session.execute(&mark, &marking),
         session.query(&unsent, &asking),
     )
-    .await?;
+    .await;
+    // What comes behind a statement that fails fails for that: whichever is heard of first, the first one says why.
+    marked?;
+    let left = left?;
     left.iter().map(|row| table.id.get(row, 0)).collect()
 }
 
@@ -439,13 +442,15 @@ pub(super) async fn mark_in_parts(
             done.untried.extend_from_slice(part);
             continue;
         }
-        let marking = try_join3(
+        let (saved, marked, released) = join3(
             session.batch("SAVEPOINT part"),
             mark_sent(session, table, part, are_repeats, now_ms),
             session.batch("RELEASE part"),
-        );
-        match marking.await {
-            Ok(((), left, ())) => done.left.extend(left),
+        )
+        .await;
+        saved?;
+        match marked.and_then(|left| released.map(|()| left)) {
+            Ok(left) => done.left.extend(left),
             Err(error) if error.is_of_marking() => {
                 session.batch("ROLLBACK TO part; RELEASE part").await?;
                 match part {
