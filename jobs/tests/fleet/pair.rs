@@ -2,13 +2,15 @@
 //! they stand there. Costs about 15 seconds for each store, nearly all of them waiting.
 //!
 //! Stand-ins in the shell's `PATH` do what would change the machine: `cargo install` has installed the command that belongs to these
-//! tests, `apt-get install` and `redis-server` find servers of the case's own running, with the options of the page, and `psql` asks
-//! that of PostgreSQL by its socket. So the addresses in the page's file are those of these servers, and pages listen at any free
-//! port. All else is the page's.
+//! tests, `apt-get install` finds all of it installed, and `psql` asks a server of the case's own by its socket; `tests/run` carries out
+//! what they stand for. `redis-server` and `redis-cli` are those of the machine, with all options of the page, at other ports, as
+//! those of the page may be taken. So the addresses in the page's file are these, and pages listen at any free port. All else is the
+//! page's, also what its text has its reader type afterwards.
 
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
     os::unix::{fs::PermissionsExt, fs::symlink, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -17,14 +19,14 @@ use std::{
 };
 
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use watchkeeper::clock::Clock;
 
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresServer, USER};
 use crate::{
-    server::{self, RedisServer},
+    server,
     wait::{SOON, soon, starved, takeover_limit},
 };
 
@@ -32,6 +34,25 @@ const PAGE: &str = "docs/guides/failover-pair.md";
 const REDIS: &str = "### On three Redis masters";
 #[cfg(feature = "postgres")]
 const POSTGRES: &str = "### On PostgreSQL";
+
+/// Where that is carried out for which something stands in here: the command, and how it reads in `tests/run`.
+const ELSEWHERE: [(&str, &str); 3] = [
+    (
+        "cargo install --locked --path jobs",
+        "cargo install --quiet --locked --path jobs",
+    ),
+    (
+        "sudo apt-get install redis-server",
+        "install_packages redis-server",
+    ),
+    (
+        "sudo apt-get install postgresql",
+        "install_packages postgresql",
+    ),
+];
+
+/// The ports of the page.
+const PORTS: [&str; 3] = ["7001", "7002", "7003"];
 
 /// Fewer than ten.
 const MOST: usize = 9;
@@ -54,23 +75,57 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn on_redis() {
     let mut guide = Guide::read(REDIS);
-    let start = guide.line("redis-server --port");
-    let (_, options) = start.split_once("--dir \"$(mktemp -d)\" ").expect(&start);
-    let (options, _) = options.split_once(" --daemonize yes").expect(&start);
-    let options: Vec<&str> = options.split_whitespace().collect();
-    let mut masters = Vec::new();
-    for port in ["7001", "7002", "7003"] {
-        let master = RedisServer::start_with(&options);
-        guide.replace(&format!("redis://127.0.0.1:{port}"), &master.url());
-        masters.push(master);
+    let ports = free_ports();
+    for (theirs, ours) in PORTS.iter().zip(ports) {
+        let address = |port: &str| format!("redis://127.0.0.1:{port}");
+        guide.replace(&address(theirs), &address(&ours.to_string()));
     }
-    let shell = Shell::new(&guide.file);
-    shell.stand_in("redis-server", "echo \"$2\" >>ports");
+    let mut shell = Shell::new(&guide.file);
+    let server = server::binary().expect(server::REMEDY);
+    let client = on_path(&["redis-cli", "valkey-cli"]).expect("apt-get install redis-tools");
+    let at = PORTS.iter().zip(ports);
+    let at: Vec<String> = at
+        .map(|(theirs, ours)| format!("{theirs}) port={ours} ;;"))
+        .collect();
+    let at = format!("case \"$2\" in {} *) exit 1 ;; esac; shift 2", at.join(" "));
+    // By which it is ended where the case fails.
+    let own = format!("--pidfile '{}'/$port.pid", shell.folder.path().display());
+    let (server, client) = (server.display(), client.display());
+    let start =
+        format!("[ \"$1\" = --port ] || exit 1\n{at}\nexec '{server}' --port $port {own} \"$@\"");
+    shell.stand_in("redis-server", &start);
+    let ask = format!("[ \"$1\" = -p ] || exit 1\n{at}\nexec '{client}' -p $port \"$@\"");
+    shell.stand_in("redis-cli", &ask);
     shell.stand_in("sudo", "[ \"$*\" = 'apt-get install redis-server' ]");
-    guide.makes_a_pair(shell, |shell| {
-        let started = fs::read_to_string(shell.file("ports")).expect("a master for each");
-        assert_eq!(started, "7001\n7002\n7003\n");
+    shell.daemons = ports.map(|port| format!("{port}.pid")).into();
+    let answers = |port: u16| TcpStream::connect(("127.0.0.1", port)).is_ok();
+    let mut shell = guide.makes_a_pair(shell, |_| {
+        soon("all masters", || ports.into_iter().all(answers));
     });
+    // What the text says then.
+    assert_eq!(guide.afterwards, ["kill %2", "redis-cli -p 7001 shutdown"]);
+    for line in &guide.afterwards {
+        shell.run(line);
+    }
+    shell.run("wait %2");
+    soon("the end of a master", || !answers(ports[0]));
+    assert!(answers(ports[1]) && answers(ports[2]));
+}
+
+/// As many as on the page, which were free a moment ago.
+fn free_ports() -> [u16; 3] {
+    let listening = PORTS.map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listening.map(|one| one.local_addr().expect("its address").port())
+}
+
+/// The first of these programs that there is.
+fn on_path(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names.iter().find_map(|name| {
+        let mut files = folders.iter().map(|folder| folder.join(name));
+        files.find(|file| file.is_file())
+    })
 }
 
 #[cfg(feature = "postgres")]
@@ -96,12 +151,15 @@ fn on_postgres() {
     );
     shell.stand_in("sudo", &ask);
     guide.makes_a_pair(shell, |_| {});
+    assert_eq!(guide.afterwards, [""; 0]);
 }
 
 /// A section of the page: the file that it has its reader save, and the commands.
 struct Guide {
     file: String,
     commands: Vec<String>,
+    /// What the text behind them names, in its order.
+    afterwards: Vec<String>,
 }
 
 /// A shell in a folder of its own, which reads commands as they come. All that it has started dies with it.
@@ -109,6 +167,8 @@ struct Shell {
     shell: Child,
     commands: ChildStdin,
     said: mpsc::Receiver<String>,
+    /// Files with the ids of processes that have left it, in its folder. They are gone when their processes have ended.
+    daemons: Vec<String>,
     folder: TempDir,
 }
 
@@ -125,17 +185,19 @@ impl Guide {
         };
         let commands: Vec<String> = block("sh").lines().map(str::to_owned).collect();
         assert!(commands.len() <= MOST, "{commands:#?}");
+        let runs = fs::read_to_string(root().join("tests/run")).expect("tests/run");
+        for (command, there) in ELSEWHERE {
+            assert!(runs.contains(there), "tests/run has no {there}: {command}");
+        }
+        let (_, behind) = text.rsplit_once("```").expect(section);
+        let named = behind.split('`').skip(1).step_by(2);
+        let typed =
+            named.filter(|code| code.starts_with("kill ") || code.starts_with("redis-cli "));
         Self {
             file: block("toml"),
             commands,
+            afterwards: typed.map(str::to_owned).collect(),
         }
-    }
-
-    /// The command that has these words in it.
-    #[track_caller]
-    fn line(&self, words: &str) -> String {
-        let found = self.commands.iter().find(|line| line.contains(words));
-        found.expect(words).clone()
     }
 
     /// What stands in the file is another one here.
@@ -146,8 +208,9 @@ impl Guide {
     }
 
     /// Each command ends well; the first worker leads, and when it is killed the other one does, and works. A person waits, where
-    /// a person would, for what the page says. `started` is called when the servers are there.
-    fn makes_a_pair(&self, mut shell: Shell, started: impl Fn(&Shell)) {
+    /// a person would, for what the page says. `started` waits until the servers are there. Answers with the shell, in which the other
+    /// worker runs.
+    fn makes_a_pair(&self, mut shell: Shell, started: impl Fn(&Shell)) -> Shell {
         shell.stand_in("cargo", "[ \"$*\" = 'install --locked --path jobs' ]");
         let (mut runs, mut looks, mut killed) = (0, 0, None);
         for line in &self.commands {
@@ -196,6 +259,7 @@ impl Guide {
             }
         }
         assert_eq!((runs, looks, killed.is_some()), (2, 2, true));
+        shell
     }
 }
 
@@ -224,6 +288,7 @@ impl Shell {
             .current_dir(folder.path())
             .env("PATH", format!("{}:{path}", bin.display()))
             .env("XDG_RUNTIME_DIR", folder.path())
+            .env("TMPDIR", folder.path())
             .env("WATCHKEEPER_ADMIN__LISTEN", "127.0.0.1:0")
             .process_group(0)
             .stdin(Stdio::piped())
@@ -240,6 +305,7 @@ impl Shell {
             commands: shell.stdin.take().expect("it was piped"),
             shell,
             said,
+            daemons: Vec::new(),
             folder,
         }
     }
@@ -288,6 +354,13 @@ impl Drop for Shell {
     fn drop(&mut self) {
         _ = kill_process_group(Pid::from_child(&self.shell), Signal::KILL);
         _ = self.shell.wait();
+        for file in &self.daemons {
+            let id = fs::read_to_string(self.file(file)).unwrap_or_default();
+            let id = id.trim().parse().ok().and_then(Pid::from_raw);
+            if let Some(id) = id {
+                _ = kill_process(id, Signal::KILL);
+            }
+        }
         if std::thread::panicking() {
             for log in ["a.log", "b.log"] {
                 let text = fs::read_to_string(self.file(log)).unwrap_or_default();
