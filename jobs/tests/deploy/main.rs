@@ -4,7 +4,8 @@
 //!
 //! `cargo test -p watchkeeper-jobs --test deploy [FILTER]`. A case whose program is not installed is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=promtool,systemd-analyze,kubectl,dpkg-deb,musl,python` makes that a failure. What `deploy/` names is
-//! looked at by `tests/shipped/deploy.rs`, which needs none of them. The schemas of Kubernetes come from PyPI (`tests/interop/install`).
+//! looked at by `tests/shipped/deploy.rs`, which needs none of them. The schemas of Kubernetes come from PyPI, and kubectl, where the
+//! machine has none (`tests/interop/install python`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -38,7 +39,6 @@ const ANALYZE: Need = (
     "systemd-analyze",
     "no systemd-analyze: apt-get install systemd",
 );
-const KUBECTL: Need = ("kubectl", "no kubectl: see kubernetes.io");
 const DPKG: Need = ("dpkg-deb", "no dpkg-deb: apt-get install dpkg");
 
 /// Names each case by its folder, so that a filter finds it.
@@ -64,9 +64,6 @@ fn main() -> ExitCode {
         systemd needs ANALYZE: {
             the_unit_is_understood,
             a_fault_in_the_unit_is_seen,
-        },
-        kubernetes needs KUBECTL: {
-            the_overlays_are_understood,
         },
         packages needs DPKG: {
             they_hold_what_is_planned,
@@ -95,6 +92,12 @@ fn main() -> ExitCode {
         let name = format!("kubernetes::{name}");
         cases.push(unless(&name, "python", no_schemas(), case));
     }
+    cases.push(unless(
+        "kubernetes::the_overlays_are_understood",
+        "kubectl",
+        kubectl().is_none().then(|| NO_KUBECTL.to_owned()),
+        the_overlays_are_understood,
+    ));
     libtest_mimic::run(&Arguments::from_args(), cases).exit_code()
 }
 
@@ -169,8 +172,7 @@ const OVERLAYS: [&str; 2] = ["redis", "postgres"];
 fn the_overlays_are_understood() {
     for (overlay, port) in OVERLAYS.into_iter().zip([6379, 5432]) {
         let path = format!("deploy/kubernetes/overlays/{overlay}");
-        let args = ["kustomize", path.as_str()];
-        let (ended_well, said) = run(Command::new("kubectl").args(args));
+        let (ended_well, said) = run(kustomize().arg(&path));
         assert!(ended_well, "{overlay}: {said}");
         for wanted in [
             // What the base has, with the variables of the overlay beside its own.
@@ -204,11 +206,8 @@ fn the_schemas_know_all_of_it() {
         let (all_known, said) = run(manifests(&["check", &oldest_version()]).arg(&folder));
         assert!(all_known, "{overlay}: {said}");
         assert!(said.contains("7 documents"), "{said}");
-        if is_there(KUBECTL.0) {
-            let made = Command::new("kubectl")
-                .arg("kustomize")
-                .arg(&folder)
-                .output();
+        if kubectl().is_some() {
+            let made = kustomize().arg(&folder).output();
             let documents = tempfile::NamedTempFile::new().unwrap();
             fs::write(documents.path(), made.unwrap().stdout).unwrap();
             let mut compare = manifests(&["compare"]);
@@ -273,6 +272,23 @@ fn a_fault_in_a_manifest_is_seen() {
         assert!(!all_known, "{file}: {wrong}: {told}");
         assert!(told.contains(said), "{file}: {wrong}: {told}");
     }
+}
+
+const NO_KUBECTL: &str = "no kubectl: install python3 with venv, then run tests/interop/install python; or see kubernetes.io";
+
+/// That of the machine, or the one beside the schemas.
+fn kubectl() -> Option<PathBuf> {
+    match is_there("kubectl") {
+        true => Some("kubectl".into()),
+        false => Some(python().with_file_name("kubectl")).filter(|file| file.is_file()),
+    }
+}
+
+/// What prints what kustomize makes of a folder.
+fn kustomize() -> Command {
+    let mut command = Command::new(kubectl().expect(NO_KUBECTL));
+    command.arg("kustomize");
+    command
 }
 
 /// What asks the schemas, with these arguments.
