@@ -151,6 +151,10 @@ pub enum Command {
     /// Nothing is removed from the old store; histories stay there. Nothing is replaced in the new one, and what was moved
     /// before is known, so that it can be given again. Every node of the new store must answer, and a majority of the old one.
     /// Exits with 1 when not all of it was carried over.
+    ///
+    /// Where the version that reads the old store does not know the layout of the new one, it goes by way of a file: --out with
+    /// the version before, then --in with the new one. The file is for its user alone: it has the parameters of triggers. A
+    /// file that was cut or damaged is refused as a whole. It also serves as a backup, whose ticks since then run once more.
     Move(MoveArgs),
     /// Print the token of the status page that a worker of this user has made
     ///

@@ -185,8 +185,8 @@ pub async fn refuse_strangers(locks: &Locks) -> Result<bool> {
         Some((name, differs)) if shown.len() - others.len() < majority => Err(Error::Store {
             store: (*name).clone(),
             why: format!(
-                "it keeps locks for a fleet that is configured differently: {differs}; configure all \
-                 alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
+                "it keeps locks for a fleet that is configured differently: {differs}; {}",
+                NodeError::to_agree(differs)
             ),
         }),
         _ => {

@@ -189,7 +189,7 @@ fn main() -> std::process::ExitCode {
         },
     ]);
     cases.extend(on![embedded:
-        moves::{ a_store_of_another_layout_is_left_alone_and_another_one_begun },
+        moves::{ a_fleet_goes_on_in_another_layout_and_no_tick_is_lost_or_runs_twice },
         health_check::{ the_health_check_of_the_image_sees_a_worker_that_stands_still },
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
@@ -297,7 +297,7 @@ fn main() -> std::process::ExitCode {
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
-        moves::{ a_store_of_another_layout_is_left_alone_and_another_one_begun },
+        moves::{ a_fleet_goes_on_in_another_layout_and_no_tick_is_lost_or_runs_twice },
     ]);
     #[cfg(feature = "postgres")]
     cases.push(rows::trial());

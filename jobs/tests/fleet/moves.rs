@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    beats::starts,
-    fleet::{Fleet, beat, pulse},
+    beats::{Beats, starts},
+    fleet::{Fleet, beat},
     store::Store,
-    wait::{SOON, soon},
+    wait::SOON,
 };
 
 /// Every tick that is found late is made up for, and work is under way most of the time.
@@ -105,16 +105,7 @@ pub(crate) fn what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice(sto
         });
     }
     for job in ["a", "b"] {
-        let seen = beats.of(job);
-        for ((tick, attempt), times) in &starts(&seen) {
-            assert_eq!((*attempt, *times), (1, 1), "{job}: tick {tick}");
-        }
-        let ticks: BTreeSet<Timestamp> = seen.iter().map(|b| b.tick).collect();
-        let ticks: Vec<Timestamp> = ticks.into_iter().collect();
-        let follow = ticks
-            .windows(2)
-            .all(|two| two[1].duration_since(two[0]) == SignedDuration::from_secs(1));
-        assert!(follow, "{job}: {ticks:?}");
+        each_once_and_in_a_row(&beats, job);
     }
     assert_eq!(beats.of("idle").len(), idle, "it is paused");
     let status = fleet.status();
@@ -124,24 +115,74 @@ pub(crate) fn what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice(sto
     drop(left);
 }
 
-/// As the book says (`docs/operations/upgrading.md`): nothing starts on a store of another layout, nothing changes there, and the fleet
-/// works on another one.
-pub(crate) fn a_store_of_another_layout_is_left_alone_and_another_one_begun(store: Store) {
-    let mut fleet = Fleet::of(1, store, &pulse());
+/// As the book says (`docs/operations/upgrading.md`). Here the version before is today's, and a store of its layout one with a smaller
+/// number, which each of them refuses of the other: nothing starts there, and nothing changes. What the version before has written
+/// out arrives in a store of today's layout.
+pub(crate) fn a_fleet_goes_on_in_another_layout_and_no_tick_is_lost_or_runs_twice(store: Store) {
+    let jobs = beat("a", "400ms", BUSY) + &beat("idle", "", "");
+    let mut fleet = Fleet::of(1, store, &jobs);
     let beats = fleet.beats();
-    beats.wait(SOON, "a tick", |b| b.job == "pulse");
-    fleet.terminate(0);
-    assert!(fleet.wait_until_gone(0), "a drained worker ends well");
-    let ran = beats.all().len();
-    fleet.store().set_layout(99);
-    for _ in 0..2 {
-        let said = fleet.refusal(&["run"]);
-        assert!(said.contains("layout 99"), "{said}");
+    fleet.command(&["pause", "idle", "--reason", "it moves"]);
+    let first = beats.wait(SOON, "first tick", |b| b.job == "a").tick;
+    let second = first + SignedDuration::from_secs(1);
+    beats.wait(SOON, "a second tick", |b| b.job == "a" && b.tick >= second);
+    drain_all(&mut fleet);
+    let before = beats.all();
+    let moved = before.iter().map(|b| b.tick).max().expect("ticks");
+    let idle = beats.of("idle").len();
+
+    let todays = fleet.store().layout();
+    let earlier = todays - 1;
+    fleet.store().set_layout(earlier);
+    let named = format!("layout {earlier}");
+    for command in [&["run"][..], &["move", "--out", "left.json"]] {
+        let said = fleet.refusal(command);
+        for words in [&*named, "move --out FILE", "move --in FILE"] {
+            assert!(said.contains(words), "{command:?}: no {words} in {said}");
+        }
     }
-    assert_eq!(beats.all().len(), ran, "nothing runs");
+    assert_eq!(beats.all(), before, "nothing runs");
+    assert!(!fleet.file("left.json").exists());
+
+    // With the version before.
+    fleet.store().set_layout(todays);
+    fleet.command(&["move", "--out", "left.json"]);
+    fleet.store().set_layout(earlier);
+
     let other = fleet.store().put_aside();
-    let left = fleet.move_to(other, &pulse());
+    let left = fleet.move_to(other, &jobs);
+    let whole = std::fs::read(fleet.file("left.json")).expect("it was written");
+    let cut = whole.len() - 2;
+    std::fs::write(fleet.file("cut.json"), &whole[..cut]).expect("our own folder");
+    let said = fleet.refusal(&["move", "--in", "cut.json"]);
+    assert!(said.contains("it was cut or damaged"), "{said}");
+    // Again, as after one that was killed.
+    for already in [0, 2] {
+        let told = fleet.command(&["move", "--in", "left.json", "--json"]);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let counts = ["ledgers", "already", "pauses"].map(|count| told[count].clone());
+        assert_eq!(counts, [json!(2), json!(already), json!(1)], "{told}");
+    }
     fleet.join();
-    soon("a tick in the other store", || beats.all().len() > ran);
+    let later = moved + SignedDuration::from_secs(2);
+    beats.wait(SOON, "ticks in the new store", |b| {
+        b.job == "a" && b.event == "ended" && b.tick > later
+    });
+    each_once_and_in_a_row(&beats, "a");
+    assert_eq!(beats.of("idle").len(), idle, "it is paused");
     drop(left);
+}
+
+/// No tick of this job was lost, and none has run twice.
+fn each_once_and_in_a_row(beats: &Beats, job: &str) {
+    let seen = beats.of(job);
+    for ((tick, attempt), times) in &starts(&seen) {
+        assert_eq!((*attempt, *times), (1, 1), "{job}: tick {tick}");
+    }
+    let ticks: BTreeSet<Timestamp> = seen.iter().map(|b| b.tick).collect();
+    let ticks: Vec<Timestamp> = ticks.into_iter().collect();
+    let follow = ticks
+        .windows(2)
+        .all(|two| two[1].duration_since(two[0]) == SignedDuration::from_secs(1));
+    assert!(follow, "{job}: {ticks:?}");
 }

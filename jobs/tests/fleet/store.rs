@@ -66,6 +66,22 @@ impl Store {
         Self::Embedded(File::default())
     }
 
+    /// The number of the layout in which it is written.
+    pub(crate) fn layout(&self) -> i32 {
+        match self {
+            Self::Embedded(file) => {
+                let path = file.path.get().expect("the fleet is configured");
+                let file = Connection::open(path).expect("the store can be opened");
+                let ask = "SELECT value FROM wk_meta WHERE name = 'layout'";
+                let layout = file.query_row(ask, [], |row| row.get(0));
+                layout.expect("it says its layout")
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(database) => database.layout(),
+            _ => unreachable!("no case asks for it"),
+        }
+    }
+
     /// As a program of another layout would have left it.
     pub(crate) fn set_layout(&self, layout: i32) {
         match self {

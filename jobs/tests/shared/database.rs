@@ -197,6 +197,17 @@ impl Database {
         server.start_again();
     }
 
+    /// The number of the layout in which it is written.
+    pub(crate) fn layout(&self) -> i32 {
+        let ask = format!("SELECT layout FROM {}.node", self.schema);
+        with_client(&self.direct, async move |client| {
+            let row = client.query_one(&ask, &[]).await.expect("its row");
+            row.get::<_, i32>(0)
+        })
+        .join()
+        .expect("it is read")
+    }
+
     /// As a program of another layout would have left it.
     pub(crate) fn set_layout(&self, layout: i32) {
         let set = format!("UPDATE {}.node SET layout = {layout}", self.schema);

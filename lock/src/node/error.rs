@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::{NodeMs, Refusal};
 use crate::human::Brief;
 
+/// How it is called in what differs between two fleets.
+pub(crate) const LAYOUT_OF_KEYS: &str = "the layout of keys";
+
 /// Why a node gave no answer. Never a vote, never "held", never "still ours".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -61,8 +64,8 @@ pub enum NodeError {
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
     #[error(
-        "keeps locks for a fleet that is configured differently: {differs}; configure all alike, or stop all and run \
-         `watchkeeper doctor --reconfigure` with the new configuration"
+        "keeps locks for a fleet that is configured differently: {differs}; {}",
+        Self::to_agree(differs)
     )]
     Configured {
         /// In what, with both values.
@@ -93,6 +96,22 @@ impl NodeError {
             Self::Unadmitted { .. } | Self::Unfounded { .. } => "unadmitted",
             Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
+        }
+    }
+
+    /// What to do about a node that keeps locks for a fleet which differs in this.
+    #[doc(hidden)] // for the worker and the commands
+    #[must_use]
+    pub fn to_agree(differs: &str) -> &'static str {
+        match differs.contains(LAYOUT_OF_KEYS) {
+            // What lies there under the other names would be lost.
+            true => {
+                "another version keeps its locks there: use that version, or give this one a namespace of its own and carry the \
+                 ledgers over (`watchkeeper move --out FILE` of that version, `move --in FILE` of this one)"
+            }
+            false => {
+                "configure all alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
+            }
         }
     }
 

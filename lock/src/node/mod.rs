@@ -129,7 +129,7 @@ pub mod sqlite;
 pub mod tag;
 
 pub use error::NodeError;
-pub(crate) use error::unfounded;
+pub(crate) use error::{LAYOUT_OF_KEYS, unfounded};
 pub use expiry::{Expiry, Seen, Take};
 #[doc(hidden)] // for the command `doctor`
 pub use facts::MemberFacts;

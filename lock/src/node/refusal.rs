@@ -157,7 +157,8 @@ impl Refusal {
             }
             Self::Layout => {
                 "another version made them, and nothing was changed: use that version, or give this one a schema of its own \
-                 (locks.postgres.schema), see docs/operations/upgrading.md"
+                 (locks.postgres.schema) and carry the ledgers over (`watchkeeper move --out FILE` of that version, `move --in FILE` \
+                 of this one), see docs/operations/upgrading.md"
             }
             Self::NotDurable => {
                 "it forgets in a power cut what it has granted: set fsync = on in postgresql.conf"

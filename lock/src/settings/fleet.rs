@@ -6,7 +6,7 @@ use super::{Backend, Expiry, LockSettings, RestartGuard, Timing};
 use crate::{
     human::Span,
     node::{
-        Admission,
+        Admission, LAYOUT_OF_KEYS,
         guard::{FAILOVER, LATE, closed_by, closed_since},
     },
 };
@@ -153,7 +153,7 @@ impl FleetConfig {
                 found.push(format!("{key} is {there} there and {here} here"));
             }
         };
-        differ("the layout of keys", &there.layout, &self.layout);
+        differ(LAYOUT_OF_KEYS, &there.layout, &self.layout);
         differ("the number of nodes", &there.nodes, &self.nodes);
         differ("max_ttl", &Span(there.max_ttl), &Span(self.max_ttl));
         differ("expiry", &word(there.expiry), &word(self.expiry));

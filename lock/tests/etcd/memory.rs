@@ -270,7 +270,7 @@ pub(crate) fn keys_of_another_layout_are_refused_and_left_alone(server: &EtcdSer
             for key in ["k", "l"] {
                 let why = trouble(&node, take(key, "b")).await.to_string();
                 assert!(why.contains(&format!("of layout {layout},")), "{why}");
-                assert!(why.contains("upgrade it"), "{why}");
+                assert!(why.contains("move --out FILE"), "{why}");
             }
         }
         server.put(&first, r#"{"layout":1,"base":0,"gate":""}"#);

@@ -70,6 +70,7 @@ pub(crate) fn tables_of_another_layout_are_refused_and_left_alone(server: &Postg
                 let (refusal, said) = refused(send(&node, vec![take(key, "b")]).await);
                 let named = format!("the tables are of layout {layout}, this program knows 1");
                 assert_eq!((refusal, said), (Refusal::Layout, named));
+                assert!(refusal.remedy().contains("move --out FILE"));
             }
         }
         owner.execute(set, &[&namespace, &1_i32]).await.unwrap();

@@ -1,7 +1,10 @@
 //! Which nodes vote, and what to do about the others. Pure.
 
 use super::finding::Finding;
-use crate::lock::{AdmissionReport, AdmissionState};
+use crate::{
+    lock::{AdmissionReport, AdmissionState},
+    node::NodeError,
+};
 
 pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
     let mut found: Vec<Finding> = nodes.iter().filter_map(one).collect();
@@ -56,11 +59,10 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             said,
             "start what it waits for; where a server is gone for good, start an empty one at its address",
         )),
-        AdmissionState::Configured { .. } => Some(Finding::error(
+        AdmissionState::Configured { differs } => Some(Finding::error(
             &node.name,
             said,
-            "configure all programs alike; to change the fleet stop all, then run doctor --reconfigure with the new \
-             configuration",
+            NodeError::to_agree(differs),
         )),
         // Said of the configuration, where it was chosen; other stores want no guard.
         AdmissionState::Unguarded => None,
@@ -132,5 +134,11 @@ mod tests {
         assert_eq!(found[0].severity, Severity::Error);
         assert!(found[0].finding.contains("5s there and 30s here"));
         assert!(found[0].has_its_remedy());
+        assert!(found[0].remedy.contains("doctor --reconfigure"));
+        // What another version has left there would be lost.
+        let differs = "the layout of keys is 1 there and 2 here".to_owned();
+        let found = judge(&[node(AdmissionState::Configured { differs })]);
+        assert!(found[0].remedy.contains("move --out FILE"));
+        assert!(!found[0].remedy.contains("--reconfigure"));
     }
 }

@@ -1,10 +1,12 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::*;
+use super::{arrival::floor, left::Left, *};
 use crate::{
-    intent::{Pause, Trigger, TriggerState},
+    intent::{self, Intent, Pause, Trigger, TriggerState},
+    ledger::Ledger,
+    lock::Locks,
     node::{
-        Expiry, GuardSettings, Kind, Node, RestartGuard, Take,
+        Answer, Expiry, GuardSettings, Kind, Node, NodeError, Op, Record, RestartGuard, Take,
         memory::{MemoryNode, NodeState},
     },
     sim_clock::SimTime,
@@ -104,6 +106,10 @@ fn refusal<T>(done: Result<T, Failure>) -> String {
     }
 }
 
+async fn arrives(locks: &Locks, left: &Left, losses: &[Timestamp]) -> Result<Moved, Failure> {
+    arrive(locks, left, losses, Some(ONE_STORE), &Count::default()).await
+}
+
 #[tokio::test]
 async fn a_fleet_that_runs_is_not_moved() {
     let store = Store::new();
@@ -182,7 +188,7 @@ async fn a_move_can_be_given_again() {
     old.asks(&trigger("t2", Some(Clock::system().wall()))).await;
     for already in [0, 2] {
         let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
-        let moved = arrive(&new.locks(), &left, &[at(50)]).await.ok().unwrap();
+        let moved = arrives(&new.locks(), &left, &[at(50)]).await.ok().unwrap();
         assert!(moved.least.is_some(), "also of what was there");
         let expected = Moved {
             ledgers: 2,
@@ -199,6 +205,29 @@ async fn a_move_can_be_given_again() {
     assert_eq!(names, ["intent/pause.a", "intent/trigger.a.t1"]);
 }
 
+/// Pauses and triggers come first, then the ledgers, one after the other.
+#[tokio::test]
+async fn a_move_that_was_killed_is_finished_by_the_next_one() {
+    let (old, new) = (Store::new(), Store::new());
+    for job in ["job/a", "job/b", "job/c"] {
+        old.has(job, &ledger().to_body()).await;
+    }
+    old.asks(&pause("a", true)).await;
+    let left = || async { left_in(&old.raw(), NOTHING).await.ok().unwrap() };
+    let mut half = left().await;
+    half.ledgers.remove("job/c");
+    arrives(&new.locks(), &half, &[]).await.ok().unwrap();
+    let (count, locks) = (Count::default(), new.locks());
+    let whole = left().await;
+    let arriving = arrive(&locks, &whole, &[], Some(ONE_STORE), &count);
+    let moved = arriving.await.ok().unwrap();
+    assert_eq!((moved.ledgers, moved.already, moved.pauses), (3, 2, 1));
+    assert_eq!(count.at(), ("carrying over ledgers", 1, 1));
+    for job in ["job/a", "job/b", "job/c"] {
+        assert_eq!(new.ledger(job).await.0.decided_upto(), Some(at(110)));
+    }
+}
+
 #[tokio::test]
 async fn a_ledger_of_the_new_store_is_left_alone() {
     let (old, new) = (Store::new(), Store::new());
@@ -209,7 +238,7 @@ async fn a_ledger_of_the_new_store_is_left_alone() {
     own.first_sight(at(500)).unwrap();
     new.has("job/b", &own.to_body()).await;
     let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
-    let said = refusal(arrive(&new.locks(), &left, &[]).await);
+    let said = refusal(arrives(&new.locks(), &left, &[]).await);
     assert!(said.contains("job/b: the new store has a ledger"), "{said}");
     assert_eq!(new.ledger("job/b").await.0, own);
     assert_eq!(
@@ -224,7 +253,7 @@ async fn what_was_moved_is_not_taken_for_forgotten() {
     let (old, new) = (Store::new(), Store::new());
     old.has("job/a", &ledger().to_body()).await;
     let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
-    arrive(&new.locks(), &left, &[at(200)]).await.ok().unwrap();
+    arrives(&new.locks(), &left, &[at(200)]).await.ok().unwrap();
     let (moved, _) = new.ledger("job/a").await;
     assert_eq!(moved.memory_losses(), [at(200)]);
     assert_eq!(moved.decided_upto(), Some(at(110)));
@@ -236,7 +265,7 @@ async fn a_run_that_is_open_goes_on_under_a_token_of_the_new_store() {
     old.has("job/a", &ledger().to_body()).await;
     let left = left_in(&old.raw(), NOTHING).await.ok().unwrap();
     assert!(left.token > Token(0));
-    arrive(&new.locks(), &left, &[]).await.ok().unwrap();
+    arrives(&new.locks(), &left, &[]).await.ok().unwrap();
     let (moved, record) = new.ledger("job/a").await;
     assert_eq!(moved.open().len(), 1);
     assert_eq!(moved.open()[0].token, record.version.token);
@@ -306,16 +335,19 @@ async fn what_changes_in_the_old_store_meanwhile_is_told() {
     store.has("job/a", &ledger().to_body()).await;
     store.asks(&pause("a", true)).await;
     let then = left_in(&store.raw(), NOTHING).await.ok().unwrap();
-    assert!(is_as_it_was(&then, &left_in(&store.raw(), NOTHING).await.ok().unwrap()).is_ok());
+    let same = left_in(&store.raw(), NOTHING).await.ok().unwrap();
+    assert!(is_as_it_was(&then, &same, MOVE_AGAIN).is_ok());
     store.has("job/b", &ledger().to_body()).await;
     let now = left_in(&store.raw(), NOTHING).await.ok().unwrap();
-    assert!(refusal(is_as_it_was(&then, &now)).contains("job/b: it has changed"));
+    assert!(refusal(is_as_it_was(&then, &now, MOVE_AGAIN)).contains("job/b: it has changed"));
     let doc = pause("a", false).to_doc(131_072);
     let locks = store.locks();
     let written = locks.put_doc(&doc.name, doc.rev, DAY, doc.body);
     written.await.unwrap();
     let later = left_in(&store.raw(), NOTHING).await.ok().unwrap();
-    assert!(refusal(is_as_it_was(&now, &later)).contains("intent/pause.a: it has changed"));
+    assert!(
+        refusal(is_as_it_was(&now, &later, MOVE_AGAIN)).contains("intent/pause.a: it has changed")
+    );
 }
 
 #[tokio::test]
@@ -323,11 +355,15 @@ async fn one_store_under_two_addresses_is_not_moved_to_itself() {
     let store = Store::new();
     store.has("job/a", &ledger().to_body()).await;
     let left = left_in(&store.raw(), NOTHING).await.ok().unwrap();
-    let said = refusal(arrive(&store.locks(), &left, &[]).await);
+    let said = refusal(arrives(&store.locks(), &left, &[]).await);
     assert!(
         said.contains("both configurations lead to one store"),
         "{said}"
     );
+    // Carried in once more, from a file: the versions may well be the same, where tokens begin anew.
+    let (locks, count) = (store.locks(), Count::default());
+    let again = arrive(&locks, &left, &[], None, &count);
+    assert_eq!(again.await.ok().unwrap().already, 1);
 }
 
 /// No later one watches it for longer, so this one must watch it for as long as it may have been held.
@@ -367,7 +403,7 @@ async fn what_a_move_left_that_was_killed_is_waited_for() {
     let mut left = Left::default();
     let was = (ledger(), Record::default());
     left.ledgers.insert("job/a".to_owned(), was);
-    let moved = arrive(&locks, &left, &[]).await.ok().unwrap();
+    let moved = arrives(&locks, &left, &[]).await.ok().unwrap();
     assert_eq!((moved.ledgers, moved.already), (1, 0));
     let seen = locks.look(vec!["job/a".to_owned()]).await.unwrap();
     assert!(!seen[0].record().body.is_empty());

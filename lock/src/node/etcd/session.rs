@@ -317,7 +317,9 @@ async fn decide(
         if !head.is_known() {
             return Err(match head.layout {
                 Some(layout) => NodeError::Unfit(format!(
-                    "its keys are of layout {layout}, which this program does not know: upgrade it"
+                    "its keys are of layout {layout}, which this program does not know: use the version that wrote them, or give this \
+                     one a namespace of its own and carry the ledgers over (`watchkeeper move --out FILE` of that version, `move --in \
+                     FILE` of this one)"
                 )),
                 None => NodeError::Refused {
                     refusal: Refusal::WrongType,

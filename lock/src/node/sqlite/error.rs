@@ -147,7 +147,9 @@ pub enum OpenError {
 fn instead(found: i64, known: i64) -> &'static str {
     match found < known {
         true => {
-            "use the version that wrote it, or stop all that use it and move it away: locks, tokens and ledgers then begin anew"
+            "use the version that wrote it; or stop all that use it, write the ledgers out with that version (`watchkeeper move --out \
+             FILE`), move it away, and carry them into a new one (`move --in FILE` of this version): without that locks, tokens and \
+             ledgers begin anew"
         }
         false => "use the version that wrote it, or a later one",
     }

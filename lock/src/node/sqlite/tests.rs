@@ -342,7 +342,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
     drop(store(&folder, &time, "boot"));
     let path = folder.path().join("locks.db");
     let conn = Connection::open(&path).unwrap();
-    for (layout, remedy) in [(4, "move it away"), (6, "or a later one")] {
+    for (layout, remedy) in [(4, "move --out FILE"), (6, "or a later one")] {
         conn.execute("UPDATE wk_meta SET value = ?1", [layout])
             .unwrap();
         let refused = Store::open(&path, Clock::new(time.clone()), "other".into());
