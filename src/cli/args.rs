@@ -96,7 +96,7 @@ pub enum Command {
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
         /// Do not ask whether all are meant
-        #[arg(long, short, requires = "all")]
+        #[arg(long, short)]
         yes: bool,
         /// Print JSON
         #[arg(long)]
@@ -113,7 +113,7 @@ pub enum Command {
         #[arg(long, conflicts_with = "job")]
         all: bool,
         /// Do not ask whether all are meant
-        #[arg(long, short, requires = "all")]
+        #[arg(long, short)]
         yes: bool,
         /// Print JSON
         #[arg(long)]

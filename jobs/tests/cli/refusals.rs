@@ -122,7 +122,6 @@ fn all_jobs_are_paused_when_that_is_meant_and_said_why() {
     for (args, code, words) in [
         (&["pause"][..], 2, "JOB"),
         (&["pause", "beat", "--all"], 2, "cannot be used with"),
-        (&["pause", "beat", "--yes"], 2, "--all"),
         (&["pause", "--all"], 2, "say why with --reason"),
         (
             &["pause", "--all", "--reason", "all move"],

@@ -1,7 +1,8 @@
 //! What an answer means for an item: plain decisions, without I/O or clock.
 //!
 //! # States            (none) -> sent | retry | in doubt | parked | dead;  retry -> any;  in doubt -> sent | in doubt | parked.
-//!                     An order of a person leads from any of them to retry, in doubt, parked or discarded: `operator.rs`.
+//! An order of a person leads from any of them to retry, in doubt, parked or discarded: `operator.rs`.
+//!
 //! # Invariants
 //! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
 //! - D2 A doubt stays listed until the item is sent: one that is given up is parked, and not dead.
