@@ -77,8 +77,9 @@ pub(crate) async fn alone(
     replicas: &mut Replicas,
     job: &str,
 ) -> Result<FleetStatus, LockError> {
-    let mut told =
-        FleetDocuments::read_with(locks, replicas, |name| shard::is_of(name, job)).await?;
+    let of_it = |name: &str| shard::is_of(name, job);
+    let paused = |name: &str| of_it(name) || name == shard::whole(job);
+    let mut told = FleetDocuments::read_with(locks, replicas, of_it, paused).await?;
     let records = records(locks, &[job.to_owned()], &told.memory_loss()).await?;
     told.introduce(locks, replicas, &records).await;
     // Who was introduced tells of all of its jobs.
@@ -200,12 +201,13 @@ async fn records(
     Ok(records)
 }
 
-/// What was said of pauses, and nothing else that is asked of the fleet: that may be much.
-async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
+/// What was said of pauses of these jobs, and nothing else that is asked of the fleet: that may be much.
+async fn pauses(locks: &Locks, wanted: impl Fn(&str) -> bool) -> Result<Vec<Pause>, LockError> {
     let names = locks.doc_names(intent::DIRECTORY);
     let first = intent::pause_document("");
     let names = names.await?.docs.into_iter().map(|(doc, _)| doc.name);
-    let names: Vec<String> = names.filter(|name| name.starts_with(&first)).collect();
+    let of_these = |name: &String| name.strip_prefix(&first).is_some_and(&wanted);
+    let names: Vec<String> = names.filter(of_these).collect();
     let read = locks.docs_of(&names).await?;
     let said = read.iter().filter_map(Intent::from_doc);
     let pauses = said.filter_map(|intent| match intent {
@@ -219,7 +221,7 @@ async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
 
 impl FleetDocuments {
     async fn read(locks: &Locks, replicas: &mut Replicas) -> Result<Self, LockError> {
-        Self::read_with(locks, replicas, |_| true).await
+        Self::read_with(locks, replicas, |_| true, |_| true).await
     }
 
     /// The same, with what replicas tell of these jobs alone.
@@ -227,10 +229,11 @@ impl FleetDocuments {
         locks: &Locks,
         replicas: &mut Replicas,
         wanted: impl Fn(&str) -> bool,
+        paused: impl Fn(&str) -> bool,
     ) -> Result<Self, LockError> {
         replicas.look(locks, Wanted::Jobs).await?;
         let presences = replicas.presences_with(locks.wall(), wanted);
-        let pauses = pauses(locks).await.unwrap_or_default();
+        let pauses = pauses(locks, paused).await.unwrap_or_default();
         let told = Self::beside(locks, &presences, pauses).await?;
         Ok(Self { presences, ..told })
     }

@@ -36,7 +36,7 @@ const ALARMS: [(&str, &str, &str); 4] = [
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     let mut blocks = vec![Block::Piece(tiles(view)), Block::Piece(alarms(view))];
-    if view.orders && !view.fleet.jobs.is_empty() {
+    if view.orders && view.totals.jobs > 0 {
         blocks.push(Block::Plain(orders(view)));
     }
     blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));

@@ -327,7 +327,7 @@ fn of_job(view: &View<'_>, kind: Kind, job: &JobStatus) -> Vec<String> {
 }
 
 fn of_all(view: &View<'_>, kind: Kind) -> Vec<String> {
-    let jobs = &view.fleet.jobs;
+    let jobs = &view.all.jobs;
     let paused = jobs
         .iter()
         .filter(|job| job.paused || job.shards_paused > 0)

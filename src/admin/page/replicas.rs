@@ -79,7 +79,7 @@ pub(super) fn part<'a>(
 ) -> Part {
     let key = |replica: &&ReplicaStatus| replica.id.clone();
     let name = ("replicas", "Replicas");
-    let odd = odd(&view.fleet.jobs);
+    let odd = odd(&view.all.jobs);
     Part::of(name, COLUMNS, replicas, key, |h, replica| {
         let odd = odd.get(replica.name.as_str());
         cells(h, view, replica, odd.map_or(&[][..], Vec::as_slice));

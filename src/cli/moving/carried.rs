@@ -148,7 +148,10 @@ fn read_from(mut from: impl BufRead) -> Result<(Head, Left), Fault> {
             Line::Ledger { key, version, body } if key.starts_with(JOBS) => {
                 records.insert(key, Record { version, body });
             }
-            Line::Intent { name, rev, body } if name.starts_with(intent::DIRECTORY) => {
+            // A revision near the end of its numbers could be followed by none.
+            Line::Intent { name, rev, body }
+                if name.starts_with(intent::DIRECTORY) && rev < DOUBTED.0 =>
+            {
                 docs.insert(name.clone(), Doc { name, rev, body });
             }
             Line::Sha256(of_all) => {

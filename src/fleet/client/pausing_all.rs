@@ -62,6 +62,9 @@ impl Fleet {
         for some in names.chunks(AT_ONCE) {
             let some = some.iter().map(|job| self.pause_with_others(job, reason));
             written.extend(join_all(some).await);
+            if written.iter().any(is_of_all) {
+                break;
+            }
         }
         self.all_paused(true, &jobs, written, patience).await
     }
@@ -88,6 +91,9 @@ impl Fleet {
                 .iter()
                 .map(|(doc, job)| self.resume_with_others(doc, job));
             written.extend(join_all(some).await);
+            if written.iter().any(is_of_all) {
+                break;
+            }
         }
         self.all_paused(false, &jobs, written, patience).await
     }
@@ -135,6 +141,8 @@ impl Fleet {
             paused,
             ..AllPaused::default()
         };
+        // Those that were not come to.
+        answer.left = jobs.len().saturating_sub(written.len());
         let mut failed = None;
         for written in written {
             match written {
@@ -183,6 +191,17 @@ impl Fleet {
             }
         }
     }
+}
+
+/// Whether what has failed would fail for all that follow, too: each of them would wait for it as long.
+fn is_of_all(written: &Result<bool, FleetError>) -> bool {
+    let is_of_one = |error: &FleetError| {
+        matches!(
+            error,
+            FleetError::NotPossible(_) | FleetError::Unreadable(_)
+        )
+    };
+    written.as_ref().is_err_and(|error| !is_of_one(error))
 }
 
 // === impl AllPaused ===

@@ -126,6 +126,7 @@ impl SharedView {
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let clock = locks.clock();
+        let asked = names;
         let mut names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         names.extend(me.jobs.iter().map(|job| job.name.as_str()));
         let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
@@ -169,6 +170,8 @@ impl SharedView {
             records,
             remembered,
         );
+        // An engine that has died here is told of whether it was asked for or not: a shard is not its job.
+        fleet.jobs.retain(|job| asked.contains(&job.name));
         // What else a replica leads is not looked at.
         let leaders = self.leaders();
         let led_before = |id: &str| leaders.as_ref().is_none_or(|leaders| leaders.contains(id));

@@ -176,6 +176,7 @@ mod tests {
         let (backlog, mut seen) = (Backlog::default(), events.observe());
         let tell = || backlog.tell(&source, &clock, events.clone(), "mail".to_owned());
         for items in 1..=2 {
+            let before = clock.now();
             tell();
             tell();
             assert!(matches!(seen.recv().await, Ok(Event::HeldItems { .. })));
@@ -187,7 +188,10 @@ mod tests {
             assert_eq!(seen.recv().await, Ok(told));
             let task = backlog.state().task.take().unwrap();
             task.await.unwrap();
-            // So soon it is not counted again.
+            let next = locked(&backlog.state().next).expect("a pause");
+            assert!(next >= before + EVERY);
+            // So soon it is not counted again, however long this thread stood still.
+            *locked(&backlog.state().next) = Some(clock.now() + EVERY * 60);
             tell();
             assert!(backlog.state().task.is_none());
             *locked(&backlog.state().next) = Some(clock.now());

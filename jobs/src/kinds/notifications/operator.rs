@@ -348,10 +348,10 @@ impl Change {
 // === impl Step ===
 
 impl Step {
-    /// Counts what became of one that was taken along with an item of its message. In doubt it stays in the state, and counts when the
-    /// steps come to it.
-    pub(crate) fn count_along(&mut self, state: State, did: Did) {
-        if state != State::InDoubt {
+    /// Counts what became of one that was taken along with an item of its message. One that stays in the state counts when the steps come
+    /// to it.
+    pub(crate) fn count_along(&mut self, stays: bool, did: Did) {
+        if !stays {
             self.count(did);
         }
     }

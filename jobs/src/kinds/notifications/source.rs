@@ -298,6 +298,16 @@ pub enum SourceError {
         /// The statements that give them.
         grants: String,
     },
+    /// The side tables were made by a version that discards nothing.
+    #[error(
+        "the side tables of {place} were made by an earlier version and take no discarded items; when every replica is of this one, {remedy}"
+    )]
+    OldSideTables {
+        /// The database, or the table in it.
+        place: String,
+        /// What to do.
+        remedy: String,
+    },
     /// The database failed.
     #[error("the database failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -404,6 +414,17 @@ impl SourceError {
             self,
             Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. }
         )
+    }
+
+    /// Whether the state of an item was refused by the side table.
+    pub(crate) fn is_of_state(&self) -> bool {
+        match self {
+            Self::Server { state, why, .. } => {
+                state == "23514" && why.contains("watchkeeper_delivery_state_check")
+            }
+            Self::Sqlite(error) => error.to_string().contains("CHECK constraint failed: state"),
+            _ => false,
+        }
     }
 
     /// What the database said.

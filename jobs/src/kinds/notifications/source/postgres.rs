@@ -641,6 +641,10 @@ impl Open<'_> {
             session.roll_back().await?;
             return Ok(Ended::Finished(Finish::Lost(last)));
         };
+        // What the intent names no more is settled: an earlier attempt has come so far.
+        let named: BTreeSet<&ItemId> = present.items.ids().collect();
+        let marks = marks.iter().filter(|(id, _)| named.contains(id));
+        let marks: Vec<(ItemId, Mark)> = marks.cloned().collect();
         let (mut sent, mut held, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let mut left = BTreeSet::new();
         // Repeats come second: they are marked as the row is that was sent.
@@ -670,11 +674,8 @@ impl Open<'_> {
             let sent: BTreeSet<&ItemId> = sent.iter().collect();
             present.items.only(|id| !sent.contains(id))
         };
-        // What the intent names no more is settled: an earlier attempt has come so far.
-        let named: BTreeSet<&ItemId> = present.items.ids().collect();
         let mut exceptions: Vec<(&ItemId, Exception)> = marks
             .iter()
-            .filter(|(id, _)| named.contains(id))
             .filter_map(|(id, mark)| match mark {
                 Mark::Sent | Mark::Duplicate => None,
                 Mark::Except(exception) => Some((id, exception.clone())),

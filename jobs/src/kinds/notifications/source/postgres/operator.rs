@@ -100,6 +100,22 @@ impl PgOperator {
         Ok(dids)
     }
 
+    /// What to do about side tables that take no discarded items.
+    fn told_of_old(&self, error: SourceError) -> SourceError {
+        let delivery = &self.table.delivery;
+        match error.is_of_state() {
+            true => SourceError::OldSideTables {
+                place: delivery.clone(),
+                remedy: format!(
+                    "have its owner run: ALTER TABLE {delivery} DROP CONSTRAINT watchkeeper_delivery_state_check, \
+                     ADD CONSTRAINT watchkeeper_delivery_state_check \
+                     CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked', 'discarded'))"
+                ),
+            },
+            false => error,
+        }
+    }
+
     /// The same for up to `items` items of a state, those behind `after`.
     async fn step(
         &mut self,
@@ -107,6 +123,7 @@ impl PgOperator {
         after: Option<&ItemId>,
         items: usize,
         decide: fn(&Facts) -> Change,
+        stays: bool,
     ) -> Result<Step> {
         if !self.served {
             return Ok(Step::default());
@@ -124,7 +141,7 @@ impl PgOperator {
         for (i, did) in self.order(&ids, decide).await?.into_iter().enumerate() {
             match i < asked {
                 true => step.count(did),
-                false => step.count_along(state, did),
+                false => step.count_along(stays, did),
             }
         }
         let committed = self.session.commit().await;
@@ -307,7 +324,8 @@ impl PgOperator {
 
     /// Other items of a state that may have been received as one message with one of these.
     async fn rest_of_digests(&self, ids: &[ItemId], state: State) -> Result<Vec<ItemId>> {
-        if ids.is_empty() {
+        // Without digests their rows go alone.
+        if ids.is_empty() || self.table.digest.is_none() {
             return Ok(Vec::new());
         }
         let items: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -484,7 +502,8 @@ impl Operator for PgOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        self.step(state, after, items, to_retry).await
+        self.step(state, after, items, to_retry, state == State::InDoubt)
+            .await
     }
 
     async fn discard_step(
@@ -493,7 +512,8 @@ impl Operator for PgOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        self.step(state, after, items, to_discard).await
+        let step = self.step(state, after, items, to_discard, false).await;
+        step.map_err(|error| self.told_of_old(error))
     }
 
     async fn import(&mut self, columns: &[String], rows: Vec<Value>) -> Result<u64> {
@@ -555,7 +575,8 @@ impl Operator for PgOperator {
     async fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         side::make(&self.session, &self.table).await?;
         self.served = true;
-        self.orders(ids, to_discard).await
+        let orders = self.orders(ids, to_discard).await;
+        orders.map_err(|error| self.told_of_old(error))
     }
 }
 

@@ -252,7 +252,7 @@ impl SqliteOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        self.step(state, after, items, to_retry)
+        self.step(state, after, items, to_retry, state == State::InDoubt)
     }
 
     /// [`Operator::discard_step`].
@@ -265,7 +265,20 @@ impl SqliteOperator {
         after: Option<&ItemId>,
         items: usize,
     ) -> Result<Step> {
-        self.step(state, after, items, to_discard)
+        let step = self.step(state, after, items, to_discard, false);
+        step.map_err(|error| self.told_of_old(error))
+    }
+
+    /// What to do about side tables that take no discarded items.
+    fn told_of_old(&self, error: SourceError) -> SourceError {
+        match error.is_of_state() {
+            true => SourceError::OldSideTables {
+                place: self.table.name.clone(),
+                remedy: "drop the table watchkeeper_delivery once `notify status` shows no items: it is made again"
+                    .to_owned(),
+            },
+            false => error,
+        }
     }
 
     fn step(
@@ -274,6 +287,7 @@ impl SqliteOperator {
         after: Option<&ItemId>,
         items: usize,
         decide: fn(&Facts) -> Change,
+        stays: bool,
     ) -> Result<Step> {
         if !schema::is_served(&self.conn)? {
             return Ok(Step::default());
@@ -291,7 +305,7 @@ impl SqliteOperator {
                 step.count(order(sending, id, now_ms, decide)?);
             }
             for id in &rest {
-                step.count_along(state, order(sending, id, now_ms, decide)?);
+                step.count_along(stays, order(sending, id, now_ms, decide)?);
             }
             step.last = ids.into_iter().next_back();
             Ok((step, began))
@@ -315,7 +329,8 @@ impl SqliteOperator {
     /// [`SourceError`]; nothing was changed then.
     pub(crate) fn discard(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         schema::make_side_tables(&self.conn, &self.table)?;
-        self.orders(ids, to_discard)
+        let orders = self.orders(ids, to_discard);
+        orders.map_err(|error| self.told_of_old(error))
     }
 
     fn orders(&mut self, ids: &[ItemId], decide: fn(&Facts) -> Change) -> Result<Vec<Did>> {
@@ -574,6 +589,10 @@ fn rest_of_digests(
     ids: &[ItemId],
     state: State,
 ) -> Result<Vec<ItemId>> {
+    // Without digests their rows go alone.
+    if table.digest.is_none() {
+        return Ok(Vec::new());
+    }
     let mut digest_of = tx.prepare_cached(
         "SELECT digest, recipient FROM watchkeeper_delivery
          WHERE source = ?1 AND item = ?2 AND digest IS NOT NULL AND digest NOT LIKE '1-%'",
