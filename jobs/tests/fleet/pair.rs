@@ -107,7 +107,9 @@ fn on_redis() {
     for line in &guide.afterwards {
         shell.run(line);
     }
-    shell.run("wait %2");
+    soon("the end of the other one", || {
+        shell.has("b.log", "\"worker ended\"")
+    });
     soon("the end of a master", || !answers(ports[0]));
     assert!(answers(ports[1]) && answers(ports[2]));
 }
