@@ -147,6 +147,7 @@ fn main() {
             a_filter_makes_deliveries_of_one_table,
             columns_of_the_table_stay_as_they_are,
             side_tables_lie_where_they_are_wanted_or_are_not_made,
+            side_tables_that_take_no_discarded_items_are_named_with_the_remedy,
             rows_with_ids_are_imported_and_later_ones_come_behind_them,
             rows_that_may_be_in_the_table_are_not_imported_again,
             what_does_not_fit_is_said_with_key_and_remedy,

@@ -234,6 +234,27 @@ pub(crate) async fn side_tables_lie_where_they_are_wanted_or_are_not_made() {
     assert_eq!((scene.number(tables), scene.unsent()), (3, 0));
 }
 
+/// As an earlier version has made them.
+pub(crate) async fn side_tables_that_take_no_discarded_items_are_named_with_the_remedy() {
+    const EARLIER: &str = "ALTER TABLE watchkeeper_delivery DROP CONSTRAINT watchkeeper_delivery_state_check,
+         ADD CONSTRAINT watchkeeper_delivery_state_check CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked'))";
+    let scene = Scene::with_rows(2).await;
+    configure(&scene, "");
+    notify(&scene, &["park", "1", "2"]).await.ok();
+    scene.sql(EARLIER);
+    for order in [&["discard", "1"][..], &["discard", "--all", "--yes"]] {
+        let refused = notify(&scene, order).await.with(1).err;
+        let remedy = refused
+            .split_once("have its owner run: ")
+            .map(|(_, sql)| sql);
+        let remedy = remedy.unwrap_or_else(|| panic!("{order:?}: {refused}"));
+        scene.sql(remedy.trim());
+        notify(&scene, order).await.ok();
+        scene.sql("UPDATE watchkeeper_delivery SET state = 'parked'");
+        scene.sql(EARLIER);
+    }
+}
+
 pub(crate) async fn rows_with_ids_are_imported_and_later_ones_come_behind_them() {
     let scene = Scene::with_rows(0).await;
     let columns = ["id", "recipient"].map(str::to_owned);
