@@ -274,6 +274,24 @@ async fn an_order_that_fails_half_way_tells_what_it_has_changed() {
     assert_eq!(ran.out, "");
 }
 
+/// As an earlier version has made them.
+#[tokio::test]
+async fn side_tables_that_take_no_discarded_items_are_named_with_the_remedy() {
+    let scene = Scene::with_rows(1).await;
+    configure(&scene, "");
+    notify(&scene, &["park", "1"]).await.ok();
+    scene.sql(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = replace(sql, ', ''discarded''', '') WHERE name = 'watchkeeper_delivery'",
+    );
+    let refused = notify(&scene, &["discard", "1"]).await.with(1).err;
+    let remedy = "drop the table watchkeeper_delivery once";
+    assert!(refused.contains(remedy), "{refused}");
+    notify(&scene, &["retry", "1"]).await.ok();
+    scene.sql("DROP TABLE watchkeeper_delivery");
+    notify(&scene, &["discard", "1"]).await.ok();
+}
+
 /// SQLite itself reads a time in fewer ways than it is written in.
 #[tokio::test]
 async fn a_row_has_its_place_from_its_time_on_however_that_is_written() {
