@@ -413,6 +413,28 @@ async fn all_jobs_are_paused_by_one_order_that_says_who_has_not_heard_of_it() {
     assert_eq!(given[0].reason, "all move");
 }
 
+/// A form is made of few jobs, and its order is about all of them.
+#[tokio::test]
+async fn an_order_about_all_jobs_of_a_large_fleet_tells_how_many_they_are() {
+    let mut many = fleet();
+    let job = many.jobs[0].clone();
+    let more = |n: usize| JobStatus {
+        name: format!("job-{n:03}"),
+        ..job.clone()
+    };
+    many.jobs.extend((0..200).map(more));
+    let all = format!("until it is resumed: {} jobs, of which", many.jobs.len());
+    let server = serving(Fake {
+        fleet: many,
+        ..Fake::default()
+    })
+    .await;
+    let page = server.look("/orders/pause_all?all=jobs", BASIC).await.body;
+    assert!(page.contains(&all), "{page}");
+    let page = server.look("/?q=zzz", BASIC).await.body;
+    assert!(page.contains("pause all jobs</a>"), "{page}");
+}
+
 #[tokio::test]
 async fn an_order_about_items_is_for_those_of_its_form() {
     let source = Arc::new(Fake {
