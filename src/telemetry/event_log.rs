@@ -285,40 +285,16 @@ fn ms(duration: std::time::Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io,
-        sync::{Arc, Mutex},
-        time::Duration,
-    };
+    use std::time::Duration;
 
     use super::*;
-    use crate::sim_clock::SimTime;
-
-    /// What was written.
-    #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Page {
-        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(text);
-            Ok(text.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::{sim_clock::SimTime, telemetry::paper::Paper};
 
     #[tokio::test(start_paused = true)]
     async fn one_lease_in_trouble_is_said_once_a_second() {
         let time = SimTime::new();
-        let (page, clock) = (Page::default(), time.clock());
-        let paper = page.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || paper.clone())
-            .with_ansi(false)
-            .finish();
-        let _guard = tracing::subscriber::set_default(subscriber);
+        let clock = time.clock();
+        let (paper, _reading) = Paper::reading(tracing::Level::INFO);
         let mut log = EventLog::timed_by(clock.clone());
         // Twenty times a second, for ten seconds.
         for _ in 0..200 {
@@ -332,7 +308,7 @@ mod tests {
                 });
             }
         }
-        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let text = paper.text();
         let said = |resource: &str| {
             let resource = format!("resource=\"{resource}\"");
             text.lines().filter(|line| line.contains(&resource)).count()

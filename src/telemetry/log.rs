@@ -133,11 +133,7 @@ pub(crate) use tests::written_lines;
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::Write,
-        sync::{Arc, Mutex},
-        time::Duration,
-    };
+    use std::time::Duration;
 
     use super::*;
     use crate::{
@@ -147,22 +143,10 @@ mod tests {
         telemetry::{
             LogFormat,
             event_log::{EventLog, dump},
+            paper::{Paper, keep_a_second_subscriber},
         },
         trace::Tracer,
     };
-
-    #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     fn logged(directives: &str, json: bool, events: &[Event]) -> Vec<String> {
         written(directives, json, || {
@@ -177,13 +161,13 @@ mod tests {
 
     fn seen(directives: &str, json: bool, colours: bool, work: impl FnOnce()) -> Vec<String> {
         let settings = TelemetrySettings::log(directives);
+        keep_a_second_subscriber();
         let paper = Paper::default();
         let to = paper.clone();
         let filter = filter(&settings.log).unwrap();
         let subscriber = lines(filter, json, colours, move || to.clone());
         tracing::subscriber::with_default(subscriber, work);
-        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
-        text.lines().map(str::to_owned).collect()
+        paper.text().lines().map(str::to_owned).collect()
     }
 
     /// The lines of text that `work` logs, for tests of others.

@@ -26,6 +26,10 @@ pub mod event_log;
 #[doc(hidden)] // for the command, whose programs write the log of workers
 pub mod log;
 pub(crate) mod metrics;
+// As the lock's own tests read what was logged.
+#[cfg(test)]
+#[path = "../../lock/src/base/paper.rs"]
+pub(crate) mod paper;
 mod settings;
 #[doc(hidden)] // for the command, whose programs have traces, too
 pub mod traces;

@@ -74,12 +74,7 @@ pub(crate) fn a_copy_from_before_is_refused() {
 /// It is another life, whatever stands in it.
 pub(crate) fn a_cluster_made_from_a_backup_does_not_vote() {
     let mut server = EtcdServer::start();
-    let paper = Paper::default();
-    let to = paper.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || to.clone())
-        .finish();
-    let _reading = tracing::subscriber::set_default(subscriber);
+    let (paper, _reading) = Paper::reading(tracing::Level::INFO);
     run(async {
         let node = guarded(&server.url(), "n", RestartGuard::Call, "one");
         admitted(&node, "n", "one").await;

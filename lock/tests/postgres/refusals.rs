@@ -183,13 +183,7 @@ pub(crate) fn a_wrong_password_to_listen_with_is_told_once(_: &PostgresServer) {
         let rules = format!("local all {USER} trust\nlocal all all scram-sha-256\n");
         PostgresServer::put(folder, "data/pg_hba.conf", &rules);
     });
-    let paper = Paper::default();
-    let to = paper.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_writer(move || to.clone())
-        .finish();
-    let _reading = tracing::subscriber::set_default(subscriber);
+    let (paper, _reading) = Paper::reading(tracing::Level::DEBUG);
     run(async {
         let wrong = format!("postgres://listener:swordfish@{}/postgres", server.host());
         let node = node(&PostgresNodeSettings {

@@ -117,12 +117,7 @@ mod log {
 
     #[tokio::test(start_paused = true)]
     async fn a_margin_of_zero_is_warned_about_once_and_its_end_is_said() {
-        let paper = Paper::default();
-        let to = paper.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || to.clone())
-            .finish();
-        let _reading = tracing::subscriber::set_default(subscriber);
+        let (paper, _reading) = Paper::reading(tracing::Level::INFO);
         let none_to_spare = || paper.lines_with("no lock node to spare");
         let to_spare = || paper.lines_with("lock nodes to spare again");
 

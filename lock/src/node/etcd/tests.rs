@@ -158,13 +158,7 @@ async fn the_next_member_is_asked_after_one_that_is_too_old() {
 
 #[tokio::test]
 async fn a_listener_that_is_not_let_in_says_so_once() {
-    let paper = Paper::default();
-    let to = paper.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_writer(move || to.clone())
-        .finish();
-    let _reading = tracing::subscriber::set_default(subscriber);
+    let (paper, _reading) = Paper::reading(tracing::Level::DEBUG);
     let (one, other) = (
         Fake::of_version("3.5.21", 403, DENIED).await,
         Fake::of_version("3.5.21", 403, DENIED).await,

@@ -692,12 +692,7 @@ async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_access_is_told_of_once() {
-    let paper = Paper::default();
-    let to = paper.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || to.clone())
-        .finish();
-    let _reading = tracing::subscriber::set_default(subscriber);
+    let (paper, _reading) = Paper::reading(tracing::Level::INFO);
     let told = || {
         let text = paper.text();
         let lines = text.lines().filter(|line| line.contains("refuses access"));
