@@ -220,7 +220,7 @@ impl Engine {
         let timing = locks.timing();
         let ttl = self.spec.ttl.unwrap_or(timing.ttl);
         let mut releases = locks.releases_of(&self.key());
-        let mut seen_intents = ctx.intents.seen();
+        let mut asked_of_it = ctx.intents.about(&self.name);
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         let mut one_first = false;
         loop {
@@ -279,7 +279,7 @@ impl Engine {
                     // Whether this replica is one of those that look at the tick first.
                     let first = tokio::select! {
                         biased;
-                        () = ctx.intents.changed(&mut seen_intents) => false,
+                        () = ctx.intents.changed_about(&self.name, &mut asked_of_it) => false,
                         () = ctx.recall.nodes_are_back() => false,
                         () = ctx.peers.any_gone(gone) => false,
                         () = clock.sleep(AT_LAST), if rests => false,

@@ -46,6 +46,16 @@ struct Inner {
     every: Option<Duration>,
 }
 
+/// The revisions of what is asked of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    pause: Option<u64>,
+    /// Of all shards.
+    pause_of_all: Option<u64>,
+    resign: Option<u64>,
+    triggers: Vec<u64>,
+}
+
 #[derive(Clone, Debug)]
 struct KnownIntent {
     rev: u64,
@@ -87,6 +97,36 @@ impl Intents {
     /// The count of changes until now.
     pub(crate) fn seen(&self) -> u64 {
         *self.0.news.borrow()
+    }
+
+    /// What is asked of the job now: see [`changed_about`](Self::changed_about).
+    pub(crate) fn about(&self, job: &str) -> About {
+        let known = self.known();
+        let of = |name: String| known.get(&name).map(|known| known.rev);
+        let triggers = intent::trigger_document(job, "");
+        let triggered = known.range(triggers.clone()..);
+        let triggered = triggered.take_while(|(name, _)| name.starts_with(&triggers));
+        About {
+            pause: of(intent::pause_document(job)),
+            pause_of_all: shard_of(job).and_then(|(whole, _)| of(intent::pause_document(whole))),
+            resign: of(intent::resign_document(job)),
+            triggers: triggered.map(|(_, known)| known.rev).collect(),
+        }
+    }
+
+    /// Completes when something else is asked of the job than `known`, which it moves on. What is asked of other jobs is no news:
+    /// where each job asks the nodes something then, one order would cost as much as there are jobs. Cancel-safe.
+    pub(crate) async fn changed_about(&self, job: &str, known: &mut About) {
+        // Before it is read: what comes meanwhile is seen in the next turn.
+        let mut seen = self.seen();
+        loop {
+            let about = self.about(job);
+            if about != *known {
+                *known = about;
+                return;
+            }
+            self.changed(&mut seen).await;
+        }
     }
 
     /// What was said last about pausing any job.

@@ -19,7 +19,7 @@ use crate::{
     batch::BatchJob,
     clock::Moment,
     event::Event,
-    fleet::{Fleet, client::runs},
+    fleet::client::runs,
     job::{ItemOutcome, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::{JobStanding, RunRecord},
@@ -182,7 +182,7 @@ async fn a_job_that_cannot_look_for_work_says_so_until_it_can() {
         fleet.sleep(TTL * 3).await;
         a.publish();
         fleet.sleep(TTL).await;
-        let shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        let shown = a.client().each().await.unwrap();
         shown.job("job").unwrap().trouble.clone()
     };
     let told = trouble().await.unwrap();

@@ -10,7 +10,6 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
-    fleet::Fleet,
     job::{Coordination, Spec},
     testing::{cluster::Cluster, members::Member},
 };
@@ -30,7 +29,7 @@ async fn who_leads_is_shown_by_the_nodes_clocks_whichever_replica_is_wrong() {
             leader(&fleet, &[&members[0], &members[1]]).await;
             fleet.sleep(Duration::from_secs(5)).await;
             for member in &members {
-                let seen = Fleet::over(&member.ctx.locks, "test").each().await;
+                let seen = member.client().each().await;
                 let seen = seen.unwrap();
                 let case = format!("{wrong} is {off} ms ahead: {seen:?}");
                 let job = seen.job("job").unwrap();

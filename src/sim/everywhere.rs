@@ -11,7 +11,6 @@ use super::acts::{Act, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
-    fleet::Fleet as Client,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
@@ -72,7 +71,7 @@ async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
         let (fleet, starts) = (Cluster::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), Spec::every(ms(300)));
         fleet.sleep(SECOND * 3 + ms(phase * 31)).await;
-        let client = Client::over(&member.ctx.locks, "test");
+        let client = member.client();
         let asked = client.set_paused("job", true, "", Duration::ZERO).await;
         asked.unwrap();
         let heard = fleet.clock().now() + INTERVAL * 2;

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::acts::{Act, leader, ms};
 use crate::{
     config::LoadOptions,
-    fleet::{Fleet as Client, client::runs},
+    fleet::client::runs,
     intent::{TriggerParams, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
@@ -61,7 +61,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
-    let client = Client::over(&a.ctx.locks, "test");
+    let client = a.client();
     let with = given(&["pages=7"]);
     client.ask_for_run("job", with).await.unwrap();
     while seen.lock().unwrap().is_empty() {
@@ -86,7 +86,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
         "{runs:?}"
     );
     // Nothing of it is left behind, and the next trigger gets what is configured.
-    let client = Client::over(&b.ctx.locks, "test");
+    let client = b.client();
     let trigger = client.ask_for_one("job").await.unwrap();
     client
         .follow(trigger, TriggerState::Ended, SECOND * 60)
@@ -100,7 +100,7 @@ async fn parameters_that_do_not_fit_end_the_run_for_good_and_are_not_told() {
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
-    let client = Client::over(&a.ctx.locks, "test");
+    let client = a.client();
     let trigger = client
         .ask_for_run("job", given(&["pages=hunter2"]))
         .await
@@ -142,7 +142,7 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
     let fleet = Cluster::new(3);
     let a = fleet.join_with("a", vec![("job", body, spec)], false);
     leader(&fleet, &[&a]).await;
-    let client = Client::over(&a.ctx.locks, "test");
+    let client = a.client();
     for (with, outcome) in [
         ("pages=7", "done"),
         ("title=other", "failed"),
@@ -227,7 +227,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;
-    let seen = Client::over(&b.ctx.locks, "test").each().await.unwrap();
+    let seen = b.client().each().await.unwrap();
     let run = &seen.job("job").unwrap().running[0];
     assert_eq!(
         (run.total, run.message.as_deref()),

@@ -102,6 +102,24 @@ async fn by_tick(jobs: usize, replicas: usize, failover: bool) -> Counts {
     counts
 }
 
+/// What is asked of one of so many jobs, whose locks are taken for each tick: what the fleet looks at for it.
+async fn asked_of_one(jobs: usize) -> u64 {
+    let cluster = cluster(7);
+    let spec = idle().coordination(Coordination::Tick);
+    let members = fleet_of(&cluster, (jobs, spec), 4, false).await;
+    cluster.sleep(SECOND * 15).await;
+    let (counters, client) = (Counters::of(&cluster), members[0].client());
+    let before = counters.now();
+    for paused in [true, false] {
+        let asked = client.set_paused("job-0", paused, "", Duration::ZERO).await;
+        asked.unwrap();
+        cluster.sleep(SECOND * 5).await;
+    }
+    let counts = counters.now() - before;
+    println!("asked of one of {jobs} jobs by tick: {counts:?}");
+    counts.reads
+}
+
 /// Of a fleet that has found itself.
 async fn counted(cluster: &Cluster) -> Counts {
     let counters = Counters::of(cluster);
@@ -232,6 +250,14 @@ async fn ticks_without_a_leader_cost_what_there_are_of_them() {
     let counts = [by_tick(8, 4, true).await, by_tick(8, 8, true).await];
     grows(&counts, 0.2, "reads", |counts| counts.reads);
     grows(&counts, 1.0, "calls", |counts| counts.calls);
+}
+
+/// It is no news for the others.
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_of_one_job_costs_no_more_with_more_jobs() {
+    let (few, many) = (asked_of_one(4).await, asked_of_one(16).await);
+    assert!(few > 0, "it is looked at");
+    assert_eq!(few, many);
 }
 
 /// All of them hear of it. What they read for it grows faster than their number does (from 8 to 16 by 1.6 in documents, 1.3 in

@@ -16,7 +16,7 @@ use crate::{
     clock::Moment,
     due::Misfire,
     event::Event,
-    fleet::{Fleet as Client, FleetError, Until},
+    fleet::{FleetError, Until},
     intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, Page, memory::Cut},
@@ -29,13 +29,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// When all have heard of something.
 const HEARD: Duration = INTERVAL.saturating_mul(2);
 
-fn client(member: &Member) -> Client {
-    Client::over(&member.ctx.locks, "test")
-}
-
 /// No presence documents are published here: no replica is waited for.
 async fn pause(member: &Member, paused: bool) {
-    let client = client(member);
+    let client = member.client();
     client
         .set_paused("job", paused, "", Duration::ZERO)
         .await
@@ -78,7 +74,7 @@ async fn all_jobs_are_paused_in_one_go_and_one_that_comes_later_is_not() {
     a.publish();
     leader(&fleet, &[&a]).await;
     fleet.sleep(HEARD).await;
-    let client = client(&a);
+    let client = a.client();
     client.pause("mail.1", "its own", SECOND * 5).await.unwrap();
     let all = client.pause_all("all move", SECOND * 5).await.unwrap();
     assert_eq!((all.changed, all.unchanged, all.left), (2, 0, 0), "{all:?}");
@@ -154,7 +150,7 @@ async fn a_wish_needs_a_majority() {
     for node in &fleet.nodes[..2] {
         node.faults().partition(Cut::Refuse);
     }
-    let asked = client(&a).set_paused("job", true, "", Duration::ZERO).await;
+    let asked = a.client().set_paused("job", true, "", Duration::ZERO).await;
     assert!(
         matches!(
             asked,
@@ -165,7 +161,7 @@ async fn a_wish_needs_a_majority() {
         ),
         "{asked:?}"
     );
-    let asked = client(&a).ask_for_one("job").await;
+    let asked = a.client().ask_for_one("job").await;
     assert!(
         matches!(asked, Err(FleetError::TooFewNodes { .. })),
         "{asked:?}"
@@ -185,7 +181,7 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
             for node in &fleet.nodes {
                 node.faults().partition(cut);
             }
-            let (client, clock) = (client(&a), fleet.clock().clone());
+            let (client, clock) = (a.client(), fleet.clock().clone());
             let nodes = fleet.nodes.clone();
             let heals = async move {
                 clock.sleep(ms(700)).await;
@@ -218,7 +214,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
         fleet.sleep(SECOND * 3).await;
         let spec = Spec::every(SECOND).enabled(false);
         let person = fleet.join("person", quick(&Starts::default()), spec);
-        let client = client(&person);
+        let client = person.client();
         // It hears of nothing.
         a.tasks.freeze();
         let cuts = async {
@@ -269,10 +265,10 @@ async fn nothing_is_written_after_the_time_of_an_order() {
     let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
-    let late = client(&a).no_later_than(fleet.clock().now(), Moment::NEVER);
+    let late = a.client().no_later_than(fleet.clock().now(), Moment::NEVER);
     let asked = late.ask_for_one("job").await;
     assert!(matches!(asked, Err(FleetError::Late)), "{asked:?}");
-    assert_eq!(client(&a).outstanding(None).await.unwrap(), []);
+    assert_eq!(a.client().outstanding(None).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,7 +279,7 @@ async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
     let a = fleet.join("a", slow, Spec::every(SECOND * 1000));
     leader(&fleet, &[&a]).await;
     pause(&a, true).await;
-    let client = client(&a);
+    let client = a.client();
     let first = client.ask_for_one("job").await.unwrap();
     let second = client.ask_for_one("job").await.unwrap();
     fleet.sleep(HEARD).await;
@@ -331,7 +327,7 @@ fn triggers(seed: u64, nodes: usize) {
         // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
         let spec = || Spec::every(SECOND * 1_000_000).retry(20);
         let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
-        let client = client(&person);
+        let client = person.client();
         let mut unrest = Unrest::begin(&fleet, &chance, |name| {
             fleet.join(name, counted(&starts, &chance), spec())
         });
@@ -423,7 +419,7 @@ async fn triggers_are_refused_from_the_limit_on() {
     let starts = Starts::default();
     // No replica runs the job: what is asked for stays asked for.
     let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
-    let client = client(&person);
+    let client = person.client();
     let mut asked = Vec::new();
     for n in 0..400 {
         match client.ask_for_one("job").await {
@@ -477,7 +473,7 @@ async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_af
     let slow = slow(&starts, SECOND * 20);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
-    let client = client(&a);
+    let client = a.client();
     for _ in 0..2 {
         client.ask_for_one("job").await.unwrap();
     }
@@ -514,7 +510,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
             let (starts, chance) = (Counted::default(), Chance::seeded(seed));
             let spec = || Spec::every(SECOND * 1_000_000).retry(20);
             let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
-            let client = client(&person);
+            let client = person.client();
             let mut member = fleet.join("m0", counted(&starts, &chance), spec());
             let (mut withdrawn, mut rest) = (0, 0);
             for n in 1..=20 {
@@ -551,7 +547,7 @@ async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
-    let client = client(&a);
+    let client = a.client();
     let copy = Trigger {
         state: TriggerState::Accepted,
         ..Trigger::default()
@@ -589,7 +585,7 @@ async fn what_waits_is_read_once() {
         quick(&Starts::default()),
         Spec::every(SECOND).enabled(false),
     );
-    let client = client(&person);
+    let client = person.client();
     let given =
         crate::intent::TriggerParams::read(None, &[format!("text={}", "x".repeat(4000))]).unwrap();
     for _ in 0..100 {
@@ -638,7 +634,7 @@ async fn many_pauses_hide_neither_pauses_nor_triggers() {
     leader(&fleet, &[&a]).await;
     fleet.sleep(SECOND * 5).await;
     assert_eq!(starts.len(), 0, "it is paused");
-    let client = client(&person);
+    let client = person.client();
     let asked = client.ask_for_one("job").await.unwrap();
     assert_eq!(client.outstanding(None).await.unwrap().len(), 1);
     let found = client.follow(asked, TriggerState::Ended, SECOND * 5).await;
@@ -660,7 +656,8 @@ async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
     for _ in 0..4 {
         let old = leader(&fleet, &all).await;
         fleet.sleep(SECOND).await;
-        let answer = client(&a)
+        let answer = a
+            .client()
             .hand_over("job", None, SECOND * 10)
             .await
             .unwrap();
@@ -687,7 +684,8 @@ async fn a_job_goes_to_the_replica_that_was_named() {
         if old == to {
             continue;
         }
-        let answer = client(all[0])
+        let answer = all[0]
+            .client()
             .hand_over("job", Some(to), SECOND * 20)
             .await
             .unwrap();
@@ -709,7 +707,8 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
     }
     fleet.sleep(SECOND).await;
     b.tasks.crash();
-    let answer = client(&c)
+    let answer = c
+        .client()
         .hand_over("job", Some("b"), SECOND * 30)
         .await
         .unwrap();

@@ -13,7 +13,6 @@ use super::{acts::ms, world::TTL};
 use crate::{
     batch::{BatchJob, BatchLimits},
     clock::Moment,
-    fleet::Fleet,
     job::{JobError, Outcome, Retry, Run, Spec},
     testing::cluster::Cluster,
     worker::ready::Body,
@@ -217,7 +216,7 @@ async fn a_message_that_is_dated_too_far_ahead_is_told() {
         fleet.sleep(TTL * 3).await;
         a.publish();
         fleet.sleep(TTL).await;
-        let shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        let shown = a.client().each().await.unwrap();
         shown.job("job").unwrap().trouble.clone()
     };
     let told = trouble().await.unwrap().to_string();

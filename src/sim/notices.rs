@@ -14,7 +14,6 @@ use async_trait::async_trait;
 use super::acts::{Act, Starts, leader, ms, quick};
 use crate::{
     due::Misfire,
-    fleet::Fleet,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     notice::{Notice, Posts, Receiver, Unsent},
     testing::{cluster::Cluster, members::Member},
@@ -130,7 +129,7 @@ async fn the_status_tells_how_it_stands_with_receivers() {
     let told = async || {
         // What is told is looked at in each interval of presence.
         fleet.sleep(SECOND * 5).await;
-        let mut shown = Fleet::over(&a.ctx.locks, "test").each().await.unwrap();
+        let mut shown = a.client().each().await.unwrap();
         shown.replicas.remove(0).notices.remove(0)
     };
     leader(&fleet, &[&a]).await;

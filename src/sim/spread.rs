@@ -10,7 +10,7 @@ use super::acts::{Act, Moody, Ran, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
-    fleet::{Fleet as Client, FleetError, Until},
+    fleet::{FleetError, Until},
     job::{Coordination, Outcome, Run, Spec},
     testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
@@ -190,7 +190,7 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
     b.publish();
     fleet.sleep(SECOND * 30).await;
     assert_eq!(shares(&[&a, &b]), [0, 1]);
-    let client = Client::over(&b.ctx.locks, "test");
+    let client = b.client();
     let error = client
         .hand_over("led", Some("a"), SECOND)
         .await
@@ -219,7 +219,7 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
     until(&fleet, &[&a, &b], &[1, 1]).await;
     assert!(fleet.time.elapsed() >= long);
     let job = a.ctx.local_status.leases().remove(0).0;
-    let client = Client::over(&a.ctx.locks, "test");
+    let client = a.client();
     let answer = client
         .hand_over(&job, Some("b"), SECOND * 20)
         .await
@@ -280,7 +280,7 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 0);
     fleet.sleep(SECOND * 3).await;
-    let client = Client::over(&b.ctx.locks, "test");
+    let client = b.client();
     let error = client.drain("x", Until::Heard, SECOND).await.unwrap_err();
     assert!(matches!(error, FleetError::UnknownReplica { .. }));
     assert!(error.to_string().ends_with("alive: a, b"), "{error}");
@@ -317,7 +317,7 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
     b.publish();
     fleet.sleep(SECOND * 20).await;
     assert_eq!(shares(&[&a, &b]), [1, 0], "its priority is larger");
-    let client = Client::over(&a.ctx.locks, "test");
+    let client = a.client();
     let error = client
         .hand_over("job", Some("b"), SECOND)
         .await

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     event::Event,
-    fleet::Fleet as Client,
     intent::TriggerState,
     job::{Coordination, Health, Job, JobError, Outcome, Run, Spec},
     node::Op,
@@ -242,7 +241,7 @@ async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
     let members = ["a", "b", "c"].map(|name| fleet.join(name, quick(&starts), every(10)));
     until(&fleet, 12).await;
     assert_eq!(starts.len(), 1);
-    let client = Client::over(&members[0].ctx.locks, "test");
+    let client = members[0].client();
     client
         .set_paused("job", true, "", Duration::ZERO)
         .await
@@ -454,7 +453,7 @@ async fn a_long_run_is_watched_by_few_whatever_wakes_the_others() {
         let runner = members.iter().position(Member::leads).expect("it runs");
         // All look when a replica has gone, and when anything is asked of the fleet.
         members[(runner + 1) % replicas].tasks.crash();
-        let client = Client::over(&members[runner].ctx.locks, "test");
+        let client = members[runner].client();
         let paused = client.set_paused("other", true, "", Duration::ZERO).await;
         paused.unwrap();
         fleet.sleep(SECOND * 15).await;

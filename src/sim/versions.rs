@@ -16,7 +16,6 @@ use super::{
 use crate::{
     due::{Misfire, Overlap},
     event::Event,
-    fleet::Fleet as Client,
     job::{Coordination, Spec},
     node::{Announcements, Answer, Call, Expiry, Node, NodeError, Op, Reply, memory::MemoryNode},
     scheduler::intents::INTERVAL,
@@ -103,10 +102,6 @@ fn lower(answer: &mut Answer) {
     }
 }
 
-fn client(member: &Member) -> Client {
-    Client::over(&member.ctx.locks, "test")
-}
-
 /// Runs that it has begun.
 fn begun(member: &Member) -> usize {
     let told = member.told.lock().unwrap();
@@ -176,7 +171,7 @@ async fn changes_of_version(coordination: Coordination, seed: u64) {
     fleet.sleep(SECOND * 12).await;
     assert_eq!(begun(&third), 0, "{case}");
     assert_eq!(ledger(&third).await, left, "{case}");
-    let shown = client(&third).lock("job/job").await.unwrap();
+    let shown = third.client().lock("job/job").await.unwrap();
     assert_eq!(
         shown.ledger.and_then(|ledger| ledger.error).as_deref(),
         Some("the ledger has version 7, this program knows 2: update this replica"),
@@ -222,7 +217,7 @@ async fn what_a_later_version_tells_and_asks_is_understood_by_todays() {
     newer.publish();
     fleet.sleep(SECOND * 5).await;
     for of in [&today, &newer] {
-        let status = client(of).status().await.unwrap();
+        let status = of.client().status().await.unwrap();
         let names: Vec<&str> = status.replicas.iter().map(|r| &*r.name).collect();
         assert_eq!(names, ["newer", "today"]);
     }
@@ -232,7 +227,7 @@ async fn what_a_later_version_tells_and_asks_is_understood_by_todays() {
         (false, &today, true),
         (true, &newer, false),
     ] {
-        let client = client(asker);
+        let client = asker.client();
         let asked = client.set_paused("job", paused, "", Duration::ZERO);
         asked.await.unwrap();
         fleet.sleep(heard).await;
@@ -241,7 +236,7 @@ async fn what_a_later_version_tells_and_asks_is_understood_by_todays() {
         assert_eq!(starts.len() > before, runs, "paused: {paused}");
     }
     assert!(today.leads() && begun(&newer) == 0);
-    let told = client(&today).history("job", 100).await.unwrap();
+    let told = today.client().history("job", 100).await.unwrap();
     assert_eq!(told.len(), starts.len());
     starts.assert_once();
 }

@@ -202,7 +202,7 @@ async fn a_leader_that_goes_is_succeeded_at_once_by_one_that_watches() {
 async fn a_job_is_handed_to_a_replica_that_rests() {
     let (cluster, members) = settled(2, false).await;
     let (leader, _, rest) = parts(&members, false);
-    let client = crate::fleet::Fleet::over(&leader.ctx.locks, "test");
+    let client = leader.client();
     let asked = cluster.clock().now();
     let answer = client
         .hand_over("job-0", Some(&rest[0].me.id), SECOND * 10)

@@ -17,6 +17,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::Event,
+    fleet::Fleet,
     job::{Job, Spec},
     node::Expiry,
     sim::world::World,
@@ -146,6 +147,11 @@ impl Member {
 
     pub(crate) fn drain(&self) {
         self.ctx.gate.drain().cancel();
+    }
+
+    /// What people ask with, over the nodes of this replica.
+    pub(crate) fn client(&self) -> Fleet {
+        Fleet::over(&self.ctx.locks, "test")
     }
 
     /// Tells the others of itself from now on, also while it drains.

@@ -4,6 +4,8 @@ mod effects;
 mod over;
 mod places;
 
+use std::{collections::BTreeMap, time::Duration};
+
 use jiff::Timestamp;
 
 use super::{
@@ -23,12 +25,16 @@ use crate::{
 const JITTER_FROM: Timestamp = Timestamp::constant(1_767_225_600, 0);
 const JITTER_TICKS: usize = 1000;
 
+/// The shortest interval of each schedule that was walked along, by what is written: a crowd with one schedule is walked along once.
+type Intervals = BTreeMap<String, Option<Duration>>;
+
 /// In the place of a sentence that would quote a password.
 const UNSHOWN: &str = "this does not fit here, and looks like an address with a password";
 
 /// Adds what is wrong with the jobs. Keys are from the top.
 pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings) {
     let now = options.clock.as_ref().map(Clock::wall);
+    let mut intervals = Intervals::new();
     for (name, spec) in &config.jobs {
         let work = options.work_of.as_ref().and_then(|of| of(name, spec));
         let at = At { name, spec, config };
@@ -38,7 +44,7 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         // Once: reading a schedule costs more than all the rules.
         effort::looked_at(1);
         let schedule = spec.read_schedule();
-        at.schedule(&schedule, &mut here);
+        at.schedule(&schedule, &mut intervals, &mut here);
         let schedule = schedule.ok();
         at.coordination(work, &mut here);
         at.shards(&mut here);
@@ -147,7 +153,12 @@ impl At<'_> {
         }
     }
 
-    fn schedule(&self, schedule: &Result<Schedule, Vec<ScheduleError>>, found: &mut Findings) {
+    fn schedule(
+        &self,
+        schedule: &Result<Schedule, Vec<ScheduleError>>,
+        intervals: &mut Intervals,
+        found: &mut Findings,
+    ) {
         if self.spec.schedule.is_none() {
             found.error(
                 &["schedule", ""],
@@ -157,7 +168,7 @@ impl At<'_> {
             return;
         }
         match schedule {
-            Ok(schedule) => self.jitter(schedule, found),
+            Ok(schedule) => self.jitter(schedule, intervals, found),
             // These sentences say themselves what to do.
             Err(errors) => {
                 for error in errors {
@@ -191,12 +202,18 @@ impl At<'_> {
     }
 
     /// A delay as long as the interval would run into the next tick.
-    fn jitter(&self, schedule: &Schedule, found: &mut Findings) {
-        let Some(jitter) = self.spec.jitter else {
+    fn jitter(&self, schedule: &Schedule, intervals: &mut Intervals, found: &mut Findings) {
+        let spec = self.spec;
+        let Some(jitter) = spec.jitter else {
             return;
         };
-        // Judged from the same instant always: what is accepted today is not refused tomorrow.
-        let shortest = schedule.shortest_interval(JITTER_FROM, JITTER_TICKS);
+        let limits = (&spec.zone, &spec.except, &spec.starting, &spec.until);
+        let written = format!("{:?}", (&spec.schedule, limits));
+        let shortest = *intervals.entry(written).or_insert_with(|| {
+            effort::looked_at(JITTER_TICKS);
+            // Judged from the same instant always: what is accepted today is not refused tomorrow.
+            schedule.shortest_interval(JITTER_FROM, JITTER_TICKS)
+        });
         if let Some(interval) = shortest.filter(|interval| *interval <= jitter) {
             let (jitter, interval) = (Span(jitter), Span(interval));
             found.error(

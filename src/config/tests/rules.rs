@@ -1044,3 +1044,21 @@ fn loading_grows_with_the_jobs_and_not_with_their_square() {
         "twice the jobs cost {many} steps instead of {few}"
     );
 }
+
+/// With `jitter` a schedule is walked along for a thousand ticks.
+#[test]
+fn a_crowd_with_one_schedule_and_jitter_is_walked_along_once() {
+    let steps = |jobs: usize| {
+        let mut setup = Setup::file("");
+        for n in 0..jobs {
+            let spec = Spec::on("0 3 * * *").jitter(Duration::from_secs(60));
+            setup = setup.code(&format!("job-{n:05}"), spec);
+        }
+        effort::steps();
+        load(&setup.options).unwrap();
+        effort::steps()
+    };
+    let (one, many) = (steps(1), steps(100));
+    assert!(one > 1000, "nothing was counted: {one}");
+    assert!(many < one + 1000, "{many} steps instead of {one}");
+}
