@@ -7,7 +7,7 @@ mod notices;
 mod rules;
 mod shipped;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
