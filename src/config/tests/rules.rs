@@ -1051,8 +1051,7 @@ fn a_crowd_with_one_schedule_and_jitter_is_walked_along_once() {
     let steps = |jobs: usize| {
         let mut setup = Setup::file("");
         for n in 0..jobs {
-            let mut spec = Spec::on("0 3 * * *");
-            spec.jitter = Some(Duration::from_secs(60));
+            let spec = Spec::on("0 3 * * *").jitter(Duration::from_secs(60));
             setup = setup.code(&format!("job-{n:05}"), spec);
         }
         effort::steps();
