@@ -11,7 +11,7 @@ use super::{
     plot::{Bar, Cell, Stretch, bars, line, row},
     runs,
     terms::{End, Term, terms},
-    times::{millis, or_dash, span},
+    times::{measured, millis, or_dash, span},
     view::View,
 };
 use crate::{
@@ -149,14 +149,6 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
             blocks.push(Block::Piece(Piece::around("schedule", &schedule)));
             let line = tick_line(view, ticks);
             blocks.push(Block::Piece(Piece::around("tick-line", &line)));
-            if !ticks.next.is_empty() {
-                let next = ("next", "Next ticks");
-                blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
-            }
-            if !ticks.last.is_empty() {
-                let last = ("last", "Last ticks");
-                blocks.push(Block::Rows(tick_part(view, last, &ticks.last, true)));
-            }
         }
         Some(Err(why)) => {
             let mut h = Html::default();
@@ -169,12 +161,28 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
     }
     let drawings = drawings(view, &facts.runs);
     blocks.push(Block::Piece(Piece::around("drawings", &drawings)));
-    if status.is_none_or(|job| job.coordination == "leader" && job.shards.is_none()) {
+    let has_terms = status.is_none_or(|job| job.coordination == "leader" && job.shards.is_none());
+    let terms = has_terms.then(|| {
         let leader = status.and_then(|job| job.leader.as_ref());
-        let terms = terms(&facts.runs, &facts.terms, leader, view.times.now);
-        let line = term_line(view, &terms);
+        terms(&facts.runs, &facts.terms, leader, view.times.now)
+    });
+    if let Some(terms) = &terms {
+        let line = term_line(view, terms);
         blocks.push(Block::Piece(Piece::around("term-line", &line)));
-        blocks.push(Block::Rows(term_part(view, &terms)));
+    }
+    // Tables come after all that is drawn: that is taken in at a glance.
+    if let Some(Ok(ticks)) = &facts.ticks {
+        if !ticks.next.is_empty() {
+            let next = ("next", "Next ticks");
+            blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
+        }
+        if !ticks.last.is_empty() {
+            let last = ("last", "Last ticks");
+            blocks.push(Block::Rows(tick_part(view, last, &ticks.last, true)));
+        }
+    }
+    if let Some(terms) = &terms {
+        blocks.push(Block::Rows(term_part(view, terms)));
     }
     blocks.push(Block::Plain(choices(view.address, &TAKES, &FIELDS)));
     blocks.push(Block::Rows(runs::part(view, &facts.runs)));
@@ -284,7 +292,12 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
     let took = last.iter().filter_map(|run| Some((run, run.took_ms?)));
     let took: Vec<Bar> = took
         .map(|(run, ms)| Bar {
-            label: format!("{}: {}, {}", view.times.at(run.tick), span(ms), run.outcome),
+            label: format!(
+                "{}: {}, {}",
+                view.times.at(run.tick),
+                measured(ms),
+                run.outcome
+            ),
             value: ms,
             class: runs::class(&run.outcome),
         })
@@ -294,7 +307,7 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
         .filter_map(|run| Some((run, runs::late_ms(run)?)));
     let late: Vec<Bar> = late
         .map(|(run, ms)| Bar {
-            label: format!("{}: {} late", view.times.at(run.tick), span(ms)),
+            label: format!("{}: {} late", view.times.at(run.tick), measured(ms)),
             value: ms,
             class: if ms > 1000 { "warn" } else { "soft" },
         })
@@ -304,11 +317,11 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
         let Some(most) = drawn.iter().map(|bar| bar.value).max() else {
             continue;
         };
-        let said = format!(
-            "{title} of the last {} runs, {} at most",
-            drawn.len(),
-            span(most)
-        );
+        let most = measured(most);
+        let said = match drawn.len() {
+            1 => format!("{title} of the last run: {most}"),
+            count => format!("{title} of the last {count} runs, {most} at most"),
+        };
         h.markup("<figure>");
         bars(&mut h, &said, &drawn);
         h.markup("<figcaption>")
@@ -340,7 +353,7 @@ fn term_line(view: &View<'_>, terms: &[Term]) -> Html {
         let gap = term.gap.filter(|gap| gap.is_exact && gap.ms > 0)?;
         let to = millis(begin, term.first);
         Some(Stretch {
-            label: format!("no leader for {}: {}", span(gap.ms), before.end.words()),
+            label: format!("no leader for {}: {}", measured(gap.ms), before.end.words()),
             from: to.saturating_sub(gap.ms),
             to,
             class: if before.end.is_trouble() {
@@ -354,11 +367,18 @@ fn term_line(view: &View<'_>, terms: &[Term]) -> Html {
     // Gaps last: a short one is not hidden by the terms beside it.
     let stretches: Vec<Stretch> = terms.iter().map(term).chain(gaps).collect();
     let whole = millis(begin, view.times.now);
-    let said = format!("{} terms in {}", terms.len(), span(whole));
+    let said = match terms.len() {
+        1 => format!("One term in {}", span(whole)),
+        count => format!(
+            "{count} terms in {}, and between them the time without a leader",
+            span(whole)
+        ),
+    };
     h.markup("<figure>");
     line(&mut h, &said, &stretches, whole);
-    h.markup("<figcaption>").text(&said);
-    h.markup(", and between them the time without a leader</figcaption></figure>\n");
+    h.markup("<figcaption>")
+        .text(&said)
+        .markup("</figcaption></figure>\n");
     h
 }
 
@@ -390,8 +410,8 @@ fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
         cell(h, "Runs").text(term.runs);
         cell(h, "Without a leader before");
         match term.gap {
-            Some(gap) if gap.is_exact => h.text(span(gap.ms)),
-            Some(gap) => h.markup("at most ").text(span(gap.ms)),
+            Some(gap) if gap.is_exact => h.text(measured(gap.ms)),
+            Some(gap) => h.markup("at most ").text(measured(gap.ms)),
             None => h.markup("–"),
         };
         cell(h, "End").markup(match term.end.is_trouble() {

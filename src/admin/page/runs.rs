@@ -6,7 +6,7 @@ use super::{
     block::{Block, Live, Page, Part, cell},
     flying,
     layout::{choices, pager},
-    times::{fading, millis, or_dash, span},
+    times::{fading, measured, millis, or_dash},
     view::View,
 };
 use crate::fleet::{
@@ -229,11 +229,11 @@ fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
     times.moment(h, run.started);
     cell(h, "Took");
     match (run.took_ms, run.started) {
-        (Some(ms), _) => _ = h.text(span(ms)),
+        (Some(ms), _) => _ = h.text(measured(ms)),
         (None, Some(at)) if run.outcome == RUNNING => times.since(h, at),
         _ => _ = h.markup("–"),
     }
-    cell(h, "Late").text(or_dash(late_ms(run).map(span)));
+    cell(h, "Late").text(or_dash(late_ms(run).map(measured)));
     cell(h, "Outcome");
     outcome(h, &run.outcome);
     cell(h, "Detail");

@@ -107,6 +107,14 @@ pub(super) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "–".into(), |value| value.to_string())
 }
 
+/// A length of time that was measured, for people.
+pub(super) fn measured(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        _ => span(ms),
+    }
+}
+
 /// A length of time for people.
 pub(super) fn span(ms: u64) -> String {
     match ms / 1000 {
@@ -185,5 +193,9 @@ mod tests {
         ] {
             assert_eq!(span(ms), said);
         }
+        assert_eq!(
+            (measured(4), measured(1_040)),
+            ("4 ms".to_owned(), "1.0 s".to_owned())
+        );
     }
 }
