@@ -8,8 +8,10 @@
 //! # Invariants
 //! - O2 A record may be taken when exactly it stood still for *its own* ttl, with an allowance for clock rates, from the
 //!   arrival of the first reply that showed it.          (a_holder_is_over_after_standing_still_for_its_ttl)
-//! - O2 Or when its owner is known to be over: it was seen released anywhere, its release was announced, or it is an
-//!   attempt of our own that was given up.               (whoever_was_released_anywhere_is_over_everywhere)
+//! - O2 Or when its owner is known to be over: it was seen released anywhere, or it is an attempt of our own that was given
+//!   up.                                                 (whoever_was_released_anywhere_is_over_everywhere)
+//! - An announcement proves nothing of an owner: one node that has forgotten a record which stood still there announces the same
+//!   as one that was told of a release.                  (a_record_that_one_node_forgets_costs_its_living_holder_nothing)
 //! - Silence proves nothing: a node that does not answer is taken by what it showed last, and compares.
 //! - A foreign client's value is waited for, never taken.  (a_foreign_value_is_waited_for)
 
@@ -110,14 +112,6 @@ impl Watch {
             && let Some(oldest) = self.order.pop_front()
         {
             self.over.remove(&oldest);
-        }
-    }
-
-    /// A release was announced, because some client waits for it. Of locks that are not watched here it is no news. Where it is
-    /// not announced, the next look shows it.
-    pub(crate) fn heard(&mut self, key: &str, owner: &str) {
-        if self.records.contains_key(key) {
-            self.is_over(key, owner);
         }
     }
 
@@ -295,13 +289,6 @@ mod tests {
         watch.note(2, &released, at(5));
         assert_eq!(expected(&watch, 0, 5), Some(3));
         assert_eq!(expected(&watch, 1, 5), Some(2));
-
-        let mut watch = Watch::default();
-        watch.note(0, &shows("a", 3), at(0));
-        watch.heard("other", "a");
-        assert_eq!(expected(&watch, 0, 5), None);
-        watch.heard("k", "a");
-        assert_eq!(expected(&watch, 0, 5), Some(3));
     }
 
     #[test]

@@ -4,8 +4,12 @@
 //! of a process make use of it:
 //! - a waiter in a lock's queue, a candidate and a waiter for a slot have said so themselves, with attempts that were refused
 //!   (`acquire::wait_queue`, `election`, `acquire::slots`): they are woken at once;
-//! - the watch of other holders and the `watchlist` say nothing. What they do not hear they see with their next look, which
-//!   comes anyway: a release on any node spares a watch, and tells since when a lock was free.
+//! - the `watchlist` says nothing. What it does not hear it sees with its next look, which comes anyway: a release on any node
+//!   tells since when a lock was free.
+//!
+//! The watch of other holders hears nothing. A node that has forgotten a record, which stood still there, announces the same as
+//! one that was told of a release (W4), and the holder may live on the others. Whoever is woken sees a release with the look
+//! that follows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -60,7 +64,6 @@ pub(super) async fn forward(
                     continue;
                 }
                 let (key, owner) = (&announcement.key, &announcement.owner);
-                cluster.watch().heard(key, owner);
                 list.heard(key, owner, cluster.clock.now());
                 let primary = cluster.primary(&announcement.key);
                 let silent = cluster.links.get(primary).is_none_or(Link::is_down);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     clock::Moment,
     expiry::LockState,
-    node::{Answer, NodeError, Op, Record, Refusal, Ticket, Token, View, rules::DOUBTED},
+    node::{Answer, Kind, NodeError, Op, Record, Refusal, Ticket, Token, View, rules::DOUBTED},
     quorum::tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
 };
 
@@ -101,7 +101,10 @@ impl<'a> Round<'a> {
                 ttl: claim.ttl_or(&cluster.timing),
                 floor,
                 take: cluster.take(node, &claim.key, claim.kind),
-                clamp: cluster.timing.max_ttl,
+                clamp: match claim.kind {
+                    Kind::Claim => cluster.timing.longest_claim(),
+                    Kind::Lock => cluster.timing.max_ttl,
+                },
                 ticket: self.ticket_for(node, claim),
                 waits: self.mode.waits,
             };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::LockSettings;
-use crate::clock::Moment;
+use super::{Backend, LockSettings};
+use crate::{clock::Moment, node::rules::LONGEST_TTL_MS};
 
 /// The times that the lock core works with. The configuration is turned into this once, after its checks.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,9 @@ pub struct Timing {
     pub kept_longer: &'static [(&'static str, Duration)],
     /// How long cancelled work may take to end.
     pub grace: Duration,
+    /// Whether the nodes see to it that all programs have the same `max_ttl`.
+    #[doc(hidden)] // for the tests
+    pub agreed: bool,
 }
 
 impl Default for Timing {
@@ -40,6 +43,7 @@ impl Default for Timing {
             retention: Duration::from_secs(24 * 3600),
             kept_longer: &[],
             grace: Duration::from_secs(10),
+            agreed: true,
         }
     }
 }
@@ -59,6 +63,7 @@ impl Timing {
             node_timeout: settings.node_timeout().unwrap_or(of_a_disk),
             skew: settings.skew,
             retention: settings.retention,
+            agreed: settings.backend != Backend::Embedded,
             ..Self::default()
         }
     }
@@ -85,6 +90,15 @@ impl Timing {
         self.watch_time(self.max_ttl)
     }
 
+    /// N10: no claim of any program lives longer. Where programs need not agree it may be one of those that have a larger `max_ttl`
+    /// than this, and its row does not say how long it is.
+    pub(crate) fn longest_claim(&self) -> Duration {
+        match self.agreed {
+            true => self.max_ttl,
+            false => Duration::from_millis(LONGEST_TTL_MS),
+        }
+    }
+
     /// The least validity worth having for a lease of `ttl`.
     #[must_use]
     pub(crate) fn min_validity(&self, ttl: Duration) -> Duration {
@@ -106,11 +120,12 @@ impl Timing {
         longer.fold(self.retention, |kept, (_, least)| kept.max(*least))
     }
 
-    /// How long before the end of a lease its work is told to stop.
+    /// How long before the end of a lease its work is told to stop: `grace`, and at least so much that work which does not hear is
+    /// dropped before the process is ended for it.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn cancel_margin(&self, ttl: Duration, grace: Duration) -> Duration {
-        grace.min(ttl / 4)
+        grace.max(abort_margin(ttl) * 2).min(ttl / 4)
     }
 
     /// How long before the end of a lease a process that still works under it is ended.

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     acquire::Locks,
     chance::Chance,
+    election::Elector,
     node::{
         Expiry, Node, View,
         memory::{Cut, MemoryNode},
@@ -125,6 +126,33 @@ async fn s2_an_orphan_is_forgotten_when_it_was_watched_for_its_ttl() {
     scene.pass(LONG).await;
     assert!(lives.is_held(), "what moves is no orphan");
     assert_eq!(scene.rows(), [1; 3]);
+}
+
+/// The node announces it as it announces a release, because a candidate waits.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_one_node_forgets_costs_its_living_holder_nothing() {
+    let scene = Scene::new();
+    let lines = scene.nodes.clone();
+    let links: Vec<_> = lines.iter().map(MemoryNode::link).collect();
+    let (holder, standby) = (scene.client_over(lines, 1), scene.client(2));
+    let leads = Elector::new(&holder, "x")
+        .ttl(TTL)
+        .campaign()
+        .await
+        .unwrap();
+    let campaign = Elector::new(&standby, "x").ttl(TTL);
+    let campaign = Spawn::system().spawn(async move { drop(campaign.campaign().await) });
+    scene.pass(TTL).await;
+    // Its holder alone reaches that node no more, and extends on the others.
+    links[0].cut(Cut::Refuse);
+    let _sweeps = scene.client(3);
+    while scene.rows()[0] > 0 {
+        assert!(leads.is_leading());
+        scene.pass(Duration::from_millis(100)).await;
+    }
+    scene.pass(TTL * 3).await;
+    assert!(leads.is_leading());
+    assert!(!campaign.is_finished());
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,8 @@
 //!
 //! Another life is also what a server was put back in charge with: one that was cut off for a while, and has taken no other
 //! server's memory since, has missed what was granted elsewhere. So the epoch of the configuration is a part of which life it is.
-//! In a Cluster a server is never put back but as a replica, which its own history tells.
+//! In a Cluster a server is put back as a replica, which its own history tells, or by a slot that moves away and back: what was
+//! nominated in between counts on neither server without its watch.
 //!
 //! It is asked before the first connection, whenever one breaks, and every second while there are calls; of a client that was
 //! asleep before its next call. A program without a majority has no node: unsure means not leading.

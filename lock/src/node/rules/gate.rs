@@ -22,6 +22,9 @@ pub(crate) struct Gate {
     roster: String,
 }
 
+/// In the place of an incarnation: of the marker of before, while another incarnation is watched. No server is called so.
+const NOMINATED: &str = "(nominated)";
+
 /// Which incarnation may vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
@@ -195,13 +198,15 @@ impl<R: Rows> Turn<'_, R> {
             if self.gate.id.is_empty() {
                 nonce.clone_into(&mut self.gate.id);
             }
-            // A caller that does not ask for incarnations would go on to vote by the marker of before.
+            // A caller that does not ask for incarnations would go on to vote by the marker of before; and where the memory comes
+            // back to the server of before, it may not count either.
             if let Some(marker) = &mut self.gate.marker
                 && !incarnation.is_empty()
                 && !marker.incarnation.is_empty()
                 && marker.incarnation != incarnation
             {
                 nonce.clone_into(&mut marker.inc);
+                NOMINATED.clone_into(&mut marker.incarnation);
                 let stamp = marker.text.get(INC..).unwrap_or_default();
                 marker.text = self::marker(nonce, stamp).into();
             }

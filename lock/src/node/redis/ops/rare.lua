@@ -548,10 +548,12 @@ local function rare(code)
     local stands = nominated()
     if who and not votes and (not stands or stands == over) then
       -- Who does not ask for incarnations goes on to vote by the marker of before, and what is granted during the watch would
-      -- be forgotten by its end. So there is another one, which still names the server of before.
+      -- be forgotten by its end. So there is another one, which names no server: nor may it count where the memory comes back to
+      -- the one of before.
       local m = call('HMGET', t, 'm', 'mw')
       if not unguarded and marker_of(m[1]) and m[2] ~= '' and not is_still(m[2], who) then
         call('HSET', t, 'm', nonce .. sub(m[1], 17))
+        call('HDEL', t, 'mw')
       end
       call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
       if not id_of(call('HGET', t, 'id')) then call('HSET', t, 'id', nonce) end
