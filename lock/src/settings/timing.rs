@@ -159,3 +159,22 @@ impl Timing {
 pub fn abort_margin(ttl: Duration) -> Duration {
     (ttl / 20).max(Duration::from_millis(100)).min(ttl / 4)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_told_before_the_process_is_ended_for_it_however_small_its_grace_is() {
+        let timing = Timing::default();
+        for ms in [800, 2_000, 10_000, 30_000, 600_000] {
+            let ttl = Duration::from_millis(ms);
+            for grace in [0, 100, 300, 1_000, 10_000].map(Duration::from_millis) {
+                let (told, ended) = (timing.cancel_margin(ttl, grace), timing.abort_margin(ttl));
+                // What does not hear is dropped when half of that is left beyond the end of the process.
+                assert!(told >= ended * 2, "{ttl:?} {grace:?}: {told:?} {ended:?}");
+                assert!(told >= grace.min(ttl / 4));
+            }
+        }
+    }
+}

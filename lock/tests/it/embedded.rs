@@ -16,11 +16,12 @@ use watchkeeper_lock::{
     conformance::{release, take_for},
     event::{Event, Events},
     lease::{Loss, VerifyError},
-    lock::Timing,
+    lock::{Claim, Claimed, Timing},
     node::{
         Answer, Call, Kind, Node,
         sqlite::{OpenError, SqliteNode},
     },
+    settings::LockSettings,
 };
 
 /// Where a child process finds the folder of its test.
@@ -173,6 +174,32 @@ async fn a_lease_ends_when_its_file_is_gone() {
     assert_eq!(lease.lost().await, Loss::Taken);
     let again = locks.lock("k").acquire().await.unwrap_err();
     assert!(again.to_string().contains("locks.db"), "{again}");
+}
+
+/// Programs need not agree on `max_ttl` over a file, and the row of a claim does not say how long it is.
+#[tokio::test]
+async fn a_program_with_a_smaller_max_ttl_cuts_no_living_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = Duration::from_secs(1);
+    let of = |max_ttl| {
+        let settings = LockSettings::embedded(folder.path().join("locks.db"));
+        let settings = settings.ttl(second).max_ttl(max_ttl);
+        Locks::open(&settings, "n").unwrap().start().unwrap()
+    };
+    let (one, other) = (of(second * 600), of(second));
+    let claim = |ttl| Claim {
+        ttl: Some(ttl),
+        ..Claim::short("batch/1")
+    };
+    let claimed = one.claim(vec![claim(second * 300)]).await.unwrap();
+    assert!(matches!(claimed[..], [Claimed::Acquired(_)]), "{claimed:?}");
+    for _ in 0..2 {
+        let refused = other.claim(vec![claim(second)]).await.unwrap();
+        let [Claimed::Held { for_at_most, .. }] = &refused[..] else {
+            panic!("{refused:?}");
+        };
+        assert!(*for_at_most > Some(second * 200), "{for_at_most:?}");
+    }
 }
 
 #[tokio::test]

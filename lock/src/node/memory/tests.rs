@@ -665,3 +665,40 @@ fn a_state_is_read_as_it_was_written() {
         );
     }
 }
+
+/// Its memory moves to another server, which is watched, and back again before the watch is over.
+#[test]
+fn what_was_nominated_elsewhere_has_no_vote_where_it_comes_back_to() {
+    let (first, second) = ("aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb");
+    let mut state = NodeState::default();
+    let mut on = |incarnation: &str, ops: Vec<Op>| {
+        let config = "one";
+        let guarded = Some(Guarded {
+            incarnation,
+            config,
+        });
+        let not_after = None;
+        let call = Call { not_after, ops };
+        state.apply_guarded(guarded, NodeMs(1), 1, &call).unwrap()
+    };
+    let nominate = |nonce: &str| Op::Nominate {
+        nonce: nonce.to_owned(),
+        over: None,
+    };
+    let admit = |nonce: &str| Op::Admit {
+        nonce: nonce.to_owned(),
+        config: "one".to_owned(),
+        roster: String::new(),
+        counter: Token(1),
+        memory_loss: None,
+    };
+    on("one", vec![nominate(first), admit(first)]);
+    let granted = on("one", acquire("k", "a").ops);
+    assert!(matches!(granted.answers[0], Answer::Granted { .. }));
+    on("other", vec![nominate(second)]);
+    let back = on("one", acquire("l", "b").ops);
+    assert_eq!(back.answers, [Answer::Unadmitted]);
+    on("one", vec![nominate(first), admit(first)]);
+    let granted = on("one", acquire("l", "b").ops);
+    assert!(matches!(granted.answers[0], Answer::Granted { .. }));
+}
