@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 
 use super::{
     BatchJob, BatchLimits,
-    hold::{Hold, pause},
+    hold::{Hold, NO_PROGRESS, pause},
     kept::Kept,
     order::rendezvous,
     pressure::Pressure,
@@ -58,8 +58,8 @@ const PENDING_LIMIT: Duration = Duration::from_secs(30);
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
-/// Why a batch was told to stop that has said nothing for longer than its job allows.
-const NO_PROGRESS: &str = "the batch makes no progress";
+/// A batch that was told to stop is gone so long after its grace, or does not hear.
+const UNHEARD: Duration = Duration::from_secs(2);
 /// For each message that may be claimed now, so many are looked at: most were done by others.
 const LOOKED_AT: usize = 8;
 /// Pauses between looks when there is nothing to do.
@@ -549,14 +549,20 @@ impl BatchEngine {
 }
 
 impl Batches {
-    /// A batch that makes no progress is told to stop, and its claim is given up.
+    /// A batch that makes no progress is told to stop, under its claim: what became of it is written down. When that is of no use its
+    /// claim is given up, and from there the keeper's ladder leads.
     fn stop_what_is_stuck(&self, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let thawed = ctx.locks.fitness().thawed();
         for run in self.in_flight.runs() {
             let at = stuck_at(run.progress_at(), thawed, engine.spec.progress_deadline);
             let doubt = run.lease().is_some_and(LeaseView::in_doubt);
-            if ctx.clock.now() >= at && !doubt {
+            let now = ctx.clock.now();
+            if now < at || doubt {
+                continue;
+            }
+            run.stop(NO_PROGRESS);
+            if now >= at + engine.spec.grace + UNHEARD {
                 run.lease()
                     .into_iter()
                     .for_each(|lease| lease.cordon(NO_PROGRESS));

@@ -9,6 +9,9 @@ use crate::{
     run::Ended,
 };
 
+/// Why a batch is stopped whose run tells of no progress.
+pub(super) const NO_PROGRESS: &str = "the batch makes no progress";
+
 /// A claimed batch.
 pub(super) enum Hold {
     /// What is left of the work is seen where it lies.
@@ -55,13 +58,14 @@ impl Hold {
         let written = match &ended {
             Ended::Done | Ended::Skipped(_) => work.done().await,
             Ended::RetryAfter(pause) => work.failed(*pause, false).await,
-            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) => {
-                let pause = pause(retry, work.failures());
-                work.failed(pause, true).await
-            }
-            Ended::Cancelled(_) => {
+            // Nothing but itself has stopped one that makes no progress: it would go round the replicas for ever.
+            Ended::Cancelled(why) if why != NO_PROGRESS => {
                 work.give_back().await;
                 Ok(())
+            }
+            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_) => {
+                let pause = pause(retry, work.failures());
+                work.failed(pause, true).await
             }
         };
         match written {

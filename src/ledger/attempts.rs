@@ -1,6 +1,6 @@
 //! Attempts: how they start, what they leave for the next one, and how they end.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::params::TriggerParams;
@@ -10,6 +10,9 @@ use super::{
     triggers::is_trigger_id,
 };
 use crate::node::Token;
+
+/// Between the instants of two triggers that start together.
+const APART: SignedDuration = SignedDuration::from_millis(1);
 
 impl Ledger {
     /// What is open counts as started under this token: the ledger has come from a store whose tokens are others.
@@ -59,7 +62,7 @@ impl Ledger {
         Ok(self.open_run(tick.to_string(), tick, token))
     }
 
-    /// Attempt 1 of a trigger starts.
+    /// Attempt 1 of a trigger starts: now, or a moment later where another run has this instant.
     ///
     /// # Errors
     /// [`Refused::KnownTrigger`], [`Refused::NotATrigger`], [`Refused::Full`], [`Refused::Unseen`].
@@ -78,7 +81,16 @@ impl Ledger {
         }
         self.has_room()?;
         self.remember_trigger(id);
-        Ok(self.open_run(id.to_owned(), now, token))
+        // Of several that start together each has an instant of its own: receivers and commands know works by it. There is no room for
+        // so many that this would lead far from now.
+        let mut tick = now;
+        while self.open.iter().any(|run| run.tick == tick) {
+            let Ok(later) = tick.checked_add(APART) else {
+                break;
+            };
+            tick = later;
+        }
+        Ok(self.open_run(id.to_owned(), tick, token))
     }
 
     /// The next attempt of a run in state `retry` starts.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
@@ -171,6 +172,18 @@ fn every_attempt_has_a_number_of_its_own() {
     let old = r#"{"v":1,"decided_upto":"1970-01-01T00:01:40Z","open":[]}"#;
     let mut old = Ledger::from_body(old).unwrap();
     assert_eq!(old.start_tick(at(201), NEW).unwrap().seq, 1);
+}
+
+/// A service that is called knows works by it, and a command writes a file of this name.
+#[test]
+fn triggers_that_start_together_have_instants_of_their_own() {
+    let mut ledger = ledger();
+    let ticks: Vec<Timestamp> = ["t1", "t2", "t3"]
+        .iter()
+        .map(|id| ledger.start_trigger(id, at(110), OLD).unwrap().tick)
+        .collect();
+    let later = |ms| at(110) + SignedDuration::from_millis(ms);
+    assert_eq!(ticks, [at(110), later(1), later(2)]);
 }
 
 #[test]

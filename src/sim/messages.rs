@@ -41,8 +41,14 @@ impl BatchJob for Reader {
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
         let clock = run.lease().ok_or("no claim")?.clock().clone();
         let seen = (run.attempt(), clock.now(), run.facts().replica.clone());
-        let mut handled = self.handled.lock().unwrap();
-        handled.entry(batch.to_owned()).or_default().push(seen);
+        {
+            let mut handled = self.handled.lock().unwrap();
+            handled.entry(batch.to_owned()).or_default().push(seen);
+        }
+        if batch.starts_with("hangs") && run.attempt() <= self.failures {
+            run.cancelled().await;
+            return Err("it was stopped".into());
+        }
         if batch.starts_with("waits") {
             return Ok(Outcome::RetryAfter(Duration::from_secs(1800)));
         }
@@ -100,7 +106,10 @@ async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
             return;
         }
     }
-    panic!("some messages were never settled");
+    panic!(
+        "some messages were never settled: {:?}",
+        readers[0].handled.lock().unwrap()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,4 +264,26 @@ async fn a_message_that_fails_waits_on_every_replica() {
         let pause = two[1].1.since(two[0].1);
         assert!(pause + ms(50) >= least, "{attempts:?}");
     }
+}
+
+/// Else it would go round the replicas for ever, each time as if for the first time.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_stopped_for_want_of_progress_has_failed() {
+    let fleet = Cluster::new(3);
+    let messages = BTreeMap::from([("hangs".to_owned(), fleet.clock().wall())]);
+    let handled = Handled::default();
+    let readers = ["a", "b"].map(|_| reader(&messages, &handled, 2));
+    let spec = Spec::continuous().progress_deadline(Duration::from_secs(2));
+    let _members: Vec<_> = ["a", "b"]
+        .into_iter()
+        .zip(&readers)
+        .map(|(name, reader)| {
+            let body = Body::Batch(reader.clone());
+            fleet.join_with(name, vec![("job", body, spec.clone())], false)
+        })
+        .collect();
+    until_all_is_settled(&fleet, &readers).await;
+    let handled = handled.lock().unwrap();
+    let numbers: Vec<u32> = handled["hangs"].iter().map(|(n, ..)| *n).collect();
+    assert_eq!(numbers, [1, 2, 3], "{:?}", handled["hangs"]);
 }

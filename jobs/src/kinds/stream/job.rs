@@ -67,6 +67,8 @@ struct Reading {
     read_count: ReadCount,
     /// When the backlog may be counted again.
     count_at: Moment,
+    /// When this was last looked at.
+    looked_at: Moment,
 }
 
 /// A stream that has nothing new is looked at so often: it may have begun anew.
@@ -89,9 +91,13 @@ const TOO_OLD: &str = "it is older than the retention, or than what the lock nod
 
 impl Stream {
     pub(super) fn new(params: StreamParams, events: Events) -> Self {
+        Self::timed_by(Clock::system(), params, events)
+    }
+
+    fn timed_by(clock: Clock, params: StreamParams, events: Events) -> Self {
         Self {
             window: Mutex::new(Window::new(params.read_ahead)),
-            clock: Clock::system(),
+            clock,
             events,
             name: OnceLock::new(),
             member: Chance::system().id(),
@@ -120,6 +126,7 @@ impl Stream {
             look_back_at: Moment::ZERO,
             read_count: ReadCount::default(),
             count_at: Moment::ZERO,
+            looked_at: self.clock.now(),
         };
         Ok(Ends {
             reading: tokio::sync::Mutex::new(reading),
@@ -139,6 +146,21 @@ impl Stream {
 
     /// Reads what there is room for.
     async fn read(&self, reading: &mut Reading) -> Result<(), Trouble> {
+        let now = self.clock.now();
+        if now.since(reading.looked_at) > self.params.retention.0 {
+            // Others have done meanwhile what was read here and what came behind it, and their records are forgotten as for one
+            // that starts now: all of it would be refused, and fill the list of dead ones.
+            info!(
+                job = self.name(),
+                stream = self.params.stream,
+                "this replica has not looked for longer than the retention: reading begins anew with what is young enough"
+            );
+            self.window().begin_anew();
+            reading.read_count = ReadCount::default();
+            (reading.take_over_from, reading.take_over_at) = (START.to_owned(), Moment::ZERO);
+        }
+        // Also where the server does not answer: then the others may not have read, either, and nothing is passed over unseen.
+        reading.looked_at = now;
         match (self.params.mode, &self.params.group) {
             (Mode::Group, Some(group)) => self.read_as_member(reading, group).await,
             _ => self.read_all(reading).await,

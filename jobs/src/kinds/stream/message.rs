@@ -71,6 +71,12 @@ impl Window {
         }
     }
 
+    /// Begins anew: what is young enough is read again. The group is still to be told of what is settled.
+    pub(super) fn begin_anew(&mut self) {
+        self.messages.clear();
+        self.position = None;
+    }
+
     /// Settled messages to tell the group of.
     pub(super) fn settled(&self) -> Vec<Id> {
         self.settled.iter().copied().collect()

@@ -53,6 +53,10 @@ pub(super) enum Trouble {
 const LIMIT: Duration = Duration::from_secs(5);
 /// Messages that are asked for at once, at most: they may be large.
 const AT_ONCE: usize = 128;
+/// What a server says that is no master, or not the one of this key.
+const NO_MASTER: [&str; 4] = ["READONLY", "MASTERDOWN", "MOVED", "CLUSTERDOWN"];
+/// The remedy where it lets nobody in.
+const PASSWORD: &str = "it wants a user and a password, or other ones; put them into the address";
 /// After so many answers that came in time twice as many messages are asked for.
 const PATIENCE: u32 = 20;
 
@@ -288,7 +292,8 @@ impl Server {
             .and_then(Value::extract_error);
         let lives = match &answer {
             Ok(_) => true,
-            Err(error) => error.code().is_some(),
+            // Another server may stand behind its name by now, to which only a new connection leads.
+            Err(error) => error.code().is_some_and(|code| !NO_MASTER.contains(&code)),
         };
         if lives {
             self.connection = Some(connection);
@@ -305,9 +310,11 @@ impl Server {
                 "the key of the stream holds something else; name another key, or remove it"
                     .to_owned()
             }
-            Some("NOAUTH" | "WRONGPASS") => {
-                "it wants a user and a password, or other ones; put them into the address"
-                    .to_owned()
+            Some("NOAUTH" | "WRONGPASS") => PASSWORD.to_owned(),
+            // Said while connecting it has no code.
+            None if error.kind() == ErrorKind::AuthenticationFailed => PASSWORD.to_owned(),
+            Some("READONLY") => {
+                "it is a replica; an address that leads to the master is wanted".to_owned()
             }
             Some("NOPERM") => {
                 "the user may not do this; it needs +@stream on the keys, and +time".to_owned()

@@ -10,7 +10,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
 };
-use watchkeeper::{job::RunFacts, spawn::Spawn};
+use watchkeeper::{job::RunFacts, sim_clock::SimTime, spawn::Spawn};
 
 use super::*;
 
@@ -20,6 +20,7 @@ type Says = Arc<dyn Fn(&[String]) -> Option<String> + Send + Sync>;
 /// A server of one test.
 struct FakeServer {
     address: SocketAddr,
+    connections: Arc<AtomicUsize>,
     asked: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
@@ -29,17 +30,28 @@ impl FakeServer {
         let address = listener.local_addr().unwrap();
         let (asked, says): (_, Says) = (Arc::<Mutex<Vec<_>>>::default(), Arc::new(says));
         let of_server = asked.clone();
+        let connections = Arc::<AtomicUsize>::default();
+        let count = connections.clone();
         Spawn::system().spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
                 let (says, asked) = (says.clone(), of_server.clone());
                 Spawn::system().spawn(async move { serve(connection, &says, &asked).await });
             }
         });
-        Self { address, asked }
+        Self {
+            address,
+            connections,
+            asked,
+        }
     }
 
     /// A job on its stream `orders`.
     fn stream(&self, more: &Value) -> Stream {
+        self.stream_timed_by(Clock::system(), more)
+    }
+
+    fn stream_timed_by(&self, clock: Clock, more: &Value) -> Stream {
         let mut params = json!({
             "url": format!("redis://{}", self.address),
             "stream": "orders",
@@ -49,7 +61,11 @@ impl FakeServer {
         let more = more.as_object().unwrap().clone();
         params.as_object_mut().unwrap().extend(more);
         let params = serde_json::from_value(params).unwrap();
-        Stream::new(params, Events::default())
+        Stream::timed_by(clock, params, Events::default())
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// How it was asked with this command, each time.
@@ -378,4 +394,71 @@ async fn what_is_left_is_told_and_not_read_for_it() {
             (1, 1)
         );
     }
+}
+
+/// What was read then was done by others, and so was what came behind it: their records are forgotten.
+#[tokio::test]
+async fn a_replica_that_has_not_looked_for_longer_than_the_retention_begins_with_what_is_young_enough()
+ {
+    for (more, command, asked) in [
+        (
+            json!({}),
+            "XREAD",
+            "XREAD COUNT 128 STREAMS orders 6400000-0",
+        ),
+        (
+            group(),
+            "XAUTOCLAIM",
+            "XAUTOCLAIM orders shop A 200 0-0 COUNT 128",
+        ),
+    ] {
+        let server = FakeServer::start(|words| {
+            Some(match words[0].as_str() {
+                "TIME" => "*2\r\n$5\r\n10000\r\n$1\r\n7\r\n".to_owned(),
+                "XREAD" | "XREADGROUP" => dealt(&["6400000-1"]),
+                "XAUTOCLAIM" => "*3\r\n+7-0\r\n*0\r\n*0\r\n".to_owned(),
+                _ => OK.to_owned(),
+            })
+        })
+        .await;
+        let time = SimTime::new();
+        let mut stream = server.stream_timed_by(time.clock(), &more);
+        stream.member = "A".to_owned();
+        for minutes in [0, 30, 100] {
+            time.set_offset(minutes * 60_000);
+            assert_eq!(stream.pending(9).await.unwrap(), ["6400000-1"]);
+        }
+        // At first, from where it was, and at first again.
+        let asked_how = server.asked(command);
+        assert_eq!(
+            (asked_how[0].as_str(), asked_how[2].as_str()),
+            (asked, asked)
+        );
+        assert_ne!(asked_how[1], asked);
+    }
+}
+
+/// The server may have become a replica, and another one stands behind its name.
+#[tokio::test]
+async fn a_server_that_is_no_master_is_asked_over_a_new_connection() {
+    let asked = AtomicUsize::new(0);
+    let server = FakeServer::start(move |words| {
+        Some(match words[0].as_str() {
+            "XAUTOCLAIM" if asked.fetch_add(1, Ordering::SeqCst) == 0 => {
+                "-READONLY You can't write against a read only replica.\r\n".to_owned()
+            }
+            "XAUTOCLAIM" => "*3\r\n+0-0\r\n*0\r\n*0\r\n".to_owned(),
+            "XREADGROUP" => dealt(&["5-1"]),
+            _ => OK.to_owned(),
+        })
+    })
+    .await;
+    let stream = server.stream(&group());
+    let refused = stream.pending(9).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("an address that leads to the master"),
+        "{refused}"
+    );
+    assert_eq!(stream.pending(9).await.unwrap(), ["5-1"]);
+    assert_eq!(server.connections(), 2);
 }
