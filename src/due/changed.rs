@@ -41,6 +41,10 @@ pub(crate) fn account_for_change(
     if !same {
         next.mix(now);
     }
+    if schedule.is_continuous() {
+        // Its starts have no instants that come again, and none of them is to be refused for one.
+        next.forget_spans();
+    }
     let undecided = ledger.decided_upto().filter(|upto| !same && *upto < now);
     let schedule = schedule.without_spans(ledger);
     let gap = undecided.zip(ledger.undecided_from()).map(|(upto, from)| {
@@ -58,6 +62,7 @@ mod tests {
     use super::*;
     use crate::{
         due::{Decision, Facts, Policy, decide},
+        ledger::Span,
         node::Token,
     };
 
@@ -174,6 +179,23 @@ mod tests {
             (changed.gap, changed.ledger.decided_upto()),
             (None, Some(at("08:00:00")))
         );
+    }
+
+    /// It starts at once, and whenever it has ended: an instant that is refused would keep it down for as long as the jump was.
+    #[test]
+    fn a_service_is_refused_no_instant_that_has_run_ahead_of_its_time() {
+        let mut ledger = ledger();
+        ledger.decide_upto(at("12:30:00")).unwrap();
+        let ahead = Span {
+            from: at("11:00:00"),
+            to: at("12:00:00"),
+        };
+        ledger.take_back(at("08:40:00"), vec![ahead], Vec::new());
+        assert_eq!(ledger.ran_ahead().len(), 1);
+        let new = schedule("continuous");
+        let changed = account_for_change(&ledger, &new, &by("service", "b"), at("08:42:00"));
+        let ledger = changed.unwrap().ledger;
+        assert_eq!(starts(&ledger, &new, at("11:30:00")), [at("11:30:00")]);
     }
 
     #[test]

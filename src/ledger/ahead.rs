@@ -47,6 +47,12 @@ impl Ledger {
         self.pass_spans();
     }
 
+    /// Forgets what has run ahead of its time.
+    pub(crate) fn forget_spans(&mut self) {
+        self.ran_ahead.clear();
+        self.pass_spans();
+    }
+
     /// Forgets spans that the decided time has passed.
     pub(super) fn pass_spans(&mut self) {
         if let Some(upto) = self.decided_upto {
@@ -173,6 +179,16 @@ mod tests {
             Ledger::from_body(&newer),
             Err(LedgerError::Newer { found: 3 })
         ));
+    }
+
+    #[test]
+    fn spans_are_forgotten_where_no_instant_comes_again() {
+        let mut ledger = taken_back();
+        let ahead = ledger.ran_ahead()[0].from;
+        let refused = ledger.start_tick(ahead, Token(9)).map(drop);
+        assert!(refused.is_err(), "{refused:?}");
+        ledger.forget_spans();
+        assert!(ledger.start_tick(ahead, Token(9)).is_ok());
     }
 
     #[test]

@@ -402,6 +402,8 @@ impl Engine {
         });
         match plan {
             Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,
+            // A client waits for it, and the next tick may be far away.
+            Ok(_) if self.has_untold_trigger(&ledger) => Next::Bid,
             Ok(plan) => {
                 let open = !ledger.open().is_empty();
                 let until = match self.look_ahead(plan.ahead) {

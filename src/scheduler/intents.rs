@@ -33,7 +33,7 @@ pub(crate) struct Intents(Arc<Inner>);
 struct Inner {
     known: Mutex<BTreeMap<String, KnownIntent>>,
     /// Revisions of documents that were read and say nothing: of another version, or over.
-    in_vain: Mutex<BTreeMap<String, u64>>,
+    in_vain: Mutex<BTreeMap<String, InVain>>,
     /// Revisions of which the last look found the name alone.
     missed: Mutex<BTreeMap<String, u64>>,
     /// Counts the changes.
@@ -54,6 +54,14 @@ pub(crate) struct About {
     pause_of_all: Option<u64>,
     resign: Option<u64>,
     triggers: Vec<u64>,
+}
+
+/// The revision of a document that says nothing.
+#[derive(Clone, Copy, Debug)]
+struct InVain {
+    rev: u64,
+    /// When it was over; `None` where it cannot be read at all.
+    over_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -233,7 +241,7 @@ impl Intents {
         self.known().get(name).cloned()
     }
 
-    fn in_vain(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+    fn in_vain(&self) -> MutexGuard<'_, BTreeMap<String, InVain>> {
         // As with what is known.
         self.0
             .in_vain

@@ -56,6 +56,31 @@ fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
     }
 }
 
+/// The ledger in which triggers that are withdrawn never start, and which these are; `None` where there is none, or no room for any: they
+/// stay withdrawn then, and it is said later.
+fn without_withdrawn(
+    ledger: &Ledger,
+    known: Vec<Trigger>,
+    now: Timestamp,
+) -> Option<(Ledger, Vec<Trigger>)> {
+    let (mut waits, mut withdrawn) = (None, Vec::new());
+    for trigger in known {
+        match fate(&trigger, ledger, now) {
+            Fate::Run if waits.is_none() => waits = Some(trigger.id),
+            Fate::Withdrawn => withdrawn.push(trigger),
+            _ => {}
+        }
+    }
+    if withdrawn.is_empty() {
+        return None;
+    }
+    let mut next = ledger.clone();
+    let over = now.checked_sub(TRIGGER_LIFETIME + NEWS_LIFETIME);
+    next.forget_withdrawn_before(&intent::trigger_floor(over.unwrap_or(Timestamp::MIN)));
+    withdrawn.retain(|trigger| next.withdraw_trigger(&trigger.id, waits.as_deref()));
+    (!withdrawn.is_empty()).then_some((next, withdrawn))
+}
+
 impl TermLoop<'_> {
     /// The triggers that are to run, oldest first; takes note of those that are news.
     pub(super) fn triggers(&self, ledger: &Ledger) -> Vec<String> {
@@ -90,27 +115,10 @@ impl TermLoop<'_> {
         if self.lease.is_none() {
             return Ok(());
         }
-        let now = self.wall();
         let known = self.engine.ctx.intents.triggers(&self.engine.name);
-        let (mut waits, mut withdrawn) = (None, Vec::new());
-        for trigger in known {
-            match fate(&trigger, ledger, now) {
-                Fate::Run if waits.is_none() => waits = Some(trigger.id),
-                Fate::Withdrawn => withdrawn.push(trigger),
-                _ => {}
-            }
-        }
-        if withdrawn.is_empty() {
+        let Some((next, withdrawn)) = without_withdrawn(ledger, known, self.wall()) else {
             return Ok(());
-        }
-        let mut next = ledger.clone();
-        let over = now.checked_sub(TRIGGER_LIFETIME + NEWS_LIFETIME);
-        next.forget_withdrawn_before(&intent::trigger_floor(over.unwrap_or(Timestamp::MIN)));
-        // Where there is no room they stay withdrawn, and it is said later.
-        withdrawn.retain(|trigger| next.withdraw_trigger(&trigger.id, waits.as_deref()));
-        if withdrawn.is_empty() {
-            return Ok(());
-        }
+        };
         self.write(&next, None).await.map_err(|_| Over)?;
         *ledger = next;
         for trigger in withdrawn {
@@ -188,6 +196,15 @@ impl Engine {
         let asked = self.ctx.intents.triggers(&self.name).into_iter();
         let runs = asked.filter(|trigger| fate(trigger, ledger, now) == Fate::Run);
         runs.map(|trigger| trigger.id).collect()
+    }
+
+    /// Whether something is to be said of a trigger that none but a holder of the lock says: how it has ended, or that it never
+    /// starts.
+    pub(super) fn has_untold_trigger(&self, ledger: &Ledger) -> bool {
+        let now = self.ctx.locks.wall();
+        let known = self.ctx.intents.triggers(&self.name);
+        let ended = |trigger: &Trigger| matches!(fate(trigger, ledger, now), Fate::Ended(_));
+        known.iter().any(ended) || without_withdrawn(ledger, known, now).is_some()
     }
 }
 

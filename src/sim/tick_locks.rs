@@ -267,6 +267,43 @@ async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
     starts.assert_once();
 }
 
+/// None but a holder of the lock may say so, and there is no tick for days.
+#[tokio::test(start_paused = true)]
+async fn what_became_of_a_trigger_is_told_without_a_leader_and_before_the_next_tick() {
+    let fleet = Cluster::new(3);
+    let starts = Starts::default();
+    let members = ["a", "b", "c"].map(|name| fleet.join(name, quick(&starts), every(1_000_000)));
+    fleet.sleep(SECOND * 5).await;
+    let client = members[0].client();
+    // Withdrawn before any replica has seen it.
+    client.ask_for_one("job").await.unwrap();
+    let asked = client.outstanding(Some("job")).await.unwrap();
+    let found = client.withdraw_these(asked, SECOND * 10).await.unwrap();
+    let told = (found[0].state, found[0].outcome.as_str());
+    assert_eq!(told, (TriggerState::Ended, "withdrawn"));
+    assert_eq!(starts.len(), 0);
+    // The replica that has run it dies before it can say so.
+    let trigger = client.ask_for_one("job").await.unwrap();
+    let ended = |m: &Member| m.ended_as("done");
+    while !members.iter().any(ended) {
+        fleet.sleep(Duration::from_millis(1)).await;
+    }
+    let ran = members.iter().position(ended).unwrap();
+    members[ran].tasks.crash();
+    let other = members[(ran + 1) % 3].client();
+    let known = other
+        .follow(trigger, TriggerState::Ended, SECOND * 30)
+        .await;
+    assert_eq!(known.state, TriggerState::Ended, "{known:?}");
+    assert_eq!(starts.len(), 1);
+    // It is said once, and all is quiet then.
+    let counters = Counters::of(&fleet);
+    fleet.sleep(SECOND * 60).await;
+    let before = counters.now();
+    fleet.sleep(SECOND * 60).await;
+    assert_eq!((counters.now() - before).acquires, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failover_standby_takes_no_tick() {
     let fleet = Cluster::new(3);

@@ -17,7 +17,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{super::Context, Intents, KnownIntent};
+use super::{super::Context, InVain, Intents, KnownIntent};
 use crate::{
     clock::Clock,
     intent::{self, Intent, Outstanding, TriggerState},
@@ -62,7 +62,7 @@ impl Intents {
         // By the fleet's time: what was asked through a replica whose clock is wrong ends when it should.
         let now = locks.wall();
         self.take(docs.iter(), now);
-        self.pass_over(&shown, &docs);
+        self.pass_over(&shown, &docs, now);
         if self.fell_behind(&shown, &news) {
             // What is known is older than what a majority has told of: a leader looks again before it decides.
             return Err(LockError::TooSlow);
@@ -103,7 +103,7 @@ impl Intents {
         let (known, in_vain) = (self.known(), self.in_vain());
         let wanted = |name: &str, rev: u64| {
             let read = known.get(name).map(|known| known.rev);
-            if read.max(in_vain.get(name).copied()) >= Some(rev) {
+            if read.max(in_vain.get(name).map(|it| it.rev)) >= Some(rev) {
                 return false;
             }
             // The end of a trigger that was never known is no news.
@@ -114,13 +114,18 @@ impl Intents {
         news.map(|(name, _)| (*name).to_owned()).collect()
     }
 
-    /// Takes note of what was read and says nothing, for as long as it is shown.
-    fn pass_over(&self, shown: &BTreeMap<&str, (u64, usize)>, read: &[Doc]) {
+    /// Takes note of what was read and says nothing, for as long as it is shown. What was over by a clock that has gone back since is
+    /// read again.
+    fn pass_over(&self, shown: &BTreeMap<&str, (u64, usize)>, read: &[Doc], now: Timestamp) {
         let (known, mut in_vain) = (self.known(), self.in_vain());
-        in_vain.retain(|name, _| shown.contains_key(name.as_str()));
+        in_vain.retain(|name, it| {
+            shown.contains_key(name.as_str()) && it.over_at.is_none_or(|at| at <= now)
+        });
         let unknown = |doc: &&Doc| known.get(&doc.name).is_none_or(|known| known.rev < doc.rev);
         for doc in read.iter().filter(unknown) {
-            in_vain.insert(doc.name.clone(), doc.rev);
+            let over_at = Intent::from_doc(doc).map(|_| now);
+            let rev = doc.rev;
+            in_vain.insert(doc.name.clone(), InVain { rev, over_at });
         }
     }
 
@@ -131,7 +136,7 @@ impl Intents {
         let (known, in_vain) = (self.known(), self.in_vain());
         let read = |name: &String| {
             let read = known.get(name).map(|known| known.rev);
-            read.max(in_vain.get(name).copied())
+            read.max(in_vain.get(name).map(|it| it.rev))
         };
         let revisions = news
             .iter()
@@ -233,8 +238,38 @@ mod tests {
         let newer = BTreeMap::from([(pause, (4, 2))]);
         assert!(intents.fell_behind(&newer, &news), "another revision");
         // Read, and of another version.
-        intents.in_vain().insert(pause.to_owned(), 5);
+        let unread = InVain {
+            rev: 5,
+            over_at: None,
+        };
+        intents.in_vain().insert(pause.to_owned(), unread);
         let read = BTreeMap::from([(pause, (5, 2))]);
         assert!(!intents.fell_behind(&read, &news));
+    }
+
+    #[test]
+    fn what_was_over_by_a_clock_that_has_gone_back_is_read_again() {
+        let intents = Intents::default();
+        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
+        let trigger = Intent::Trigger(intent::Trigger {
+            id: "t-1".to_owned(),
+            job: "report".to_owned(),
+            asked: at(1000),
+            ..intent::Trigger::default()
+        });
+        let doc = trigger.to_doc(3);
+        let shown = BTreeMap::from([(doc.name.as_str(), (3, 2))]);
+        let follow = BTreeSet::from([doc.name.as_str()]);
+        let docs = std::slice::from_ref(&doc);
+        assert_eq!(intents.news_of(&shown, &follow).len(), 1);
+        // Days ahead.
+        intents.take(docs.iter(), at(1100));
+        intents.pass_over(&shown, docs, at(1100));
+        assert!(intents.news_of(&shown, &follow).is_empty());
+        // Once it is right again.
+        intents.pass_over(&shown, &[], at(1000));
+        assert_eq!(intents.news_of(&shown, &follow).len(), 1);
+        intents.take(docs.iter(), at(1000));
+        assert_eq!(intents.triggers("report").len(), 1);
     }
 }
