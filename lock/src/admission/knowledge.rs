@@ -28,6 +28,8 @@ const DOC_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// What one other voter knew, read after the watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
+    /// The identity of the node.
+    pub(crate) id: String,
     /// The largest token that it knows of: its records' and `c`.
     pub(crate) counter: Token,
     /// It tells numbers that are out of range, so that what it knows of tokens is not known.

@@ -61,7 +61,8 @@ pub(super) struct OneNode<'a> {
 impl OneNode<'_> {
     /// Tells the node what the others know, then admits it. Whether it is admitted now.
     pub(super) async fn admit(&self, nonce: String, shown: &Admission, lost_before: i64) -> bool {
-        let readings = self.read_others().await;
+        let members = Roster::read(&shown.roster, self.cluster.links.len());
+        let readings = self.read_others(members.as_ref()).await;
         let merged = merge(
             &nonce,
             self.cluster.links.len(),
@@ -137,17 +138,24 @@ impl OneNode<'_> {
 
     /// What the other voters know, after the watch. What is decided while they are read one after the other is no
     /// matter: a majority of the voters takes note of it, as if this node were silent.
-    async fn read_others(&self) -> Vec<Reading> {
+    async fn read_others(&self, members: Option<&Roster>) -> Vec<Reading> {
         let (clock, all) = (&self.cluster.clock, self.cluster.links.len());
         let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl / 2);
         let mut readings = Vec::new();
         let mut missing: Vec<usize> = (0..all).filter(|other| *other != self.node).collect();
         loop {
-            let read = join_all(missing.iter().map(|other| self.read(*other))).await;
+            let reads = missing.iter().map(|other| self.read(*other, members));
+            let read = join_all(reads).await;
             let mut silent = Vec::new();
             for (other, read) in missing.into_iter().zip(read) {
                 match read {
-                    Read::Known(reading) => readings.push(reading),
+                    Read::Known(reading) => {
+                        let known = |one: &Reading| !one.id.is_empty() && one.id == reading.id;
+                        // Two addresses of one node are one voter.
+                        if !readings.iter().any(known) {
+                            readings.push(reading);
+                        }
+                    }
                     Read::NoVoter => {}
                     Read::Silent => silent.push(other),
                 }
@@ -160,13 +168,13 @@ impl OneNode<'_> {
         }
     }
 
-    async fn read(&self, other: usize) -> Read {
+    async fn read(&self, other: usize, members: Option<&Roster>) -> Read {
         let Some(link) = self.cluster.links.get(other) else {
             return Read::NoVoter;
         };
         let mut backoff = Backoff::new(self.cluster.timing.node_timeout, Duration::from_secs(1));
         for _ in 0..TRIES {
-            let reading = read_all(link);
+            let reading = read_all(link, members);
             match self.cluster.clock.timeout(LONGEST_READING, reading).await {
                 Ok(Ok(Some(reading))) => return Read::Known(reading),
                 Ok(Ok(None)) => return Read::NoVoter,
@@ -182,7 +190,7 @@ impl OneNode<'_> {
 
 /// Everything that one voter knows; `None` when it is none, or was not the same from the first page to the last. `c` comes
 /// with each page, and that of the last one counts: it is read when all records are (G7).
-async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
+async fn read_all(link: &Link, members: Option<&Roster>) -> Result<Option<Reading>, NodeError> {
     let mut reading = Reading::default();
     let (mut next, mut inc, mut count) = (Some(Cursor::default()), None, PAGE.0);
     while let Some(from) = next {
@@ -210,6 +218,11 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                     if !is_same(&mut inc, &shown) {
                         return Ok(None);
                     }
+                    if members.is_some_and(|members| !members.names(&shown.id)) {
+                        // The one that is meant may know a lot: as if it were silent.
+                        return Err(NodeError::Unfit("of another fleet".to_owned()));
+                    }
+                    reading.id.clone_from(&shown.id);
                     reading.memory_loss = shown.memory_loss;
                     large.append(&mut page.large);
                     reading.has(std::mem::take(&mut page), shown.counter);

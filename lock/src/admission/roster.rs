@@ -48,6 +48,8 @@
 //!   (i1_a_server_with_the_memory_of_another_is_told)
 //! - G4 What is left of another fleet on a node that is nominated for this one keeps it from no roster.
 //!   (g4_what_another_fleet_has_left_on_a_node_keeps_it_from_nobody)
+//! - I1 What a server knows that the roster does not name is told to no node.
+//!   (i1_what_a_server_of_another_fleet_knows_is_told_to_no_node)
 //! - I2 What is no identity is taken into no roster.                (i2_a_planted_identity_spoils_no_roster)
 //! - I3 A program begins two changes at most in the time of a watch: two programs whose addresses differ undo each other's.
 //!   (i3_a_change_that_stands_nowhere_yet_begins)
@@ -186,7 +188,7 @@ impl Roster {
         hex(&self.content())
     }
 
-    fn names(&self, id: &str) -> bool {
+    pub(super) fn names(&self, id: &str) -> bool {
         !id.is_empty() && self.ids.iter().any(|of| of == id)
     }
 
@@ -205,7 +207,7 @@ impl Roster {
     }
 
     /// What a node shows, if it is a roster of so many nodes.
-    fn read(text: &str, nodes: usize) -> Option<Self> {
+    pub(super) fn read(text: &str, nodes: usize) -> Option<Self> {
         let (stamp, content) = text.split_once(' ')?;
         let mut words = content.split(' ');
         let mut word = || words.next();

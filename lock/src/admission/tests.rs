@@ -16,7 +16,8 @@ use crate::{
     chance::Chance,
     lease::VerifyError,
     node::{
-        Announcements, Call, Expiry, GuardSettings, Node, RestartGuard, Token, memory::MemoryNode,
+        Announcements, Call, Expiry, GuardSettings, Node, RestartGuard, Token,
+        memory::{Cut, MemoryNode},
     },
     quorum::{Claim, Claimed, LockError},
     settings::Timing,
@@ -213,6 +214,61 @@ async fn g2_a_node_that_lost_its_memory_is_told_what_the_others_know() {
     let next = two.lock("a").acquire().await.unwrap();
     assert!(next.token() > token);
     assert_eq!(next.record().body, "remember");
+}
+
+/// One address of a program leads to a server of another fleet, which is configured differently and has larger tokens.
+#[tokio::test(start_paused = true)]
+async fn i1_what_a_server_of_another_fleet_knows_is_told_to_no_node() {
+    let scene = Scene::new(3);
+    let fleet = fleet(3, MAX_TTL);
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: fleet.to_string(),
+    };
+    let reached: Vec<_> = scene
+        .nodes
+        .iter()
+        .map(|n| n.clone().guarded(guard.clone()))
+        .collect();
+    let links: Vec<_> = reached.iter().map(MemoryNode::link).collect();
+    let lines = reached
+        .into_iter()
+        .map(|line| Arc::new(line) as Arc<dyn Node>);
+    let ours = scene.client_over(lines.collect(), 1, fleet);
+    scene.until_admitted(&ours).await;
+    let lease = ours.lock("a").acquire().await.unwrap();
+    ours.write(&lease, "ours".into(), None).await.unwrap();
+    let node = |n| MemoryNode::new(format!("n{n}"), scene.time.clock());
+    let other = Scene {
+        time: scene.time.clone(),
+        nodes: (0..3).map(node).collect(),
+    };
+    let theirs = other.client_of(2, self::fleet(3, MAX_TTL * 2));
+    other.until_admitted(&theirs).await;
+    let later = theirs.lock("a").acquire().await.unwrap();
+    assert!(later.token() > lease.token());
+    theirs.write(&later, "theirs".into(), None).await.unwrap();
+    let intent = theirs.put_doc("intent/x", 1, Duration::from_secs(3600), "stop".into());
+    intent.await.unwrap();
+    // What is left of ours is a program that is told a wrong address.
+    links.iter().for_each(|link| link.cut(Cut::Refuse));
+    scene.nodes[0].faults().restart_keeping_data();
+    let mut lines = scene.lines(&fleet);
+    lines[2] = other.lines(&fleet).remove(2);
+    let astray = scene.client_over(lines, 3, fleet);
+    for _ in 0..10_000 {
+        let nodes = astray.admissions().await.unwrap();
+        if nodes[0].state.votes() {
+            break;
+        }
+        scene.pass(Duration::from_millis(20)).await;
+    }
+    let nodes = astray.admissions().await.unwrap();
+    assert!(nodes[0].state.votes(), "{nodes:?}");
+    let shown = &astray.look(vec!["lock/a".into()]).await.unwrap()[0];
+    assert_eq!(shown.nodes[0].as_ref().unwrap().record.body, "ours");
+    let docs = scene.nodes[0].inspect(|state| state.written().unwrap());
+    assert!(!docs.contains("intent/x"), "{docs}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -120,7 +120,7 @@ macro_rules! every_case {
                 a_held_claim_is_refused_and_the_others_granted,
                 a_released_claim_is_nobodys,
                 a_claim_is_kept_while_held_and_never_healed,
-                a_claim_goes_now_when_it_is_broken_and_else_stays,
+                a_claim_is_not_broken_n7,
                 a_grant_of_claims_is_above_the_floor,
                 claims_are_confirmed_like_locks,
                 claims_raise_what_new_locks_begin_above,

@@ -144,10 +144,10 @@ impl Shared {
         let seen = self.look(vec![key.clone()]).await;
         let largest = seen.first().map(LockState::token).unwrap_or_default();
         // Another's break may have no room above it.
-        let token = Token(largest.0 + 1).min(LAST);
+        let mut token = Token(largest.0 + 1).min(LAST);
         let longest = seen.first().and_then(|seen| seen.ttl_of(&owner));
         let ttl = longest.unwrap_or(cluster.timing.max_ttl);
-        let op = |now| Op::Break {
+        let op = |token, now| Op::Break {
             key: key.clone(),
             owner: owner.clone(),
             token,
@@ -156,12 +156,22 @@ impl Shared {
             retention: cluster.timing.retention_of(&key),
             now,
         };
+        let mut nodes = self.break_round(op(token, false)).await;
+        // What the look has not shown, because a node was silent for a moment: a receiver that is told the token is to refuse that holder.
+        let above = nodes.iter().filter_map(|(_, vote)| match vote {
+            BreakVote::Over(view) => Some(view.token),
+            _ => None,
+        });
+        if let Some(above) = above.max().filter(|above| *above >= token) {
+            token = Token(above.0.saturating_add(1)).min(LAST);
+            nodes = self.break_round(op(token, false)).await;
+        }
         let mut report = BreakReport {
             key: key.clone(),
             owner: owner.clone(),
             token,
             expiry: cluster.expiry,
-            nodes: self.break_round(op(false)).await,
+            nodes,
             released: None,
         };
         if now && report.is_told() {
@@ -173,7 +183,7 @@ impl Shared {
             };
             let over = cluster.clock.now() + cluster.timing.watch_time(longest);
             cluster.clock.sleep_until(over).await;
-            report.released = Some(self.break_round(op(true)).await);
+            report.released = Some(self.break_round(op(token, true)).await);
         }
         report
     }

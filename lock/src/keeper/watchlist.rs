@@ -312,6 +312,9 @@ impl Listed {
         match seen.alive(now) {
             Some((owner, ttl, alive)) => match &mut entry.last {
                 Some(last) if last.owner == owner => {
+                    // One node had forgotten it, and announced that as a release.
+                    let lives = |over: &Moment| alive.is_some_and(|alive| alive > *over);
+                    last.over = last.over.filter(|over| !lives(over));
                     last.alive = alive.map_or(last.alive, |alive| alive.max(last.alive));
                 }
                 _ if is_lost(&owner) => {}
@@ -569,6 +572,10 @@ mod tests {
 
         listed.saw(&held("a", "y", 0), at(10_000));
         assert_eq!(vacant(&listed, "a"), middle(10_000));
+        // One node had forgotten it, and it lives on the others.
+        listed.heard("a", "y", at(10_100));
+        listed.saw(&held("a", "y", 0), at(10_200));
+        assert_eq!(vacant(&listed, "a"), middle(10_200));
         listed.saw(&released("a", "y"), at(10_500));
         listed.saw(&released("a", "y"), at(10_600));
         assert_eq!(vacant(&listed, "a"), Some(at(10_500)));

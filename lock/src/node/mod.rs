@@ -46,7 +46,8 @@
 //! - C4 Where no record stands, a grant is above `c`.
 //! - N5 So counters never fall, also over release, expiry and forgetting of a record.
 //! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything.
-//! - N7 A broken owner is over, and does not know: `Break` leaves its plain key to run out, unless it is to go now.
+//! - N7 A broken owner is over, and does not know: `Break` leaves its plain key to run out, unless it is to go now. A claim is not
+//!   broken: it has no record that would refuse its holder.
 //! - B1 What is broken is watched for its ttl like what is held.
 //! - B2 `Break` is also written where nothing of its target stands: else its next round would heal this node, and the one after
 //!   it count it.

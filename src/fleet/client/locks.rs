@@ -113,7 +113,7 @@ impl Fleet {
 /// Whose lease of this lock can be ended by force: that of `owner`, or by default of the owner on most nodes. Pure.
 ///
 /// # Errors
-/// Why that cannot be: it is not held, has changed hands, a foreign client holds it, or too few nodes answer.
+/// Why that cannot be: it is not held, has changed hands, is a short claim, a foreign client holds it, or too few nodes answer.
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String, FleetError> {
     let refused = |why: String| Err(FleetError::NotPossible(why));
@@ -148,6 +148,12 @@ pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String
              what its program does; stop that program, or remove the key by hand when it has gone"
         ));
     }
+    if shown.iter().all(|n| n.owner.is_none()) {
+        return refused(format!(
+            "{key} is a short claim, of a batch or a message: nothing could refuse its holder. It ends by itself within its ttl when \
+             its replica stops: pause the job, or drain or stop that replica"
+        ));
+    }
     Ok(meant.to_owned())
 }
 
@@ -172,6 +178,7 @@ mod tests {
     fn shows(holder: &str) -> NodeLock {
         NodeLock {
             holder: Some(holder.to_owned()),
+            owner: Some(holder.to_owned()),
             ..NodeLock::default()
         }
     }
@@ -193,9 +200,15 @@ mod tests {
         assert!(refused(&held, Some("b")).contains("has changed hands: a stands there, not b"));
         let down = lock([shows("a"), silent(), silent()]);
         assert!(refused(&down, None).starts_with("a break needs 2 of 3 nodes"));
+        let claim = NodeLock {
+            owner: None,
+            ..shows("a")
+        };
+        let claimed = lock([claim.clone(), claim.clone(), silent()]);
+        assert!(refused(&claimed, None).contains("is a short claim"));
         let foreign = NodeLock {
             foreign: true,
-            ..shows("a")
+            ..claim
         };
         let foreign = lock([foreign.clone(), foreign.clone(), foreign]);
         assert!(refused(&foreign, None).contains("another Redlock client"));

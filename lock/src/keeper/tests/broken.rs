@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
+
 use crate::{
     acquire::Locks,
     chance::Chance,
     lease::Loss,
     node::{
-        Expiry, Node,
+        Announcements, Call, Expiry, Node, NodeError, Op, Reply,
         memory::{Cut, MemoryNode},
     },
     quorum::{BreakVote, Broken, LockError},
@@ -61,6 +63,49 @@ fn over(scene: &Scene, lines: Vec<MemoryNode>, seed: u64, expiry: Expiry) -> Loc
         .keeper_here(Spawn::system())
         .start()
         .unwrap()
+}
+
+/// A node that cannot say what stands there while it is looked at.
+struct Busy(MemoryNode);
+
+#[async_trait]
+impl Node for Busy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        match call.ops.iter().any(|op| matches!(op, Op::Read { .. })) {
+            true => Err(NodeError::Unfit("busy".to_owned())),
+            false => self.0.call(call).await,
+        }
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        self.0.announcements().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_break_is_above_the_holders_whatever_its_look_has_shown() {
+    let scene = Scene::new();
+    let holder = scene.client(1);
+    for _ in 0..3 {
+        let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+        lease.release().await;
+    }
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    let busy = |node| Arc::new(Busy(node)) as Arc<dyn Node>;
+    let operator = Locks::over(scene.lines().into_iter().map(busy).collect())
+        .clock(scene.time.clock())
+        .chance(Chance::seeded(2))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    let report = operator.break_lease("lock/a", lease.owner(), false).await;
+    let report = report.unwrap();
+    assert_eq!(report.outcome(), Broken::Final);
+    assert!(report.token > lease.token(), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,14 +22,9 @@ impl<R: Rows> Turn<'_, R> {
                 return Ok(Answer::Refused(before));
             }
             Some(Row::Malformed(_)) => return Ok(Answer::Refused(before)),
+            // It says nothing but whose it is: nothing would refuse its holder, which believes in it until then.
             Some(Row::Claim(claim)) if self.lives(claim) => {
-                if claim.owner != force.owner {
-                    return Ok(Answer::Refused(before));
-                }
-                // It says nothing but whose it is: without `now` it is left to its end.
-                if force.now {
-                    self.drop_row(key)?;
-                }
+                return Ok(Answer::Refused(before));
             }
             // B2, B4: else its next round would heal this node, and the one after it count it.
             other => {

@@ -117,19 +117,17 @@ local function break_lock()
   local claimed = state == 67 and named and sub(v, 18, 30) > now
   local recorded = state and state ~= 67 and named
   if state == false or plain and (plain ~= owner or of ~= owner)
-    or of ~= owner and (claimed or recorded and state ~= 82) then
+    or claimed or of ~= owner and recorded and state ~= 82 then
     before[1] = REFUSED
     return before
   end
-  if not counts and not claimed and not recorded then return UNCOUNTED end
+  if not counts and not recorded then return UNCOUNTED end
   if plain and at_once then
     hide(key)
   elseif plain and before[7] < 0 then
     lives[key] = ttl + 0
   end
-  if claimed then
-    if at_once then changed[field] = false end
-  elseif recorded and of == owner then
+  if recorded and of == owner then
     local counter = sub(v, 2, 17)
     if token > counter then counter = token end
     v = byte(v) == 72 and 'B' .. counter .. sub(v, 18) or sub(v, 1, 1) .. counter .. sub(v, 18)
