@@ -19,6 +19,9 @@ use crate::{
     run::InFlight,
 };
 
+/// A node that has granted a term is asked for its losses so often, a node's timeout each.
+const TELLS: u32 = 10;
+
 impl TermLoop<'_> {
     /// Writes that what a majority of nodes may have forgotten does not run, by what living replicas remember of it, and
     /// reports it.
@@ -26,11 +29,11 @@ impl TermLoop<'_> {
         &self,
         ledger: &mut Ledger,
         own: Option<Ledger>,
+        memory_losses: MemoryLosses,
     ) -> Result<(), Over> {
         if self.lease.is_none() {
             return Ok(());
         }
-        let memory_losses = self.memory_losses().await?;
         let before = memory_losses.unaccounted(ledger);
         let decided = ledger.decided_upto();
         let told = match before {
@@ -114,18 +117,29 @@ impl TermLoop<'_> {
     }
 
     /// The losses of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
-    /// vote has told: a silent node may be the one that knows of it.
-    async fn memory_losses(&self) -> Result<MemoryLosses, Over> {
+    /// vote has told, and every node that has granted this term: what was left was read from these, and the one that has forgotten
+    /// may have granted although one that remembers was only slower. When such a node has gone silent since, the term is over: the
+    /// next one reads from those that answer. So it is asked before anything is written under this term.
+    pub(super) async fn memory_losses(&self) -> Result<MemoryLosses, Over> {
         let locks = &self.engine.ctx.locks;
-        if !locks.is_guarded() {
+        let Some(lease) = self.lease.as_ref().filter(|_| locks.is_guarded()) else {
             return Ok(MemoryLosses::default());
-        }
+        };
+        let pause = locks.timing().node_timeout;
+        let until = self.clock().now() + pause * TELLS;
         while self.is_open() {
             let nodes = locks.admissions().await.map_err(|_| Over)?;
-            if let Some(memory_losses) = MemoryLosses::told(&nodes) {
+            if let Some(memory_losses) = MemoryLosses::told(&nodes, lease.granted_by()) {
                 return Ok(memory_losses);
             }
-            self.clock().sleep(locks.timing().node_timeout).await;
+            if self.clock().now() >= until && MemoryLosses::told(&nodes, &[]).is_some() {
+                tracing::warn!(
+                    job = self.engine.name,
+                    "a lock node that has granted the term is silent since, and may have forgotten what others know: the term ends"
+                );
+                return Err(Over);
+            }
+            self.clock().sleep(pause).await;
         }
         Err(Over)
     }
@@ -135,25 +149,28 @@ impl TermLoop<'_> {
 
 /// What the nodes tell of what they have forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct MemoryLosses {
+pub(super) struct MemoryLosses {
     stamps: Vec<Timestamp>,
     /// Every node votes and has told.
     of_all: bool,
 }
 
 impl MemoryLosses {
-    /// Once a majority of those that vote has told; `None` before.
-    fn told(nodes: &[AdmissionReport]) -> Option<Self> {
-        let votes = |node: &&AdmissionReport| {
+    /// Once a majority of those that vote has told, and all that have granted; `None` before.
+    fn told(nodes: &[AdmissionReport], granted_by: &[usize]) -> Option<Self> {
+        let votes = |node: &AdmissionReport| {
             matches!(
                 node.state,
                 AdmissionState::Admitted | AdmissionState::Elsewhere
             )
         };
-        let told = nodes.iter().filter(votes).count();
+        let told = nodes.iter().filter(|node| votes(node)).count();
+        let all = granted_by
+            .iter()
+            .all(|place| nodes.get(*place).is_some_and(votes));
         let stamps = nodes.iter().filter_map(|node| node.memory_loss);
         let stamps = stamps.filter_map(|at| Timestamp::from_millisecond(at).ok());
-        (told >= majority(nodes.len())).then(|| Self {
+        (told >= majority(nodes.len()) && all).then(|| Self {
             stamps: stamps.collect(),
             of_all: told == nodes.len(),
         })
@@ -191,7 +208,7 @@ mod tests {
         };
         let watched = |memory_loss| node(AdmissionState::Watched { left: None }, memory_loss);
         let latest = |nodes: &[AdmissionReport]| {
-            let memory_losses = MemoryLosses::told(nodes)?;
+            let memory_losses = MemoryLosses::told(nodes, &[])?;
             let latest = memory_losses.unaccounted(&Ledger::default());
             Some(latest.map(Timestamp::as_millisecond))
         };
@@ -213,6 +230,21 @@ mod tests {
         );
     }
 
+    /// It has forgotten what one of the others, which was only slower, would have shown.
+    #[test]
+    fn a_memory_loss_is_not_known_before_every_node_that_granted_has_told() {
+        let votes = |memory_loss| node(AdmissionState::Admitted, memory_loss);
+        let down = NodeError::Unreachable("test".into());
+        let nodes = [
+            node(AdmissionState::Silent(down), None),
+            votes(None),
+            votes(None),
+        ];
+        assert_eq!(MemoryLosses::told(&nodes, &[0, 1]), None);
+        let told = MemoryLosses::told(&nodes, &[1, 2]).unwrap();
+        assert_eq!(told.unaccounted(&Ledger::default()), None);
+    }
+
     #[test]
     fn a_loss_is_accounted_for_once_when_every_node_tells_of_no_other() {
         let votes = |memory_loss| node(AdmissionState::Admitted, memory_loss);
@@ -223,8 +255,9 @@ mod tests {
         let at = |ms| Timestamp::from_millisecond(ms).unwrap();
         let mut ledger = Ledger::default();
         ledger.note_memory_losses(&[at(5), at(9)]);
-        let left =
-            |nodes: &[AdmissionReport]| MemoryLosses::told(nodes).unwrap().unaccounted(&ledger);
+        let left = |nodes: &[AdmissionReport]| {
+            MemoryLosses::told(nodes, &[]).unwrap().unaccounted(&ledger)
+        };
         assert_eq!(left(&[votes(Some(5)), votes(Some(9)), votes(None)]), None);
         // Lost again, by a clock that is right by now.
         let again = [votes(Some(5)), votes(Some(7)), votes(Some(9))];

@@ -281,11 +281,13 @@ impl TermLoop<'_> {
     async fn prepare(&self, ledger: &mut Ledger) -> Result<(), Over> {
         // Before anything is written: that is newer than whatever is remembered.
         let own = self.engine.ctx.recall.ledger(&self.engine.name);
+        let memory_losses = self.memory_losses().await?;
         // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
         if *ledger != Ledger::default() {
             self.write(ledger, None).await.map_err(|_| Over)?;
         }
-        self.account_for_memory_loss(ledger, own).await?;
+        self.account_for_memory_loss(ledger, own, memory_losses)
+            .await?;
         self.account_for_change(ledger).await?;
         // Also after it: the pause of a job must be known to its next leader.
         self.knows_intents().await.ok_or(Over)

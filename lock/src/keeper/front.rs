@@ -243,6 +243,7 @@ impl Front {
             ttl,
             valid_until: win.valid_until,
             margin: cluster.margin(win.kept),
+            granted_by: win.granted_by.into(),
         };
         let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
         let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));

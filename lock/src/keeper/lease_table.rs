@@ -463,6 +463,7 @@ mod tests {
                 ttl: TTL,
                 valid_until: now + TTL,
                 margin: 0,
+                granted_by: Box::default(),
             };
             let view = LeaseView::new(grant, clock.clone(), KeeperHandle::detached());
             table.adopt(view, Record::default(), now + *due_in);
@@ -581,6 +582,7 @@ mod tests {
                 ttl,
                 valid_until: now + ttl,
                 margin: 0,
+                granted_by: Box::default(),
             };
             let view = LeaseView::new(grant, Clock::system(), KeeperHandle::detached());
             table.adopt(view.clone(), Record::default(), now + due_in);
@@ -616,6 +618,7 @@ mod tests {
                 ttl: TTL,
                 valid_until: now + TTL,
                 margin: 0,
+                granted_by: Box::default(),
             };
             LeaseView::new(grant, Clock::system(), KeeperHandle::detached())
         };
@@ -656,6 +659,7 @@ mod tests {
             ttl: TTL,
             valid_until: now + TTL,
             margin: 0,
+            granted_by: Box::default(),
         };
         let view = LeaseView::new(grant, Clock::system(), KeeperHandle::detached());
         let wakes = table.adopt(view.clone(), Record::default(), now + TTL / 3);

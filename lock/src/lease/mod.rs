@@ -121,6 +121,7 @@ struct State {
     token: Token,
     kind: Kind,
     ttl: Duration,
+    granted_by: Box<[usize]>,
     clock: Clock,
     keeper: KeeperHandle,
     /// Its number in the keeper's lease table; zero before it stands there.
@@ -161,6 +162,7 @@ impl LeaseView {
             token: grant.token,
             kind: grant.kind,
             ttl: grant.ttl,
+            granted_by: grant.granted_by,
             clock,
             keeper,
             id: AtomicU64::new(0),
@@ -185,6 +187,13 @@ impl LeaseView {
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.key
+    }
+
+    /// The places of the nodes that granted it, among all: what its predecessor left was read from these.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn granted_by(&self) -> &[usize] {
+        &self.0.granted_by
     }
 
     /// This lease's random owner value.
@@ -584,6 +593,8 @@ pub(crate) struct NewLease {
     pub(crate) ttl: Duration,
     pub(crate) valid_until: Moment,
     pub(crate) margin: isize,
+    /// The places of the nodes that granted it.
+    pub(crate) granted_by: Box<[usize]>,
 }
 
 impl Drop for Work {

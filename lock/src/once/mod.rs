@@ -38,6 +38,8 @@
 //!   (a program sweeps what a dead consumer leaves, and tells a node without memory what it knew, by its own), or the fleet's time
 //!   is set back by more than the margin; after a loss of memory, of messages whose date is ahead of the fleet's time by more than
 //!   `locks.skew`.
+//! - One handling where a node has missed the final record, another one's clock jumps ahead by the retention, so that it forgets the
+//!   record, and the last that has it is silent.
 //!
 //! # Example
 //! ```
@@ -73,6 +75,7 @@ mod record;
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
@@ -97,6 +100,9 @@ pub(crate) const MARGIN: Duration = Duration::from_secs(60);
 
 /// Records of messages that are released together are kept to the same minute: their releases then travel together.
 const GRAIN_MS: i64 = 60_000;
+
+/// Nodes are asked so often for what they have forgotten: one may be slow once.
+const TELLS: u32 = 3;
 
 /// Where the locks of messages lie.
 const FAMILY: &str = "once/";
@@ -257,7 +263,9 @@ impl Once {
             return trouble.map_or(Ok(claims), Err);
         }
         // Order matters: a node that has forgotten something says so before it grants again, so this is asked after the grants.
-        let forgotten_ms = self.forgotten_ms().await?;
+        let leases = ours.iter().map(|(_, lease)| lease.view());
+        let granted_by: BTreeSet<usize> = leases.flat_map(|l| l.granted_by()).copied().collect();
+        let forgotten_ms = self.forgotten_ms(&granted_by).await?;
         for (n, lease) in ours {
             claims[n] = Some(self.granted(lease, dated(n), forgotten_ms));
         }
@@ -416,13 +424,18 @@ impl Once {
         }
     }
 
-    /// Until when, in Unix milliseconds, the nodes may have forgotten final records.
-    async fn forgotten_ms(&self) -> Result<Option<i64>, LockError> {
+    /// Until when, in Unix milliseconds, the nodes may have forgotten final records that these nodes, which have granted, did not show.
+    async fn forgotten_ms(&self, granted_by: &BTreeSet<usize>) -> Result<Option<i64>, LockError> {
         if !self.locks.is_guarded() {
             return Ok(None);
         }
-        let nodes = self.locks.admissions().await?;
-        latest_loss(&nodes).ok_or(LockError::TooSlow)
+        for _ in 0..TELLS {
+            let nodes = self.locks.admissions().await?;
+            if let Some(latest) = latest_loss(&nodes, granted_by) {
+                return Ok(latest);
+            }
+        }
+        Err(LockError::TooSlow)
     }
 }
 
@@ -548,17 +561,21 @@ impl fmt::Debug for Work {
 
 // === decisions ===
 
-/// The latest loss of memory that these nodes tell of; `None` while too few of those that vote have told.
-fn latest_loss(nodes: &[AdmissionReport]) -> Option<Option<i64>> {
-    let votes = |node: &&AdmissionReport| {
+/// The latest loss of memory that these nodes tell of; `None` before a majority has, and each node that has granted: it may be the one
+/// that has forgotten what the others would have shown.
+fn latest_loss(nodes: &[AdmissionReport], granted_by: &BTreeSet<usize>) -> Option<Option<i64>> {
+    let votes = |node: &AdmissionReport| {
         matches!(
             node.state,
             AdmissionState::Admitted | AdmissionState::Elsewhere
         )
     };
-    let told = nodes.iter().filter(votes).count();
+    let told = nodes.iter().filter(|node| votes(node)).count();
+    let all = granted_by
+        .iter()
+        .all(|place| nodes.get(*place).is_some_and(votes));
     let losses = nodes.iter().filter_map(|node| node.memory_loss);
-    (told >= majority(nodes.len())).then(|| losses.max())
+    (told >= majority(nodes.len()) && all).then(|| losses.max())
 }
 
 fn millis(d: Duration) -> i64 {

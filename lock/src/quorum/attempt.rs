@@ -80,6 +80,7 @@ impl Cluster {
                                 token,
                                 valid_until,
                                 kept,
+                                granted_by: round.tallies[i].granted_by(),
                                 record,
                             },
                         );

@@ -104,6 +104,8 @@ pub(crate) struct Win {
     pub(crate) token: Token,
     pub(crate) valid_until: Moment,
     pub(crate) kept: usize,
+    /// What was left comes from these nodes.
+    pub(crate) granted_by: Vec<usize>,
     pub(crate) record: Record,
 }
 

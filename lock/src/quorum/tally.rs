@@ -63,6 +63,13 @@ impl Tally {
         self.grants().count()
     }
 
+    /// Which nodes these are.
+    pub(crate) fn granted_by(&self) -> Vec<usize> {
+        let votes = self.votes.iter().enumerate();
+        let granted = votes.filter(|(_, vote)| matches!(vote, Some(Vote::Granted(_))));
+        granted.map(|(node, _)| node).collect()
+    }
+
     /// Where the round stands.
     #[must_use]
     pub fn verdict(&self) -> Verdict {

@@ -150,7 +150,7 @@ pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String
     }
     if shown.iter().all(|n| n.owner.is_none()) {
         return refused(format!(
-            "{key} is a short claim, of a batch or a message: nothing could refuse its holder. It ends by itself within its ttl when \
+            "{key} is the short claim of a batch: nothing could refuse its holder. It ends by itself within its ttl when \
              its replica stops: pause the job, or drain or stop that replica"
         ));
     }
@@ -205,7 +205,7 @@ mod tests {
             ..shows("a")
         };
         let claimed = lock([claim.clone(), claim.clone(), silent()]);
-        assert!(refused(&claimed, None).contains("is a short claim"));
+        assert!(refused(&claimed, None).contains("is the short claim of a batch"));
         let foreign = NodeLock {
             foreign: true,
             ..claim

@@ -47,6 +47,7 @@ fn lease(time: &SimTime) -> (Lease, mpsc::UnboundedReceiver<Note>) {
         ttl: MS * 1_000,
         valid_until: clock.now() + MS * 1_000,
         margin: 0,
+        granted_by: Box::default(),
     };
     let view = LeaseView::new(new, clock, handle);
     (Lease::new(view, Record::default()), notes)

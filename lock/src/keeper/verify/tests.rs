@@ -199,6 +199,7 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
             ttl: TTL,
             valid_until: Moment::NEVER,
             margin: 0,
+            granted_by: Box::default(),
         };
         LeaseView::new(
             grant,
