@@ -8,7 +8,7 @@
 //!   tells since when a lock was free.
 //!
 //! The watch of other holders hears nothing. A node that has forgotten a record, which stood still there, announces the same as
-//! one that was told of a release (W4), and the holder may live on the others. Whoever is woken sees a release with the look
+//! one that was told of a release (W4), and the holder may live on the others. A client that is woken sees a release with the look
 //! that follows.
 
 use std::{sync::Arc, time::Duration};

@@ -55,7 +55,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 128;
 /// What a server says that is no master, or not the one of this key.
 const NO_MASTER: [&str; 4] = ["READONLY", "MASTERDOWN", "MOVED", "CLUSTERDOWN"];
-/// The remedy where it lets nobody in.
+/// The remedy where it refuses the user.
 const PASSWORD: &str = "it wants a user and a password, or other ones; put them into the address";
 /// After so many answers that came in time twice as many messages are asked for.
 const PATIENCE: u32 = 20;
