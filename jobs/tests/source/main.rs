@@ -180,6 +180,7 @@ fn main() {
             items_without_rows_hide_none_whose_time_has_come,
             buckets_of_texts_are_found_past_rows_that_are_held_back,
             many_rows_of_one_recipient_hide_none_of_the_others,
+            an_ordered_bucket_of_texts_is_sent_behind_however_many_rows_at_rest,
             a_later_row_that_is_seen_first_does_not_go_first,
             the_search_for_work_uses_the_partial_index,
         },

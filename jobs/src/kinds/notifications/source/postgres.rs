@@ -270,8 +270,7 @@ impl Source for PgSource {
         {
             let mut shared = self.shared();
             shared.search = search;
-            let seen = found.cells.iter();
-            shared.seen = seen.filter_map(|(n, id)| Some((*n, id.clone()?))).collect();
+            shared.seen = found.cells.iter().cloned().collect();
             if found.settled.layout != open.table.layout {
                 told = std::mem::replace(&mut shared.told_of_layout, true);
             }
@@ -436,7 +435,7 @@ struct Holder<'h> {
 /// What a look found.
 struct Found {
     settled: Settled,
-    cells: Vec<(i64, Option<ItemId>)>,
+    cells: Vec<(i64, ItemId)>,
     intents: Vec<String>,
 }
 
