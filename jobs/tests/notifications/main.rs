@@ -107,6 +107,7 @@ mod file {
             a_recipient_with_many_rows_leaves_room_for_the_others,
             an_order_counts_for_what_waits_already,
             rows_of_one_message_are_sent_once_within_the_window,
+            a_row_is_no_repeat_of_one_that_may_not_be_kept,
             rows_without_a_recipient_go_as_they_come,
         },
         commands::{

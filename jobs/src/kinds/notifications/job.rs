@@ -250,7 +250,7 @@ impl Notifications {
         } = sending.all(&work.items, token, run).await;
         let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
-        let answers = confirmed(answers, &ends).await;
+        let answers = confirmed(answers, &work.items, &ends).await;
         let now_ms = self.now_ms();
         let mut trouble = None;
         let marks: Vec<(ItemId, Mark)> = answers
@@ -543,8 +543,12 @@ impl BatchJob for Notifications {
     }
 }
 
-/// What was accepted is in doubt when the sink cannot say that it stays.
-async fn confirmed(mut answers: BTreeMap<usize, Answer>, ends: &Ends) -> BTreeMap<usize, Answer> {
+/// What was accepted is in doubt when the sink cannot say that it stays. What is a repeat of nothing else stays unsent behind it.
+async fn confirmed(
+    mut answers: BTreeMap<usize, Answer>,
+    items: &[Item],
+    ends: &Ends,
+) -> BTreeMap<usize, Answer> {
     if !answers.values().any(|a| *a == Answer::Accepted) {
         return answers;
     }
@@ -554,6 +558,9 @@ async fn confirmed(mut answers: BTreeMap<usize, Answer>, ends: &Ends) -> BTreeMa
         for answer in answers.values_mut().filter(|a| **a == Answer::Accepted) {
             *answer = Answer::Unknown { why: why.clone() };
         }
+        answers.retain(|i, answer| {
+            *answer != Answer::Duplicate || items.get(*i).is_some_and(|item| item.is_repeat)
+        });
     }
     answers
 }
