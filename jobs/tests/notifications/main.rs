@@ -71,6 +71,7 @@ mod file {
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
+            rows_that_are_not_sent_use_no_turn,
             a_table_that_appears_later_is_served,
             a_run_without_a_claim_is_refused,
             no_secret_reaches_the_side_table_or_an_error,
