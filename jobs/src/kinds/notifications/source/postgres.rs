@@ -730,12 +730,11 @@ impl Open<'_> {
         let known = rows::look_up(&self.session, &self.table, &ids).await?;
         let keys = open.pause_keys();
         let of = |(id, refusal): (&'i ItemId, Option<&str>)| {
-            let prior = known.get(id).and_then(|row| row.prior.as_ref());
+            let prior = known.get(id).and_then(|row| row.prior.clone());
             let key = keys.get(id).map_or("", String::as_str);
-            let exception = policy.unmarked(prior, refusal, now_ms, key);
-            (id, exception)
+            (id, prior, refusal.map(str::to_owned), key)
         };
-        Ok(rows.into_iter().map(of).collect())
+        Ok(policy.all_unmarked(rows.into_iter().map(of).collect(), now_ms))
     }
 
     async fn record(&self, holder: Holder<'_>, exceptions: &[(&ItemId, Exception)]) -> Result<()> {
