@@ -16,6 +16,8 @@
 //! - B10 A replica that is unfit, or not the active one, tells no backlog, dead items or trouble. One that is paused tells those of
 //!   the moment at which it was.
 //!   (an_unfit_replica_tells_no_backlog, what_was_the_active_replica_tells_no_backlog)
+//! - B11 The pause of a batch that fails grows on each replica, also where others work on it in between.
+//!   (the_pause_of_a_batch_that_fails_grows_on_every_replica)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -312,7 +314,7 @@ impl BatchEngine {
                     self.start(batches, batch, hold, pass, tick);
                 }
                 // Another replica works on it: look at others first next time.
-                Answer::Held(pause) => batches.rest(batch, now + pause, 0),
+                Answer::Held(pause) => batches.held(batch, now + pause),
                 Answer::Settled => {
                     any = Look::Claimed;
                     batches.resting.remove(&batch);
@@ -603,7 +605,7 @@ impl Batches {
             // look finds less.
             self.kept.forget();
         }
-        let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
+        let failures = self.failures(batch);
         match ended {
             Ended::Cancelled(why) if why != NO_PROGRESS => {
                 self.resting.remove(batch);
@@ -669,6 +671,16 @@ impl Batches {
 
     fn rest(&mut self, batch: String, until: Moment, failures: u32) {
         self.resting.insert(batch, (until, failures));
+    }
+
+    /// Another replica has it. That says nothing of how it ends: it has failed here as often as before.
+    fn held(&mut self, batch: String, until: Moment) {
+        let failures = self.failures(&batch);
+        self.rest(batch, until, failures);
+    }
+
+    fn failures(&self, batch: &str) -> u32 {
+        self.resting.get(batch).map_or(0, |(_, failures)| *failures)
     }
 }
 

@@ -758,3 +758,30 @@ async fn what_a_look_has_found_is_left_when_a_batch_is_to_wait() {
         "{asked} of 200 met a receiver that wants to rest"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_of_a_batch_that_fails_grows_on_every_replica() {
+    let fleet = Cluster::new(3);
+    let left = batches(["poison"]);
+    let members = ["a", "b"].map(|name| {
+        let work = |run: Run| {
+            Box::pin(async move {
+                // Longer than the first pauses: the other replica finds its claim.
+                let clock = run.lease().ok_or("no claim")?.clock().clone();
+                clock.sleep(ms(5_000)).await;
+                Err(JobError::from("no disk"))
+            }) as Ran
+        };
+        join(&fleet, name, &left, work, Spec::continuous())
+    });
+    fleet.sleep(ms(600_000)).await;
+    for member in &members {
+        let told = member.told.lock().unwrap();
+        let failed = told
+            .iter()
+            .filter(|event| matches!(event, Event::BatchEnded { .. }));
+        let failed = failed.count();
+        // Pauses of 1 s, 2 s and so on to a minute; without them one begins as soon as the other has ended, 50 times.
+        assert!((8..=20).contains(&failed), "{failed} times");
+    }
+}

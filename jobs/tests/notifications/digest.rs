@@ -10,7 +10,7 @@ use serde_json::json;
 use watchkeeper::{batch::BatchJob, node::Token};
 use watchkeeper_jobs::{
     Notifications,
-    notifications::{Did, ItemId, State, operator},
+    notifications::{Did, Exceptions, ItemId, State, operator},
 };
 
 use crate::{
@@ -230,6 +230,45 @@ pub(crate) async fn a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_
     send_what_goes(&job, token).await;
     assert_eq!(rows(&receiver.requests()[1]), [1, 2, 3, 5, 6]);
     assert_eq!(scene.unsent(), 0);
+}
+
+pub(crate) async fn a_row_that_joins_a_message_has_its_own_attempts() {
+    let scene = scene(3).await;
+    scene.sql("UPDATE notifications SET recipient = 'r0', born = 1");
+    // The first row and the last one come later.
+    scene.sql("UPDATE notifications SET sent_at = created_at WHERE id IN (1, 3)");
+    let receiver = Rough::start(|_| Does::Answers(500)).await;
+    let job = scene.job(json!({
+        "sink": receiver.url(""),
+        "columns": {"recipient": "recipient"},
+        "digest": {"every": "1h", "at_most": 9, "since": "born"},
+        "attempts": 3,
+    }));
+    let mut token = 1;
+    for joins in [0, 1, 3] {
+        scene.sql(&format!(
+            "UPDATE notifications SET sent_at = NULL WHERE id = {joins}"
+        ));
+        token = send_what_goes(&job, token).await;
+        scene.advance(HOUR);
+    }
+    let sent: Vec<Vec<u64>> = receiver.requests().iter().map(rows).collect();
+    assert_eq!(sent, [&[2][..], &[1, 2], &[1, 2, 3]]);
+    let of = |left: &Exceptions| -> Vec<(State, u32)> {
+        let of = left.items.iter();
+        of.map(|item| (item.exception.state, item.exception.attempts))
+            .collect()
+    };
+    let left = listed(&job).await;
+    let waits = [(State::Retry, 2), (State::Dead, 3), (State::Retry, 1)];
+    assert_eq!(of(&left), waits);
+    for _ in 0..2 {
+        token = send_what_goes(&job, token).await;
+        scene.advance(HOUR);
+    }
+    let sent: Vec<Vec<u64>> = receiver.requests().iter().map(rows).collect();
+    assert_eq!(sent[3..], [&[1, 3][..], &[3]], "they went on together");
+    assert_eq!(of(&listed(&job).await), [(State::Dead, 3); 3]);
 }
 
 pub(crate) async fn a_row_whose_time_is_none_is_dead_alone() {

@@ -71,6 +71,7 @@ mod file {
             rows_may_be_sent_to_a_file,
             items_given_up_after_their_attempts_are_dead,
             a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it_has,
+            rows_that_are_not_sent_use_no_turn,
             a_table_that_appears_later_is_served,
             a_run_without_a_claim_is_refused,
             no_secret_reaches_the_side_table_or_an_error,
@@ -91,6 +92,7 @@ mod file {
             a_digest_goes_when_its_oldest_row_is_old_enough,
             a_digest_in_doubt_goes_again_with_the_same_rows_under_the_same_key,
             a_digest_in_doubt_is_read_whole_beside_a_row_that_is_before_it,
+            a_row_that_joins_a_message_has_its_own_attempts,
             a_row_whose_time_is_none_is_dead_alone,
             a_step_through_parked_rows_takes_messages_whole,
             a_message_in_doubt_waits_for_replicas_that_make_such,
@@ -107,6 +109,7 @@ mod file {
             a_recipient_with_many_rows_leaves_room_for_the_others,
             an_order_counts_for_what_waits_already,
             rows_of_one_message_are_sent_once_within_the_window,
+            a_row_is_no_repeat_of_one_that_may_not_be_kept,
             rows_without_a_recipient_go_as_they_come,
         },
         commands::{

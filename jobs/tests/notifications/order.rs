@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -9,11 +10,12 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use watchkeeper::{batch::BatchJob, node::Token};
 use watchkeeper_jobs::{
     Notifications,
-    notifications::{Did, ItemId, Operator, State, operator},
+    notifications::{Answer, Did, Item, ItemId, Operator, Sink, State, operator},
 };
 
 use crate::{
@@ -431,6 +433,53 @@ pub(crate) async fn rows_of_one_message_are_sent_once_within_the_window() {
     );
     send_what_goes(&scene, &each, token).await;
     assert!(ids().contains(&21));
+}
+
+/// Takes all, and says whether that stays.
+#[derive(Default)]
+struct Forgets {
+    taken: Mutex<Vec<ItemId>>,
+    keeps: AtomicBool,
+}
+
+#[async_trait]
+impl Sink for Forgets {
+    fn name(&self) -> String {
+        "forgets".to_owned()
+    }
+
+    async fn send(&self, item: &Item, _: Token) -> Answer {
+        self.taken.lock().unwrap().push(item.id.clone());
+        Answer::Accepted
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        match self.keeps.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(io::Error::other("no space left")),
+        }
+    }
+}
+
+pub(crate) async fn a_row_is_no_repeat_of_one_that_may_not_be_kept() {
+    let scene = Scene::with_rows(2).await;
+    scene.sql("ALTER TABLE notifications ADD COLUMN message text");
+    scene.sql("UPDATE notifications SET message = 'm'");
+    let sink = Arc::new(Forgets::default());
+    let params = json!({"dedupe": {"column": "message", "within": "1h"}, "buckets": 1});
+    let job = scene.job(params).with_sink(Arc::<Forgets>::clone(&sink));
+    for batch in job.pending(9).await.unwrap() {
+        send(&job, 1, &batch).await;
+    }
+    let in_doubt = listed(&job).await.ids(State::InDoubt);
+    assert_eq!((scene.unsent(), in_doubt), (2, vec![ItemId::Int(1)]));
+    sink.keeps.store(true, Ordering::SeqCst);
+    scene.advance(Duration::from_secs(20));
+    for batch in job.pending(9).await.unwrap() {
+        send(&job, 2, &batch).await;
+    }
+    let taken = sink.taken.lock().unwrap().clone();
+    assert_eq!((scene.unsent(), taken), (0, vec![ItemId::Int(1); 2]));
 }
 
 pub(crate) async fn rows_without_a_recipient_go_as_they_come() {

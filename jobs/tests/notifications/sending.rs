@@ -265,6 +265,30 @@ pub(crate) async fn a_tenant_at_its_limit_holds_up_no_other_however_many_rows_it
     assert_eq!(job.pending(400).await.unwrap().len(), 299);
 }
 
+pub(crate) async fn rows_that_are_not_sent_use_no_turn() {
+    let scene = Scene::with_rows(46).await;
+    for column in ["until bigint", "message text"] {
+        scene.sql(&format!("ALTER TABLE notifications ADD COLUMN {column}"));
+    }
+    scene.sql("UPDATE notifications SET recipient = 'late', until = 1 WHERE id < 40");
+    scene.sql("UPDATE notifications SET recipient = 'late' WHERE id = 40");
+    scene.sql("UPDATE notifications SET recipient = 'again', message = 'm' WHERE id > 40");
+    let job = scene.job(json!({
+        "columns": {"expires_at": "until"},
+        "dedupe": {"column": "message", "within": "1h"},
+        "rate": [{"limit": 1, "per": "10m", "by": "${recipient}"}],
+        "buckets": 1,
+    }));
+    for batch in job.pending(9).await.unwrap() {
+        assert_eq!(send(&job, 1, &batch).await, Outcome::Done);
+    }
+    // The row behind those that come too late has the turn; so has the first of those that are one message.
+    assert_eq!(scene.tally().lost("notifications", [40, 41]), 0);
+    assert_eq!((scene.tally().accepted, scene.unsent()), (2, 39));
+    let counts = listed(&job).await.counts;
+    assert_eq!((counts.dead, counts.retry), (39, 0));
+}
+
 pub(crate) async fn a_table_that_appears_later_is_served() {
     let scene = Scene::with_rows(1).await;
     let job = scene.job(json!({"table": "letters"}));

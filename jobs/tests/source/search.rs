@@ -127,6 +127,37 @@ pub(crate) async fn many_rows_of_one_recipient_hide_none_of_the_others() {
     assert!(looks > 1, "each is bounded");
 }
 
+/// More than a batch looks at, and two rows that could go behind them: which of them is the first, only the database knows.
+pub(crate) async fn an_ordered_bucket_of_texts_is_sent_behind_however_many_rows_at_rest() {
+    let scene = Scene::with_rows(0).await;
+    scene.sql(
+        "CREATE TABLE crowd (id text PRIMARY KEY, whom text, sent_at timestamptz);
+         INSERT INTO crowd SELECT to_char(i, '000000'), 'many' FROM generate_series(1, 50010) AS i;
+         CREATE INDEX ON crowd (id) WHERE sent_at IS NULL; CREATE INDEX ON crowd (whom) WHERE sent_at IS NULL; ANALYZE crowd;",
+    );
+    let params = json!({"table": "crowd", "columns": {"recipient": "whom"}, "buckets": 1});
+    let job = scene.job(params);
+    job.pending(1).await.unwrap();
+    scene.sql(
+        "INSERT INTO watchkeeper_delivery SELECT 'crowd', id, NULL, 'dead', 1, 0, '', 1, '', now(), NULL, NULL FROM crowd;
+         ANALYZE watchkeeper_delivery;",
+    );
+    // Looks come to the end of them.
+    for _ in 0..12 {
+        assert_eq!(job.pending(9).await.unwrap(), [""; 0]);
+    }
+    scene.sql(
+        "INSERT INTO crowd VALUES ('zzz', 'new');
+         UPDATE watchkeeper_delivery SET state = 'retry' WHERE item = ' 050009'",
+    );
+    for token in 1..5 {
+        for batch in job.pending(9).await.unwrap() {
+            send(&job, token, &batch).await;
+        }
+    }
+    assert_eq!(scene.tally().accepted, 2);
+}
+
 /// Looks go round through a large table, and see a later row of a recipient where an earlier one was seen before.
 pub(crate) async fn a_later_row_that_is_seen_first_does_not_go_first() {
     let scene = Scene::with_rows(0).await;

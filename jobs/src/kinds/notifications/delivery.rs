@@ -13,11 +13,14 @@
 //! - D5 What was accepted and cannot be marked uses up an attempt, whatever keeps it from being marked.
 //!   (what_was_accepted_and_is_not_marked_is_in_doubt_as_if_it_had_not_been_answered)
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use watchkeeper::{hash::fnv1a, node::Token};
 
-use super::params::{Backoff, InDoubt};
+use super::{
+    cell::ItemId,
+    params::{Backoff, InDoubt},
+};
 
 /// What the sink said to one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +190,33 @@ impl Policy {
         Mark::Except(after)
     }
 
+    /// What becomes of each of the rows of a message after this answer; `message` and `rows` are what happened to it and to them before.
+    /// What may have been received is one thing. Else each row has attempts of its own, and those that are to be sent again wait for
+    /// one time, so that they go together.
+    #[must_use]
+    pub(crate) fn judge_rows<'p>(
+        &self,
+        message: Option<&Exception>,
+        rows: impl Iterator<Item = Option<&'p Exception>>,
+        answer: &Answer,
+        now_ms: i64,
+        key: &str,
+    ) -> Vec<Mark> {
+        let in_doubt = message.is_some_and(|prior| prior.state == State::InDoubt);
+        let is_one = in_doubt || matches!(answer, Answer::Unknown { .. } | Answer::CutOff { .. });
+        let of = |row| {
+            let prior = if is_one { message } else { row };
+            self.judge(prior, answer.clone(), now_ms, key)
+        };
+        let mut marks: Vec<Mark> = rows.map(of).collect();
+        let latest = marks.iter_mut().filter_map(Mark::time_of_retry).max();
+        let latest = latest.copied();
+        for time in marks.iter_mut().filter_map(Mark::time_of_retry) {
+            *time = latest.unwrap_or(*time);
+        }
+        marks
+    }
+
     /// What becomes of an item that was accepted and is not marked: another program holds its row, or the database refuses the
     /// mark, with this reason.
     #[must_use]
@@ -224,6 +254,29 @@ impl Policy {
         let attempts = prior.map_or(0, |p| p.attempts).saturating_add(1);
         let why = format!("it was accepted, and that could not be written: {why}");
         self.unknown(attempts, why, now_ms, key)
+    }
+
+    /// The same for several, each with what happened to it before, the database's reason if it gave one, and the key that its pause goes
+    /// by. Those with one key are of one message, and stay one: it was sent as often as that of them which was sent most often.
+    #[must_use]
+    pub(crate) fn all_unmarked<'i>(
+        &self,
+        rows: Vec<(&'i ItemId, Option<Exception>, Option<String>, &str)>,
+        now_ms: i64,
+    ) -> Vec<(&'i ItemId, Exception)> {
+        let mut most: BTreeMap<&str, Option<Exception>> = BTreeMap::new();
+        for (_, prior, _, key) in &rows {
+            let of_message = most.entry(key).or_default();
+            let attempts = |prior: &Option<Exception>| prior.as_ref().map_or(0, |p| p.attempts);
+            if attempts(prior) > attempts(of_message) {
+                of_message.clone_from(prior);
+            }
+        }
+        let of = |(id, _, refusal, key): (&'i ItemId, _, Option<String>, &str)| {
+            let prior = most.get(key).and_then(Option::as_ref);
+            (id, self.unmarked(prior, refusal.as_deref(), now_ms, key))
+        };
+        rows.into_iter().map(of).collect()
     }
 
     fn unknown(&self, attempts: u32, why: String, now_ms: i64, key: &str) -> Exception {
@@ -338,6 +391,14 @@ impl State {
 // === impl Mark ===
 
 impl Mark {
+    /// When it is to be sent again, where it was not received.
+    const fn time_of_retry(&mut self) -> Option<&mut i64> {
+        match self {
+            Self::Except(e) if matches!(e.state, State::Retry) => Some(&mut e.not_before_ms),
+            _ => None,
+        }
+    }
+
     /// Whether the row is marked.
     #[cfg(feature = "postgres")]
     #[must_use]
@@ -512,6 +573,67 @@ mod tests {
         let end = except(RULES.judge(Some(&twice), unknown(), 0, "k"));
         assert_eq!((end.state, end.doubted), (State::Parked, true));
         assert!(end.reason.contains("after 3 attempts"), "{}", end.reason);
+    }
+
+    #[test]
+    fn rows_of_a_message_that_is_refused_have_attempts_of_their_own() {
+        let old = RULES.judge(None, later(), 0, "k");
+        let old = except(RULES.judge(Some(&except(old)), later(), 0, "k"));
+        let rows = || [None, Some(&old)].into_iter();
+        let judge = |answer: &Answer| -> Vec<Exception> {
+            let marks = RULES.judge_rows(Some(&old), rows(), answer, 0, "k");
+            marks.into_iter().map(except).collect()
+        };
+        let states = |of: &[Exception]| -> Vec<(State, u32)> {
+            of.iter().map(|e| (e.state, e.attempts)).collect()
+        };
+        // The one has tried for the last time, the other for the first.
+        let after = judge(&later());
+        assert_eq!(states(&after), [(State::Retry, 1), (State::Dead, 3)]);
+        // Before that they wait for one time.
+        let first = except(RULES.judge(None, later(), 0, "k"));
+        let priors = [None, Some(&first)].into_iter();
+        let after = RULES.judge_rows(Some(&first), priors, &later(), 0, "k");
+        let after: Vec<Exception> = after.into_iter().map(except).collect();
+        assert_eq!(states(&after), [(State::Retry, 1), (State::Retry, 2)]);
+        let pause = i64::try_from(RULES.pause(2, "k").as_millis()).unwrap();
+        assert!(after.iter().all(|e| e.not_before_ms == pause), "{after:?}");
+        let waits = Answer::Waits {
+            why: String::new(),
+            after: Duration::from_secs(1),
+        };
+        let after = judge(&waits);
+        assert_eq!(states(&after), [(State::Retry, 0), (State::Retry, 2)]);
+        // What may have been received is one thing, now and later.
+        let after = judge(&unknown());
+        assert_eq!(states(&after), [(State::Parked, 3); 2]);
+        let doubt = except(RULES.judge(Some(&first), unknown(), 0, "k"));
+        let priors = [None, Some(&doubt)].into_iter();
+        let after = RULES.judge_rows(Some(&doubt), priors, &later(), 0, "k");
+        assert_eq!(after[0], after[1]);
+        assert_eq!(after[0], RULES.judge(Some(&doubt), later(), 0, "k"));
+    }
+
+    #[test]
+    fn rows_of_a_message_that_are_not_marked_stay_one() {
+        let first = except(RULES.judge(None, later(), 0, "k"));
+        let ids = [1, 2, 3].map(ItemId::Int);
+        let rows = vec![
+            (&ids[0], None, None, "message"),
+            (&ids[1], Some(first.clone()), None, "message"),
+            (&ids[2], None, None, "other"),
+        ];
+        let after = RULES.all_unmarked(rows, 0);
+        let of = |prior, key| RULES.unmarked(prior, None, 0, key);
+        let (message, other) = (of(Some(&first), "message"), of(None, "other"));
+        assert_eq!(
+            after,
+            [
+                (&ids[0], message.clone()),
+                (&ids[1], message),
+                (&ids[2], other)
+            ]
+        );
     }
 
     #[test]

@@ -15,6 +15,9 @@
 //! - U5 What may have been received goes again as it went, also after `digest` was switched on or off: a row that went alone goes alone, under
 //!   its own key, and a message of several rows waits for a replica that makes such.
 //!   (`a_row_in_doubt_that_went_alone_goes_alone_again`, `a_message_in_doubt_waits_for_replicas_that_make_such`)
+//! - U6 A row is given up after its own attempts, whatever joins its message and whatever message it joins. Where that may have been
+//!   received, all its rows count as sent as often as that of them which was sent most often.
+//!   (`rows_of_a_message_that_is_refused_have_attempts_of_their_own`, `a_row_that_joins_a_message_has_its_own_attempts`)
 //!
 //! # Not promised
 //! Rows count as they are in the texts of the sink. What else the texts hold of the oldest row does not: where that has more than a
@@ -150,17 +153,19 @@ const fn most_written(byte: u8) -> usize {
 }
 
 fn one_of(group: Vec<Item>, recipient: &str, key: impl Fn(&str) -> String) -> Option<Item> {
-    let members: Vec<ItemId> = group.iter().map(|item| item.id.clone()).collect();
-    let name = name_of(&members);
+    let ids: Vec<ItemId> = group.iter().map(|item| item.id.clone()).collect();
+    let name = name_of(&ids);
     let bodies: Vec<Value> = group
         .iter()
         .map(|item| Value::Object(item.body.clone()))
         .collect();
-    let mut priors = group.iter().filter_map(|item| item.prior.as_ref());
-    let doubt = priors.find(|prior| prior.state == State::InDoubt).cloned();
+    let priors = group.iter().map(|item| item.prior.clone());
+    let members: Vec<(ItemId, Option<Exception>)> = ids.into_iter().zip(priors).collect();
     let mut first = group.into_iter().next()?;
-    // A doubt about one of them is one about the message.
-    first.prior = doubt.or(first.prior);
+    // A doubt about one of them is one about the message, which was sent as often as that of them which was sent most often.
+    let priors = members.iter().filter_map(|(_, prior)| prior.as_ref());
+    let prior = priors.max_by_key(|prior| (prior.state == State::InDoubt, prior.attempts));
+    first.prior = prior.cloned();
     let mut body = Map::new();
     let whom = first.columns.get(recipient).cloned().unwrap_or_default();
     body.insert("recipient".to_owned(), whom);
@@ -201,7 +206,12 @@ mod tests {
         let is_kept = |item: &Item| item.columns.get("kept") == Some(&json!(true));
         fold(rows, "to", is_kept, 0, |name| format!("d/{name}"))
             .into_iter()
-            .map(|item| (item.key, item.members.iter().map(number).collect()))
+            .map(|item| {
+                (
+                    item.key,
+                    item.members.iter().map(|(id, _)| number(id)).collect(),
+                )
+            })
             .collect()
     }
 
@@ -290,6 +300,16 @@ mod tests {
         rows[1].prior = Some(of(State::InDoubt));
         let item = one_of(rows.clone(), "to", |_| String::new()).unwrap();
         assert_eq!(item.prior, rows[1].prior);
+        // Without one it was sent as often as that of them which was sent most often, and each row keeps what happened to it.
+        rows[0].prior = None;
+        rows[1].prior = Some(Exception {
+            attempts: 5,
+            ..of(State::Retry)
+        });
+        let item = one_of(rows.clone(), "to", |_| String::new()).unwrap();
+        assert_eq!(item.prior, rows[1].prior);
+        let priors = item.members.into_iter().map(|(_, prior)| prior);
+        assert!(priors.eq(rows.into_iter().map(|row| row.prior)));
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl Notifications {
         } = sending.all(&work.items, token, run).await;
         let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
         let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
-        let answers = confirmed(answers, &ends).await;
+        let answers = confirmed(answers, &work.items, &ends).await;
         let now_ms = self.now_ms();
         let mut trouble = None;
         let marks: Vec<(ItemId, Mark)> = answers
@@ -258,24 +258,15 @@ impl Notifications {
             .filter_map(|(i, answer)| {
                 let item = work.items.get(i)?;
                 let waits = matches!(answer, Answer::Waits { .. });
-                let mark = self
-                    .policy
-                    .judge(item.prior.as_ref(), answer, now_ms, &item.key);
-                if let Mark::Except(exception) = &mark
-                    && !waits
-                {
-                    trouble.get_or_insert_with(|| exception.reason.clone());
-                }
-                Some((item, mark))
+                let marks = self.judged(item, answer, now_ms);
+                let reason = marks.iter().find_map(|(_, mark)| match mark {
+                    Mark::Except(exception) if !waits => Some(&exception.reason),
+                    _ => None,
+                });
+                trouble = trouble.take().or_else(|| reason.cloned());
+                Some(marks)
             })
-            .flat_map(|(item, mark)| {
-                let ids = match &item.digest {
-                    None => std::slice::from_ref(&item.id),
-                    // Of one message the same is true for all rows.
-                    Some(_) => &item.members[..],
-                };
-                ids.iter().map(move |id| (id.clone(), mark.clone()))
-            })
+            .flatten()
             .collect();
         let counts = count(&marks);
         let finished = self
@@ -322,6 +313,19 @@ impl Notifications {
             run.comes_back(pause);
         }
         Ok(rest.map_or(Outcome::Done, Outcome::RetryAfter))
+    }
+
+    /// What becomes of the rows of an item after this answer.
+    fn judged(&self, item: &Item, answer: Answer, now_ms: i64) -> Vec<(ItemId, Mark)> {
+        let (policy, prior, key) = (self.policy, item.prior.as_ref(), &item.key);
+        if item.digest.is_none() {
+            let mark = policy.judge(prior, answer, now_ms, key);
+            return vec![(item.id.clone(), mark)];
+        }
+        let rows = item.members.iter().map(|(_, prior)| prior.as_ref());
+        let marks = policy.judge_rows(prior, rows, &answer, now_ms, key);
+        let ids = item.members.iter().map(|(id, _)| id.clone());
+        ids.zip(marks).collect()
     }
 
     /// Ends the batch. What was sent is not forgotten because the database does not answer for a moment: it is asked again, as long
@@ -395,7 +399,7 @@ impl Notifications {
         let mut of: BTreeMap<&ItemId, &Item> = BTreeMap::new();
         for item in items {
             of.insert(&item.id, item);
-            of.extend(item.members.iter().map(|id| (id, item)));
+            of.extend(item.members.iter().map(|(id, _)| (id, item)));
         }
         let mut unmarked = Unmarked::default();
         let in_doubt = |(id, mark): (ItemId, Mark)| {
@@ -543,8 +547,12 @@ impl BatchJob for Notifications {
     }
 }
 
-/// What was accepted is in doubt when the sink cannot say that it stays.
-async fn confirmed(mut answers: BTreeMap<usize, Answer>, ends: &Ends) -> BTreeMap<usize, Answer> {
+/// What was accepted is in doubt when the sink cannot say that it stays. What is a repeat of nothing else stays unsent behind it.
+async fn confirmed(
+    mut answers: BTreeMap<usize, Answer>,
+    items: &[Item],
+    ends: &Ends,
+) -> BTreeMap<usize, Answer> {
     if !answers.values().any(|a| *a == Answer::Accepted) {
         return answers;
     }
@@ -554,6 +562,9 @@ async fn confirmed(mut answers: BTreeMap<usize, Answer>, ends: &Ends) -> BTreeMa
         for answer in answers.values_mut().filter(|a| **a == Answer::Accepted) {
             *answer = Answer::Unknown { why: why.clone() };
         }
+        answers.retain(|i, answer| {
+            *answer != Answer::Duplicate || items.get(*i).is_some_and(|item| item.is_repeat)
+        });
     }
     answers
 }

@@ -9,6 +9,7 @@
 //! - T2 No turn of one limit is used up while another has none.      (`a_turn_is_used_only_when_all_limits_have_one`)
 //! - T3 Rows cannot fill the memory, nor the lock nodes: beyond so many values at a time the others share one limit.
 //!   (`values_beyond_the_most_share_a_limit`)
+//! - T4 A row that is not sent, because it comes too late or was sent before, uses no turn.   (`rows_that_are_not_sent_use_no_turn`)
 //!
 //! # Not promised
 //! Which values share a limit each replica decides by what it sends. One that has its own on one replica, and shares that of the
@@ -373,8 +374,9 @@ mod tests {
         let mut begun = Vec::new();
         let wait = loop {
             let admit = |keys: &Keys| limits.admit(keys, at(0), Admission::free);
-            match queue.next(admit) {
+            match queue.next(|_| None, admit) {
                 Next::Begin(i, _) => begun.push(i),
+                Next::Settled(items) => panic!("{items:?}"),
                 Next::Wait(until) => break until,
             }
         };

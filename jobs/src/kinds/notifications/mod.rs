@@ -21,6 +21,8 @@
 //!   (`rows_of_one_recipient_go_in_order_whatever_fails`, `a_later_row_that_is_seen_first_does_not_go_first`)
 //! - N6 What a sender of one job has begun, no other job begins: their claims and tokens know nothing of each other.
 //!   (`rows_of_another_job_are_left_to_it`)
+//! - N7 A row counts as a repeat only of one that was accepted and that the sink keeps.
+//!   (`a_row_is_no_repeat_of_one_that_may_not_be_kept`)
 //!
 //! # When things fail
 //! Marks that cannot be written are tried again for some seconds, under the same token

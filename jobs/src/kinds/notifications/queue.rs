@@ -6,6 +6,8 @@
 //! - Q2 Items of one group go in their order.                      (`receivers_take_turns_and_keep_their_order`)
 //! - Q3 Of one recipient whose items go in order one is under way, and none follows one that failed.
 //!   (`a_recipient_has_one_row_under_way_and_none_behind_a_failed_one`)
+//! - Q4 What is not to be sent uses no turn and no permit, and does not wait with the others.
+//!   (`what_is_not_to_be_sent_uses_no_turn`)
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,7 +16,10 @@ use std::{
 
 use watchkeeper::clock::Moment;
 
-use super::sink::{Admission, Permit};
+use super::{
+    delivery::Answer,
+    sink::{Admission, Permit},
+};
 
 /// The items, by their positions in the batch.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(super) struct Queue<G> {
 /// What to do next.
 #[derive(Debug)]
 pub(super) enum Next {
+    /// These are not to be sent, and were taken out.
+    Settled(Vec<(usize, Answer)>),
     /// Begin this item, with the receiver's permit.
     Begin(usize, Option<Permit>),
     /// Wait: until something is answered, or until then.
@@ -79,13 +86,27 @@ impl<G: Ord> Queue<G> {
         self.followers.clear();
     }
 
-    /// The next item that may go; `admit` says it of a group. Items of one that is paused are put aside.
-    pub(super) fn next(&mut self, mut admit: impl FnMut(&G) -> Admission) -> Next {
+    /// The next item that may go; `admit` says it of a group. Items of one that is paused are put aside. Before a group is asked for
+    /// its first item, and all are to wait, `settled` says which items are not to be sent at all.
+    pub(super) fn next(
+        &mut self,
+        mut settled: impl FnMut(usize) -> Option<Answer>,
+        mut admit: impl FnMut(&G) -> Admission,
+    ) -> Next {
         let mut wake = Moment::NEVER;
         for _ in 0..self.groups.len() {
             let Some((group, mut items)) = self.groups.pop_front() else {
                 break;
             };
+            if let Some(first) = items.front().copied()
+                && let Some(answer) = settled(first)
+            {
+                items.pop_front();
+                if !items.is_empty() {
+                    self.groups.push_front((group, items));
+                }
+                return Next::Settled(vec![(first, answer)]);
+            }
             match admit(&group) {
                 Admission::Go(permit) => {
                     let first = items.pop_front();
@@ -107,7 +128,26 @@ impl<G: Ord> Queue<G> {
                 Admission::Full => self.groups.push_back((group, items)),
             }
         }
-        Next::Wait(wake)
+        let settled = self.settle(settled);
+        match settled.is_empty() {
+            true => Next::Wait(wake),
+            false => Next::Settled(settled),
+        }
+    }
+
+    /// Takes out the items of which `settled` says something.
+    fn settle(&mut self, mut settled: impl FnMut(usize) -> Option<Answer>) -> Vec<(usize, Answer)> {
+        let mut taken = Vec::new();
+        for (_, items) in &mut self.groups {
+            items.retain(|i| {
+                let answer = settled(*i);
+                let stays = answer.is_none();
+                taken.extend(answer.map(|answer| (*i, answer)));
+                stays
+            });
+        }
+        self.groups.retain(|(_, items)| !items.is_empty());
+        taken
     }
 
     /// Takes out items of the groups about which `of_group` says something: those for which `place` says where they are to wait.
@@ -156,7 +196,7 @@ mod tests {
         mut admit: impl FnMut(&&'static str) -> Admission,
     ) -> Vec<usize> {
         let mut begun = Vec::new();
-        while let Next::Begin(i, _) = queue.next(&mut admit) {
+        while let Next::Begin(i, _) = queue.next(|_| None, &mut admit) {
             begun.push(i);
         }
         begun
@@ -209,7 +249,7 @@ mod tests {
             _ => Admission::free(),
         };
         assert_eq!(begun(&mut queue, admit), [3, 4]);
-        assert!(matches!(queue.next(admit), Next::Wait(until) if until == at));
+        assert!(matches!(queue.next(|_| None, admit), Next::Wait(until) if until == at));
         assert!(!queue.is_empty());
         assert_eq!(begun(&mut queue, |_| Admission::free()), [0, 2, 1]);
     }
@@ -222,6 +262,37 @@ mod tests {
         assert_eq!(taken, [(2, 1), (3, 2)]);
         assert_eq!(begun(&mut queue, |_| Admission::free()), [1, 0]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_to_be_sent_uses_no_turn() {
+        let mut queue = queue(&["a", "a", "a", "b", "b"]);
+        let settled = |i| [0, 2, 3].contains(&i).then_some(Answer::Duplicate);
+        let (mut turns, mut order) = (0, Vec::new());
+        let wait = loop {
+            let admit = |host: &&'static str| match *host {
+                "a" if turns == 0 => {
+                    turns += 1;
+                    Admission::free()
+                }
+                _ => Admission::Full,
+            };
+            match queue.next(settled, admit) {
+                Next::Settled(items) => order.extend(items.into_iter().map(|(i, _)| i)),
+                Next::Begin(i, _) => order.push(i),
+                Next::Wait(at) => break at,
+            }
+        };
+        // The first of `a`, without a turn, and then the second with the only one; what is behind it does not wait.
+        assert_eq!((order, wait), (vec![0, 1, 3, 2], Moment::NEVER));
+        assert_eq!(begun(&mut queue, |_| Admission::free()), [4]);
+        assert!(queue.is_empty());
+        // Behind one that waits it takes up no place either.
+        let mut queue = self::queue(&["a", "a"]);
+        let settled = |i| (i == 1).then_some(Answer::Duplicate);
+        let next = queue.next(settled, |_| Admission::Full);
+        assert!(matches!(next, Next::Settled(items) if items == [(1, Answer::Duplicate)]));
+        assert_eq!(begun(&mut queue, |_| Admission::free()), [0]);
     }
 
     #[test]

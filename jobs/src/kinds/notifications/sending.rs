@@ -110,7 +110,7 @@ impl Sending<'_> {
             Group { host, keys }
         });
         let mut queue = Queue::new(groups.zip(recipients.iter().map(Option::as_deref)));
-        let mut sent = BTreeSet::new();
+        let mut sent: BTreeSet<(String, String)> = BTreeSet::new();
         let mut last_begun = self.clock.now();
         loop {
             let now = self.clock.now();
@@ -125,8 +125,19 @@ impl Sending<'_> {
                     news.mark_unchanged();
                 }
                 turns.mark_unchanged();
+                // Not before its turn among those of its recipient has come.
+                let settled = |i: usize| {
+                    let item = items.get(i)?;
+                    let message = self.message(item);
+                    let is_repeat =
+                        item.is_repeat || message.is_some_and(|message| sent.contains(&message));
+                    match is_repeat {
+                        true => Some(Answer::Duplicate),
+                        false => kept(item),
+                    }
+                };
                 let mut for_limits = false;
-                let next = queue.next(|Group { host, keys }| {
+                let next = queue.next(settled, |Group { host, keys }| {
                     let mut asked = false;
                     let admission = self.limits.admit(keys, now, || {
                         asked = true;
@@ -149,25 +160,17 @@ impl Sending<'_> {
                     }
                 }
                 match next {
-                    Next::Begin(i, permit) => {
-                        let Some(item) = items.get(i) else { continue };
-                        // Here, and not before it has waited for its turn.
-                        let message = self.message(item);
-                        let is_repeat = item.is_repeat
-                            || message
-                                .as_ref()
-                                .is_some_and(|message| sent.contains(message));
-                        let answer = match is_repeat {
-                            true => Some(Answer::Duplicate),
-                            false => kept(item),
-                        };
-                        if let Some(answer) = answer {
+                    Next::Settled(settled) => {
+                        for (i, answer) in settled {
                             if self.lets_pass(&answer) {
                                 queue.follow(i);
                             }
                             answers.insert(i, answer);
-                            continue;
                         }
+                        continue;
+                    }
+                    Next::Begin(i, permit) => {
+                        let Some(item) = items.get(i) else { continue };
                         let piece = run.piece("send").map(Piece::asking);
                         under_way.push(async move {
                             let answer = self.send(item, token, piece).await;

@@ -176,9 +176,9 @@ pub struct Item {
     /// The same message was sent before.
     #[doc(hidden)] // for the method
     pub is_repeat: bool,
-    /// The rows that it stands for, where they are several.
+    /// The rows that it stands for, where they are several, and what happened to each of them before.
     #[doc(hidden)] // for the method
-    pub members: Vec<ItemId>,
+    pub members: Vec<(ItemId, Option<Exception>)>,
     /// The name of the digest that it is, or that it was sent in.
     #[doc(hidden)] // for the method
     pub digest: Option<String>,
@@ -454,7 +454,7 @@ impl Named {
     pub(crate) fn of(items: &[Item]) -> Self {
         let of = |item: &Item| match &item.digest {
             None => OneOrMore::One(item.id.clone()),
-            Some(_) => OneOrMore::More(item.members.clone()),
+            Some(_) => OneOrMore::More(item.members.iter().map(|(id, _)| id.clone()).collect()),
         };
         Self(items.iter().map(of).collect())
     }

@@ -270,8 +270,7 @@ impl Source for PgSource {
         {
             let mut shared = self.shared();
             shared.search = search;
-            let seen = found.cells.iter();
-            shared.seen = seen.filter_map(|(n, id)| Some((*n, id.clone()?))).collect();
+            shared.seen = found.cells.iter().cloned().collect();
             if found.settled.layout != open.table.layout {
                 told = std::mem::replace(&mut shared.told_of_layout, true);
             }
@@ -436,7 +435,7 @@ struct Holder<'h> {
 /// What a look found.
 struct Found {
     settled: Settled,
-    cells: Vec<(i64, Option<ItemId>)>,
+    cells: Vec<(i64, ItemId)>,
     intents: Vec<String>,
 }
 
@@ -731,12 +730,11 @@ impl Open<'_> {
         let known = rows::look_up(&self.session, &self.table, &ids).await?;
         let keys = open.pause_keys();
         let of = |(id, refusal): (&'i ItemId, Option<&str>)| {
-            let prior = known.get(id).and_then(|row| row.prior.as_ref());
+            let prior = known.get(id).and_then(|row| row.prior.clone());
             let key = keys.get(id).map_or("", String::as_str);
-            let exception = policy.unmarked(prior, refusal, now_ms, key);
-            (id, exception)
+            (id, prior, refusal.map(str::to_owned), key)
         };
-        Ok(rows.into_iter().map(of).collect())
+        Ok(policy.all_unmarked(rows.into_iter().map(of).collect(), now_ms))
     }
 
     async fn record(&self, holder: Holder<'_>, exceptions: &[(&ItemId, Exception)]) -> Result<()> {

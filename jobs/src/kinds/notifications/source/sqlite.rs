@@ -361,6 +361,7 @@ impl Db {
         };
         let (mut doubts, mut unmarked) = (0, Unmarked::default());
         let (keys, mut marked) = (present.items.pause_keys(), BTreeSet::new());
+        let mut left = Vec::new();
         for (id, mark) in in_order(marks) {
             let refusal = match mark {
                 Mark::Sent | Mark::Duplicate if refused.contains_key(id) => {
@@ -399,7 +400,9 @@ impl Db {
             };
             let (_, prior) = rows::standing(&tx, table, id)?;
             let key = keys.get(id).map_or("", String::as_str);
-            let doubt = policy.unmarked(prior.as_ref(), refusal.as_deref(), now_ms, key);
+            left.push((id, prior, refusal, key));
+        }
+        for (id, doubt) in policy.all_unmarked(left, now_ms) {
             doubts += 1;
             unmarked.count(&doubt);
             record(&tx, table, batch, token, id, &doubt, now_ms)?;

@@ -65,7 +65,7 @@ const BREADTH: i64 = 8;
 const FEW: usize = 8;
 
 /// The cell's rows that may go now, at most one batch of them, without their keys, and those that are too large to be sent.
-/// `from` is where rows of a bucket were seen; all rows are looked at without it.
+/// `from` is where rows of a bucket were seen; without it all rows are looked at, and for a bucket that keeps an order the first ones alone.
 pub(super) async fn due(
     session: &Session,
     table: &Table,

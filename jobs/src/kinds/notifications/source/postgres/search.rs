@@ -10,6 +10,8 @@
 //! - L2 Every unsent row is examined again and again.       (the_sweep_comes_to_every_row_before_the_frontier)
 //! - L3 Items whose rows are gone, or were marked by another hand, hide none whose time has come.
 //!   (items_without_rows_hide_none_whose_time_has_come)
+//! - L4 A cell is told with the first of its rows that were seen, in the order of the database.
+//!   (an_ordered_bucket_of_texts_is_sent_behind_however_many_rows_at_rest)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +85,7 @@ impl Search {
         self.swept.clone_from(&walk.stopped);
     }
 
-    /// Cells with work, at most `limit`, each with a row of it that has none before it; without one where that is not known.
+    /// Cells with work, at most `limit`, each with the first of its rows that were seen.
     pub(super) async fn look(
         &mut self,
         session: &Session,
@@ -91,7 +93,7 @@ impl Search {
         layout: Layout,
         now_ms: i64,
         limit: usize,
-    ) -> Result<Vec<(i64, Option<ItemId>)>> {
+    ) -> Result<Vec<(i64, ItemId)>> {
         let walk = Along {
             session,
             table,
@@ -121,24 +123,10 @@ impl Search {
             self.asked_for_first = !self.asked_for_first;
             cells.extend(walk.due(self.asked_for_first).await?);
         }
-        // The order of texts is that of the column's collation.
-        let mut cells = first_of_each(cells, table.id != IdType::Text);
+        let mut cells = walk.first_of_each(cells).await?;
         cells.truncate(limit);
         Ok(cells)
     }
-}
-
-/// Each cell once, with the first of its rows; without one where there are several and only the database knows their order.
-fn first_of_each(found: Vec<(i64, ItemId)>, is_known: bool) -> Vec<(i64, Option<ItemId>)> {
-    let mut cells: BTreeMap<i64, BTreeSet<ItemId>> = BTreeMap::new();
-    for (cell, id) in found {
-        cells.entry(cell).or_default().insert(id);
-    }
-    let first = |(cell, ids): (i64, BTreeSet<ItemId>)| {
-        let is_known = is_known || ids.len() == 1;
-        (cell, ids.into_iter().next().filter(|_| is_known))
-    };
-    cells.into_iter().map(first).collect()
 }
 
 /// What all walks of a look have in common.
@@ -325,6 +313,48 @@ impl Along<'_> {
             cells.extend(cell.map(|cell| (cell, id)));
         }
         Ok(cells)
+    }
+
+    /// Each cell once, with the first of its rows.
+    async fn first_of_each(&self, found: Vec<(i64, ItemId)>) -> Result<Vec<(i64, ItemId)>> {
+        let mut cells: BTreeMap<i64, BTreeSet<ItemId>> = BTreeMap::new();
+        for (cell, id) in found {
+            cells.entry(cell).or_default().insert(id);
+        }
+        let several = cells.values().filter(|ids| ids.len() > 1).flatten();
+        let places = match self.table.id {
+            IdType::Text => self.places(several.cloned().collect()).await?,
+            IdType::Int | IdType::Uuid => BTreeMap::new(),
+        };
+        let place = |id: &ItemId| places.get(id).copied().unwrap_or(usize::MAX);
+        let first = |(cell, ids): (i64, BTreeSet<ItemId>)| {
+            let first = ids.into_iter().min_by_key(place)?;
+            Some((cell, first))
+        };
+        Ok(cells.into_iter().filter_map(first).collect())
+    }
+
+    /// The order of texts is that of the column's collation, which only the database knows: where these rows stand in it.
+    async fn places(&self, ids: Vec<ItemId>) -> Result<BTreeMap<ItemId, usize>> {
+        let table = self.table;
+        if ids.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let sql = format!(
+            "SELECT {read} FROM {rows} WHERE n.{id} = {these} ORDER BY n.{id}",
+            read = table.sql_read_id(),
+            rows = table.sql_rows,
+            id = table.sql_id,
+            these = table.sql_any(1),
+        );
+        let ids = table.id.many(&ids);
+        let found = self
+            .session
+            .query(&sql, &[(&*ids, table.id.array())])
+            .await?;
+        let ids = found.iter().map(|row| table.id.get(row, 0));
+        let places = ids.zip(0..).map(|(id, place)| Ok((id?, place)));
+        places.collect()
     }
 
     fn params<'p>(&'p self, more: &[Param<'p>]) -> Vec<Param<'p>> {
