@@ -144,7 +144,7 @@ impl Shared {
         drop(self.admin.spawn.spawn(carried_out));
         told.await.unwrap_or_else(|_| {
             let why = "what came of the order is not known: look before you give it again";
-            Err(OrderError::Unavailable(why.to_owned()))
+            Err(OrderError::NotKnown(why.to_owned()))
         })
     }
 }

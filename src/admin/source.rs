@@ -124,7 +124,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// An order of a person, written down with who and why before it is given.
     ///
     /// # Errors
-    /// [`OrderError`]; nothing is known to have been written then.
+    /// [`OrderError`]; nothing is known to have been written then, but after [`OrderError::NotKnown`].
     async fn give(&self, asked: Asked) -> Result<Done, OrderError> {
         match asked.what {
             What::Job(job, order) => self.order(&job, order).await,
@@ -372,7 +372,7 @@ pub(crate) enum OrderError {
     Unavailable(String),
     /// The database of the job does not answer, or refuses.
     NoItems(String),
-    /// It has not answered in time, or its answer was lost: what was asked may be done, or be done yet.
+    /// What was asked may be done in whole or in part, or be done yet: an answer was late or lost, or too few nodes have answered.
     NotKnown(String),
 }
 

@@ -22,7 +22,7 @@ use crate::{
     clock::{Clock, Moment},
     fleet::{
         Fleet, Trigger, TriggerParams, TriggerState,
-        client::runs::Kept,
+        client::{runs::Kept, triggers::SeenShards},
         history::{RUNNING, RunRecord},
     },
     human::Span,
@@ -63,6 +63,8 @@ struct Following {
 /// The run of a trigger.
 struct Asked {
     trigger: Trigger,
+    /// Where it is one of all shards: what was seen of each.
+    seen: SeenShards,
     following: Following,
 }
 
@@ -195,7 +197,11 @@ async fn followed(
     let trigger = fleet.trigger(job, params).await;
     let trigger = trigger.map_err(|error| error.to_string())?;
     let following = Following::new(fleet, voice, true);
-    let mut asked = Asked { trigger, following };
+    let mut asked = Asked {
+        trigger,
+        seen: SeenShards::default(),
+        following,
+    };
     let end = tokio::select! {
         biased;
         () = told_to_end(&mut signals) => End::Left,
@@ -231,12 +237,13 @@ impl Asked {
         let mut settled_by = None;
         loop {
             let (fleet, was) = (self.following.fleet.clone(), self.trigger.state);
-            let known = fleet.follow(self.trigger.clone(), TriggerState::Ended, LOOK);
+            let (trigger, seen) = (self.trigger.clone(), &mut self.seen);
+            let known = fleet.follow_on(trigger, seen, TriggerState::Ended, LOOK);
             self.trigger = known.await;
             if self.trigger.state > was {
                 self.tell_state().await?;
             }
-            match fleet.attempts(&self.trigger).await {
+            match fleet.attempts(&self.trigger, &self.seen).await {
                 Ok(kept) => {
                     let idle = format!("waiting for {}", self.trigger.job);
                     self.following.tell(kept, &idle).await?;

@@ -144,13 +144,17 @@ fn told(trigger: &Trigger) -> String {
     let Trigger {
         job, id, outcome, ..
     } = trigger;
+    let why = match trigger.detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {detail}"),
+    };
     match trigger.state {
         TriggerState::Ended if outcome == "withdrawn" => format!("{job} {id} is withdrawn"),
         TriggerState::Ended => {
-            format!("{job} {id} is not withdrawn: it has ended meanwhile: {outcome}")
+            format!("{job} {id} is not withdrawn: it has ended meanwhile: {outcome}{why}")
         }
         TriggerState::Started => format!(
-            "{job} {id} is not withdrawn: it has started, as run {}",
+            "{job} {id} is not withdrawn: it has started, as run {}{why}",
             trigger.run_id
         ),
         _ => format!(
@@ -185,6 +189,20 @@ mod tests {
         let unheard = trigger(TriggerState::Withdrawing, "");
         assert!(is_withdrawn(&unheard));
         assert!(told(&unheard).contains("no leader has said so yet"));
+    }
+
+    #[test]
+    fn a_trigger_of_which_shards_have_started_says_how_many() {
+        for (state, outcome) in [(TriggerState::Started, ""), (TriggerState::Ended, "done")] {
+            let begun = Trigger {
+                detail: "1 of 3 shards have started, the others are withdrawn".to_owned(),
+                ..trigger(state, outcome)
+            };
+            assert!(!is_withdrawn(&begun));
+            let told = told(&begun);
+            assert!(told.contains("is not withdrawn"), "{told}");
+            assert!(told.ends_with(": 1 of 3 shards have started, the others are withdrawn"));
+        }
     }
 
     #[test]

@@ -16,9 +16,13 @@ use crate::{
     clock::Moment,
     due::Misfire,
     event::Event,
-    fleet::{FleetError, Until},
-    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
-    job::{Job, JobError, Outcome, Run, Spec},
+    fleet::{
+        FleetError, Until,
+        presence::teller::write_all,
+        status::{JobPresence, Presence},
+    },
+    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerParams, TriggerState},
+    job::{Job, JobError, Outcome, Run, Spec, shard::shard},
     node::{Answer, Doc, Page, memory::Cut},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
@@ -269,6 +273,121 @@ async fn nothing_is_written_after_the_time_of_an_order() {
     let asked = late.ask_for_one("job").await;
     assert!(matches!(asked, Err(FleetError::Late)), "{asked:?}");
     assert_eq!(a.client().outstanding(None).await.unwrap(), []);
+}
+
+/// Some of it may stand by then.
+#[tokio::test(start_paused = true)]
+async fn of_an_order_that_ran_out_of_time_it_is_said_whether_a_part_of_it_stands() {
+    let fleet = Cluster::new(3);
+    let off = Spec::every(SECOND).enabled(false);
+    let person = fleet.join("person", quick(&Starts::default()), off);
+    for node in &fleet.nodes {
+        node.faults().delay_requests(ms(10), ms(10));
+    }
+    let (client, shards) = (person.client(), vec![shard("mail", 0), shard("mail", 1)]);
+    let within = |time| {
+        let last = fleet.clock().now() + time;
+        client.clone().no_later_than(last, Moment::NEVER)
+    };
+    let given = TriggerParams::default();
+    let hasty = within(ms(5));
+    let late = hasty.ask_for_all("mail", shards.clone(), given.clone());
+    let late = late.await;
+    assert!(matches!(late, Err(FleetError::Late)), "{late:?}");
+    assert_eq!(client.outstanding(None).await.unwrap(), []);
+    let mut said = BTreeMap::<_, BTreeSet<_>>::new();
+    for time in (0..120).step_by(5).map(ms) {
+        for shard in &shards {
+            let paused = client.set_paused(shard, true, "", Duration::ZERO);
+            paused.await.unwrap();
+        }
+        let hasty = within(time);
+        let resumed = hasty.set_paused("mail", false, "", Duration::ZERO);
+        let resumed = resumed.await.map(drop);
+        let names: Vec<String> = shards.iter().map(|of| intent::pause_document(of)).collect();
+        let read = person.ctx.locks.docs_of(&names).await.unwrap();
+        let over = |doc: &&Doc| {
+            let read = Intent::from_doc(doc);
+            matches!(read, Some(Intent::Pause(Pause { paused: false, .. })))
+        };
+        let over = read.iter().filter(over).count();
+        said.entry("resume")
+            .or_default()
+            .insert(told(&resumed, over));
+
+        let asked = client.ask_for_all("mail", shards.clone(), given.clone());
+        let id = asked.await.unwrap().id;
+        let withdrawn = within(time).withdraw(&id, Duration::ZERO).await.map(drop);
+        let mut left = client.outstanding(None).await.unwrap();
+        left.retain(|trigger| trigger.id == id && trigger.state == TriggerState::Withdrawing);
+        let told = told(&withdrawn, left.len());
+        said.entry("withdraw").or_default().insert(told);
+    }
+    for (order, said) in said {
+        assert_eq!(
+            said,
+            BTreeSet::from([(0, "late"), (1, "partly"), (2, "done")]),
+            "{order}"
+        );
+    }
+}
+
+/// How much of an order stands, and what is said of it.
+fn told(given: &Result<(), FleetError>, stands: usize) -> (usize, &'static str) {
+    match given {
+        Ok(()) => (stands, "done"),
+        Err(FleetError::Late) => (stands, "late"),
+        Err(FleetError::Partly) => (stands, "partly"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Those that are paused come last: an order that is given again gets further.
+#[tokio::test(start_paused = true)]
+async fn very_many_jobs_are_all_paused_in_the_end_however_little_time_an_order_has() {
+    let fleet = Cluster::new(3);
+    let off = Spec::every(SECOND).enabled(false);
+    let person = fleet.join("person", quick(&Starts::default()), off);
+    let (client, locks) = (person.client(), &person.ctx.locks);
+    for node in &fleet.nodes {
+        node.faults().delay_requests(ms(10), ms(10));
+    }
+    let jobs: Vec<String> = (0..400).map(|n| format!("j{n:03}")).collect();
+    let pauses: Vec<String> = jobs.iter().map(|job| intent::pause_document(job)).collect();
+    for round in 1.. {
+        // What a replica says that has heard of the pauses so far.
+        let read = locks.docs_of(&pauses).await.unwrap();
+        let heard = |job: &String| {
+            let pause = intent::pause_document(job);
+            read.iter().any(|doc| doc.name == pause)
+        };
+        let told = jobs.iter().map(|job| JobPresence {
+            name: job.clone(),
+            paused: heard(job),
+            ..JobPresence::default()
+        });
+        let presence = Presence {
+            id: "h-1-x".to_owned(),
+            name: "w0".to_owned(),
+            jobs: told.collect(),
+            rev: round,
+            ..Presence::default()
+        };
+        write_all(locks, &presence, SECOND * 3600).await;
+        let last = fleet.clock().now() + ms(200);
+        let client = client.clone().no_later_than(last, last);
+        let given = client.pause_all("all move", SECOND).await.unwrap();
+        if given.left == 0 {
+            assert_eq!(given.changed + given.unchanged, jobs.len(), "{given:?}");
+            break;
+        }
+        assert!(given.changed > 0 && round < 100, "{round}: {given:?}");
+        assert_eq!(given.unchanged, read.len(), "{given:?}");
+        let why = given.why.unwrap();
+        assert!(!why.contains("nothing"), "{why}");
+    }
+    let stand = client.pause_all("all move", SECOND).await.unwrap();
+    assert_eq!((stand.changed, stand.unchanged), (0, jobs.len()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::{
-    acts::ms,
+    acts::{Starts, ms, quick},
     reload::{Diary, Line},
 };
 use crate::{
     due::Misfire,
+    intent::{Intent, NEWS_LIFETIME, TriggerParams, TriggerState},
     job::{Spec, shard::shard},
     testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
@@ -87,4 +88,41 @@ async fn a_shard_that_newer_replicas_do_not_have_stays_with_the_old_ones_until_t
         assert!(gaps, "{n}: {ticks:?}");
     }
     drop(new);
+}
+
+/// What is told of the first to end is not written any more when the last one ends.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_failed_long_before_the_last_one_ends_is_not_forgotten() {
+    let fleet = Cluster::new(3);
+    let off = Spec::every(SECOND).enabled(false);
+    let person = fleet.join("person", quick(&Starts::default()), off);
+    let (client, locks) = (person.client(), &person.ctx.locks);
+    let shards = vec![shard("mail", 0), shard("mail", 1)];
+    let given = TriggerParams::default();
+    let asked = client.ask_for_all("mail", shards, given).await.unwrap();
+    let end = async |n: usize, outcome: &str| {
+        let mut ended = asked.clone();
+        ended.job = shard("mail", n);
+        ended.state = TriggerState::Ended;
+        ended.outcome = outcome.to_owned();
+        ended.ended = Some(fleet.clock().wall());
+        let doc = Intent::Trigger(ended).to_doc(TriggerState::Ended as u64);
+        let put = locks.put_doc(&doc.name, doc.rev, NEWS_LIFETIME, doc.body);
+        put.await.unwrap();
+    };
+    let ends = async {
+        fleet.sleep(SECOND).await;
+        end(0, "failed").await;
+        fleet.sleep(NEWS_LIFETIME + SECOND * 60).await;
+        let left = client.outstanding(None).await.unwrap();
+        assert_eq!(left.len(), 1);
+        end(1, "done").await;
+    };
+    let follows = client.follow(asked.clone(), TriggerState::Ended, NEWS_LIFETIME * 2);
+    let (known, ()) = futures_util::future::join(follows, ends).await;
+    assert_eq!(
+        (known.state, known.outcome.as_str()),
+        (TriggerState::Ended, "failed")
+    );
+    assert_eq!(known.detail, "1 of 2 shards, first mail.0");
 }

@@ -460,10 +460,11 @@ fn refused(error: FleetError) -> OrderError {
         }
         FleetError::NotPossible(_) => OrderError::NotPossible(why),
         FleetError::TooManyTriggers(_) => OrderError::TooMany(why),
+        // Asked for once more it may run twice.
+        FleetError::Doubtful { .. } | FleetError::Partly => OrderError::NotKnown(why),
         FleetError::Unreadable(_)
         | FleetError::TooFewNodes { .. }
         | FleetError::Late
-        | FleetError::Doubtful { .. }
         | FleetError::Locks(_) => OrderError::Unavailable(why),
     }
 }
@@ -606,9 +607,13 @@ async fn withdraw(client: &Fleet, id: &str) -> Result<Done, OrderError> {
         )));
     };
     let over = trigger.outcome == "withdrawn";
+    let why = match trigger.detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {detail}"),
+    };
     match trigger.state > TriggerState::Withdrawing && !over {
         true => Err(OrderError::NotPossible(format!(
-            "trigger {id} has started, as run {}",
+            "trigger {id} has started, as run {}{why}",
             trigger.run_id
         ))),
         false => Ok(Done {
@@ -698,6 +703,12 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::{
+        clock::Moment,
+        fleet::{Trigger, TriggerParams, intent::Intent},
+        lock::Locks,
+        node::memory::MemoryNode,
+    };
 
     /// Databases of which each has a thread that hangs until this is dropped.
     async fn all_hang(databases: &Databases) -> Vec<mpsc::Sender<()>> {
@@ -749,6 +760,54 @@ mod tests {
         };
         let written = entry(&unnamed(String::new(), of_a_lease));
         assert_eq!((written.of.as_str(), written.owner.as_str()), ("k", "w-1"));
+    }
+
+    #[test]
+    fn an_order_that_may_stand_in_part_is_not_told_to_be_refused() {
+        let doubtful = FleetError::Doubtful {
+            id: "t-17".to_owned(),
+            why: "only 1 of 3 lock nodes answered".to_owned(),
+        };
+        for (error, says) in [(doubtful, "trigger t-17"), (FleetError::Partly, "not all")] {
+            let given = Err(refused(error));
+            let known = |why: &String| why.contains(says) && !why.contains("nothing");
+            assert!(
+                matches!(&given, Err(OrderError::NotKnown(why)) if known(why)),
+                "{given:?}"
+            );
+            assert!(result(&given).starts_with("not known: "), "{given:?}");
+        }
+        // Nothing of it stands.
+        let late = refused(FleetError::Late);
+        assert!(matches!(late, OrderError::Unavailable(_)), "{late:?}");
+    }
+
+    #[tokio::test]
+    async fn a_trigger_of_which_a_shard_has_started_is_not_answered_as_withdrawn() {
+        let node = Arc::new(MemoryNode::new("n", Clock::system()));
+        let locks = Locks::over(vec![node]).start().unwrap();
+        let now = locks.clock().now();
+        let client = Fleet::over(&locks, "page").no_later_than(Moment::NEVER, now);
+        let shards = vec!["mail.0".to_owned(), "mail.1".to_owned()];
+        let asked = client.ask_for_all("mail", shards, TriggerParams::default());
+        let asked = asked.await.unwrap();
+        let runs = Trigger {
+            job: "mail.1".to_owned(),
+            state: TriggerState::Started,
+            run_id: "r1".to_owned(),
+            ..asked.clone()
+        };
+        let doc = Intent::Trigger(runs).to_doc(TriggerState::Started as u64);
+        let put = locks.put_doc(&doc.name, doc.rev, Duration::from_secs(60), doc.body);
+        put.await.unwrap();
+        let refused = withdraw(&client, &asked.id).await;
+        let says = |why: &str| {
+            why.ends_with("as run r1: 1 of 2 shards have started, the others are withdrawn")
+        };
+        assert!(
+            matches!(&refused, Err(OrderError::NotPossible(why)) if says(why)),
+            "{refused:?}"
+        );
     }
 
     #[test]

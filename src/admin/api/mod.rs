@@ -190,7 +190,7 @@ pub(super) static ROUTES: &[Route] = &[
             Answer::json(HEARD, Schema::Named(&jobs::ALL_PAUSED)),
             accepted(Schema::Named(&jobs::ALL_PAUSED)),
         ],
-        problems: &[Kind::Unavailable, Kind::Busy],
+        problems: &[Kind::Unavailable, Kind::NotKnown, Kind::Busy],
         handler: Handler::Api(|ask| Box::pin(jobs::pause_all(ask))),
     },
     Route {
@@ -204,7 +204,7 @@ pub(super) static ROUTES: &[Route] = &[
             Answer::json(HEARD, Schema::Named(&jobs::ALL_PAUSED)),
             accepted(Schema::Named(&jobs::ALL_PAUSED)),
         ],
-        problems: &[Kind::Unavailable, Kind::Busy],
+        problems: &[Kind::Unavailable, Kind::NotKnown, Kind::Busy],
         handler: Handler::Api(|ask| Box::pin(jobs::resume_all(ask))),
     },
     Route {
@@ -224,6 +224,7 @@ pub(super) static ROUTES: &[Route] = &[
             Kind::NotPossible,
             Kind::TooMany,
             Kind::Unavailable,
+            Kind::NotKnown,
             Kind::Busy,
         ],
         handler: Handler::Api(|ask| Box::pin(jobs::trigger(ask))),
@@ -545,6 +546,7 @@ const ORDERS: &[Kind] = &[
     Kind::Unknown,
     Kind::NotPossible,
     Kind::Unavailable,
+    Kind::NotKnown,
     Kind::Busy,
 ];
 

@@ -289,6 +289,7 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
         ("not-possible", 409),
         ("too-many", 429),
         ("unavailable", 503),
+        ("not-known", 503),
     ] {
         let path = format!("/api/v1/jobs/{of}/trigger");
         let answer = ask(&shared, Method::POST, &path, &[], "").await;
@@ -452,6 +453,22 @@ async fn what_an_order_is_refused_for_is_told_as_a_problem() {
     );
     let most = " ".repeat(super::BODY);
     assert!(read(most.into()).await.is_ok());
+}
+
+/// What it had begun to write may stand.
+#[tokio::test]
+async fn an_order_whose_task_has_died_is_not_told_to_be_refused() {
+    let (_, shared) = Sample::default().shared();
+    let path = "/api/v1/jobs/dies/trigger";
+    let answer = ask(&shared, Method::POST, path, &[], "").await;
+    assert_eq!(
+        (answer.status, problem(&answer)),
+        (503, "not-known".to_owned())
+    );
+    // So it is with every order.
+    for route in ROUTES.iter().filter(|route| route.want == Want::Change) {
+        assert!(route.problems.contains(&Kind::NotKnown), "{}", route.path);
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,15 @@ pub(in crate::cli) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Fi
     found
 }
 
+/// Nodes answer, and of the fleet nothing could be read: whether it is well was not found out.
+pub(super) fn unseen(why: &str) -> Finding {
+    Finding::error(
+        "fleet",
+        format!("what it does could not be read: {why}"),
+        "run doctor again; where that stays so, see what it says of the nodes, and how long their calls take",
+    )
+}
+
 fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
     let mut found = Vec::new();
     match fleet.replicas.len() {
@@ -200,6 +209,16 @@ mod tests {
         assert!(of(["shared", "failover"]));
         assert!(!of(["failover", "failover"]));
         assert!(!of(["shared", ""]), "another version tells none");
+    }
+
+    #[test]
+    fn a_fleet_that_cannot_be_read_is_an_error() {
+        let found = unseen("no majority of the lock nodes answered");
+        assert_eq!(
+            (found.severity, &*found.subject),
+            (Severity::Error, "fleet")
+        );
+        assert!(found.finding.contains("no majority") && found.has_its_remedy());
     }
 
     #[test]

@@ -146,13 +146,8 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     let mut findings = nodes::judge(&states, &nodes::Limits::of(config));
     let up = states.iter().filter(|state| state.up).count();
     if up > states.len() / 2 {
-        // It connects anew.
-        let limits = match config.locks.backend {
-            Backend::Postgres | Backend::Etcd => {
-                Limits::reached(probe::to_reach(config.locks.backend), probe::PATIENCE)
-            }
-            _ => Limits::nodes(probe::PATIENCE),
-        };
+        // It connects anew, and one connection may take longer than one call.
+        let limits = Limits::reached(probe::to_reach(config.locks.backend), probe::PATIENCE);
         let seen = ask(config, limits, |fleet| async move { fleet.examine().await });
         findings.extend(match seen {
             Ok(seen) => {
@@ -161,13 +156,7 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
                 found.extend(ledgers::ahead(&seen.locks, seen.now, seen.skew));
                 found
             }
-            Err(Failure::Failed(why)) => {
-                vec![Finding::warning(
-                    "fleet",
-                    why,
-                    "try again; see what the nodes show",
-                )]
-            }
+            Err(Failure::Failed(why)) => vec![fleet::unseen(&why)],
             Err(other) => return Err(other),
         });
     }

@@ -11,7 +11,7 @@ use super::super::{
 use super::guarded::with_nodes;
 use crate::{
     chance::Chance,
-    config::Config,
+    config::{Config, LockSettings},
     human::Span,
     lock::{
         FleetConfig, Timing,
@@ -66,13 +66,17 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
         for (n, name, shown, limit) in others {
             close(&nodes, n, &name, &shown, limit).await?;
         }
-        let watch = Timing::default().watch_time(longest);
         print(&format!(
             "they vote for no program now; start the programs with the new configuration: they get locks after {}",
-            Span(whole_seconds(watch))
+            Span(watched_for(&config.locks, longest))
         ));
         Ok(())
     })
+}
+
+/// How long programs of this configuration watch leases that were granted for so long at most. Pure.
+fn watched_for(settings: &LockSettings, longest: std::time::Duration) -> std::time::Duration {
+    whole_seconds(Timing::of(settings).watch_time(longest))
 }
 
 /// Why nodes that are configured alike are not this fleet's all the same: it has others there. Pure.
@@ -123,5 +127,22 @@ async fn close(
         Ok([Answer::Done]) => Ok(()),
         Ok(_) => Err(failed(name, "it has changed just now; try again")),
         Err(trouble) => Err(failed(name, &trouble.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn leases_are_watched_with_the_drift_that_is_configured() {
+        let settings = LockSettings {
+            drift: 0.4,
+            ..LockSettings::default()
+        };
+        let watched = watched_for(&settings, Duration::from_secs(60));
+        assert_eq!(watched, Duration::from_secs(85));
     }
 }

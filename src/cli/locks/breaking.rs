@@ -1,6 +1,9 @@
 //! `locks break`: ends a lease by force, once its user has said that it is meant.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::{
+    io::{self, BufRead, IsTerminal},
+    time::Duration,
+};
 
 use serde_json::json;
 
@@ -16,7 +19,7 @@ use super::{
     show::{find, holder, state, unknown},
 };
 use crate::{
-    config::Config,
+    config::{Config, LockSettings},
     fleet::{
         client::locks::breakable,
         status::{LockDetail, LockState, NodeLock},
@@ -35,11 +38,7 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
         return Err(Failure::Failed("nothing was changed".to_owned()));
     }
     let (key, broken_owner) = (&args.key, &owner);
-    // With `--now` it is waited for until nothing of the lease can act any more: its ttl.
-    let patience = match args.now {
-        true => PATIENCE + Timing::default().watch_time(config.locks.max_ttl),
-        false => PATIENCE,
-    };
+    let patience = patience(&config.locks, args.now);
     let report = ask(config, Limits::nodes(patience), |fleet| async move {
         let broken = fleet.break_lock(key, broken_owner, args.now);
         waiting::shown("waiting for the end of the lease", patience, broken).await
@@ -54,6 +53,14 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
         }
     }
     told.map(drop).map_err(Failure::Failed)
+}
+
+/// With `--now` it is waited for until nothing of the lease can act any more: its ttl, and what clocks may drift meanwhile.
+fn patience(settings: &LockSettings, now: bool) -> Duration {
+    match now {
+        true => PATIENCE + Timing::of(settings).watch_time(settings.max_ttl),
+        false => PATIENCE,
+    }
 }
 
 fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure> {
@@ -182,4 +189,20 @@ fn as_json(report: &BreakReport, now: bool) -> serde_json::Value {
         "nodes": votes(&report.nodes),
         "released": report.released.as_deref().map(votes),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_lease_is_waited_for_with_the_drift_that_is_configured() {
+        let settings = LockSettings {
+            max_ttl: Duration::from_secs(60),
+            drift: 0.4,
+            ..LockSettings::default()
+        };
+        assert!(patience(&settings, true) > Duration::from_secs(84) + PATIENCE);
+        assert_eq!(patience(&settings, false), PATIENCE);
+    }
 }

@@ -8,7 +8,7 @@ use super::{
     Fleet,
     error::FleetError,
     runs::{Kept, RunFilter},
-    triggers::trigger_in,
+    triggers::{SeenShards, trigger_in},
 };
 
 /// Shards of which each is asked about, and so many at a time.
@@ -17,16 +17,21 @@ const AT_ONCE: usize = 8;
 
 impl Fleet {
     /// The attempts at the run of this trigger, oldest first, with how far those in flight are and without what they left to read;
-    /// none before the history has the first one, nor of a job with more than a hundred shards.
+    /// none before the history has the first one, nor of a job with more than a hundred shards. A shard of which nothing is written any
+    /// more is known by what was `seen`.
     ///
     /// # Errors
     /// [`FleetError`] while too few nodes answer.
-    pub(crate) async fn attempts(&self, trigger: &Trigger) -> Result<Vec<Kept>, FleetError> {
+    pub(crate) async fn attempts(
+        &self,
+        trigger: &Trigger,
+        seen: &SeenShards,
+    ) -> Result<Vec<Kept>, FleetError> {
         let fleet = self.documents().await?;
         let shards = self.shards_of(&trigger.job, &fleet);
         let asked = match shards.len() {
             0 => vec![trigger.clone()],
-            1..=FEW => self.of_each_shard(trigger, &shards).await?,
+            1..=FEW => self.of_each_shard(trigger, &shards, seen.clone()).await?,
             _ => Vec::new(),
         };
         let mut found: Vec<Kept> = Vec::new();
@@ -46,12 +51,16 @@ impl Fleet {
         &self,
         trigger: &Trigger,
         shards: &[String],
+        mut seen: SeenShards,
     ) -> Result<Vec<Trigger>, FleetError> {
         let names = shards.iter();
         let names = names.map(|shard| intent::trigger_document(shard, &trigger.id));
         let names: Vec<String> = names.collect();
         let docs = self.patiently(|| self.locks.docs_of(&names)).await?;
-        Ok(docs.iter().filter_map(trigger_in).collect())
+        for read in docs.iter().filter_map(trigger_in) {
+            seen.add(read);
+        }
+        Ok(seen.of(shards))
     }
 
     async fn attempts_of_one(&self, trigger: &Trigger) -> Result<Vec<Kept>, FleetError> {
@@ -78,6 +87,7 @@ mod tests {
     use crate::{
         clock::Clock,
         fleet::history::Stage,
+        job::Spec,
         lock::Locks,
         node::{Node, memory::MemoryNode},
     };
@@ -107,11 +117,44 @@ mod tests {
                 run_id: run_id.to_owned(),
                 ..Trigger::default()
             };
-            let found = client.attempts(&trigger).await.unwrap();
+            let none = SeenShards::default();
+            let found = client.attempts(&trigger, &none).await.unwrap();
             found.iter().map(|kept| kept.run.seq).collect::<Vec<_>>()
         };
         assert_eq!(attempts("b").await, [2, 3]);
         assert_eq!(attempts("").await, [0; 0], "it has not started");
         assert_eq!(attempts("x").await, [0; 0], "not written yet");
+    }
+
+    /// Another shard of it runs for much longer than the end of this one is told of.
+    #[tokio::test]
+    async fn the_attempts_of_a_shard_are_known_when_its_trigger_is_not_written_any_more() {
+        let node = Arc::new(MemoryNode::new("n1", Clock::system())) as Arc<dyn Node>;
+        let locks = Locks::over(vec![node]).start().unwrap();
+        let record = RunRecord {
+            job: "mail.0".to_owned(),
+            run_id: "a".to_owned(),
+            seq: 1,
+            ..RunRecord::default()
+        };
+        let (name, _) = RunRecord::documents("mail.0", None, 1);
+        let (rev, day) = (
+            RunRecord::revision(1, Stage::Ended),
+            Duration::from_secs(86_400),
+        );
+        let body = record.to_body();
+        locks.put_doc(&name, rev, day, body).await.unwrap();
+        let spec = Spec::on("@hourly").shards(2);
+        let client = Fleet::over(&locks, "ann").configured([("mail".to_owned(), spec)]);
+        let trigger = |job: &str, run_id: &str| Trigger {
+            job: job.to_owned(),
+            run_id: run_id.to_owned(),
+            ..Trigger::default()
+        };
+        let mut seen = SeenShards::default();
+        seen.add(trigger("mail.0", "a"));
+        let found = client.attempts(&trigger("mail", "b"), &seen).await.unwrap();
+        let found: Vec<&str> = found.iter().map(|kept| kept.run.run_id.as_str()).collect();
+        assert_eq!(found, ["a"]);
     }
 }

@@ -43,6 +43,12 @@ pub enum FleetError {
     /// Reading took so long that nothing was written any more.
     #[error("the lock nodes took too long to answer: nothing was asked for, do it again")]
     Late,
+    /// The same when a part of it was written before.
+    #[doc(hidden)] // for answers that must come in time: no client of a program has such a limit
+    #[error(
+        "the lock nodes took too long to answer: some of them are done, and not all: give the order again"
+    )]
+    Partly,
     /// A trigger that may stand on a few nodes.
     #[error("{why}; trigger {id} may stand on some of them all the same: see `triggers` first")]
     Doubtful {
@@ -63,6 +69,22 @@ impl FleetError {
             Self::TooFewNodes { .. } => true,
             Self::Locks(error) => error.passes(),
             _ => false,
+        }
+    }
+
+    /// The same of an order of which other parts are written, where `others` says so.
+    pub(super) fn after(self, others: bool) -> Self {
+        match self {
+            Self::Late if others => Self::Partly,
+            error => error,
+        }
+    }
+
+    /// Why a part of an order failed, and nothing of the whole.
+    pub(super) fn of_a_part(&self) -> String {
+        match self {
+            Self::Late => "the lock nodes took too long to answer".to_owned(),
+            error => error.to_string(),
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Examined {
 impl Fleet {
     /// Everything about every lock there is, node by node.
     pub(crate) async fn all_details(&self) -> Result<Vec<LockDetail>, FleetError> {
-        let views = self.locks.list("").await?;
+        let views = self.patiently(|| self.locks.list("")).await?;
         let keys = views.iter().filter_map(|views| views.first());
         self.details(keys.map(|view| view.key.clone()).collect())
             .await
@@ -35,9 +35,9 @@ impl Fleet {
 
     /// Everything that tells how the fleet does.
     pub(crate) async fn examine(&self) -> Result<Examined, FleetError> {
-        let status = self.fleet_now().await?.gathered();
+        let status = self.status().await?;
         let locks = self.all_details().await?;
-        let presences = self.presences_now().await?;
+        let presences = self.presences().await?;
         Ok(Examined {
             status,
             locks,

@@ -81,11 +81,12 @@ impl Fleet {
         let read = self.read(&intent::pause_document(job)).await?;
         let last = read.as_ref().and_then(pause_in);
         let was_whole = last.as_ref().is_some_and(|pause| pause.paused);
-        let mut was_paused = was_whole;
+        let mut shards = false;
         if !paused {
             self.refuse_paused_with_all(job).await?;
-            was_paused |= self.resume_shards(job).await?;
+            shards = self.resume_shards(job).await?;
         }
+        let was_paused = was_whole || shards;
         let mut reason = reason.to_owned();
         let changed = was_paused != paused;
         if !changed && reason.is_empty() {
@@ -98,7 +99,8 @@ impl Fleet {
                 by: self.by.clone(),
                 at: self.locks.wall(),
             };
-            self.write_after(read, &Intent::Pause(pause)).await?;
+            let written = self.write_after(read, &Intent::Pause(pause)).await;
+            written.map_err(|error| error.after(shards))?;
         }
         let mut answer = PauseAnswer {
             job: job.to_owned(),
@@ -165,7 +167,6 @@ impl Fleet {
             let Some(pause) = pause_in(&doc).filter(|pause| pause.paused) else {
                 continue;
             };
-            any = true;
             let over = Pause {
                 paused: false,
                 reason: String::new(),
@@ -173,7 +174,9 @@ impl Fleet {
                 at: self.locks.wall(),
                 ..pause
             };
-            self.write_after(Some(doc), &Intent::Pause(over)).await?;
+            let written = self.write_after(Some(doc), &Intent::Pause(over)).await;
+            written.map_err(|error| error.after(any))?;
+            any = true;
         }
         Ok(any)
     }

@@ -43,7 +43,8 @@ pub(crate) struct AllPaused {
 
 impl Fleet {
     /// Pauses each job that a replica has, or that the configuration of this client names and does not disable; one that is paused
-    /// keeps the reason that it has. Waits as [`Fleet::pause`] does.
+    /// keeps the reason that it has. Those that replicas say are paused come last: given again, an order that ran out of time gets further,
+    /// however many there are. Waits as [`Fleet::pause`] does.
     ///
     /// # Errors
     /// As there: nothing was written then, as far as this client knows. Where some pauses were, the answer tells of the others.
@@ -53,18 +54,22 @@ impl Fleet {
         patience: Duration,
     ) -> Result<AllPaused, FleetError> {
         refuse_long(reason)?;
-        let fleet = self.documents().await?;
+        let presences = self.presences().await?;
         let configured = self.jobs.iter().filter(|(_, spec)| spec.enabled);
         let mut jobs: BTreeSet<String> = configured.map(|(name, _)| name.clone()).collect();
-        jobs.extend(fleet.jobs.iter().map(|job| whole(&job.name).to_owned()));
-        let names: Vec<String> = jobs.iter().cloned().collect();
-        let mut written = Vec::with_capacity(names.len());
-        for some in names.chunks(AT_ONCE) {
-            let some = some.iter().map(|job| self.pause_with_others(job, reason));
-            written.extend(join_all(some).await);
-            if written.iter().any(is_of_all) {
-                break;
-            }
+        let told = presences.iter().flat_map(|presence| &presence.jobs);
+        jobs.extend(told.clone().map(|job| whole(&job.name).to_owned()));
+        let is_open = told.clone().filter(|job| !job.paused);
+        let open: BTreeSet<&str> = is_open.map(|job| whole(&job.name)).collect();
+        let known: BTreeSet<&str> = told.map(|job| whole(&job.name)).collect();
+        let is_paused =
+            |job: &&String| known.contains(job.as_str()) && !open.contains(job.as_str());
+        let (paused, first): (Vec<&String>, Vec<&String>) = jobs.iter().partition(is_paused);
+        let mut written = self.pause_each(&first, reason).await;
+        match written.iter().any(is_of_all) {
+            // What replicas say of them has to do.
+            true => written.extend(paused.iter().map(|_| Ok(false))),
+            false => written.extend(self.pause_each(&paused, reason).await),
         }
         self.all_paused(true, &jobs, written, patience).await
     }
@@ -96,6 +101,19 @@ impl Fleet {
             }
         }
         self.all_paused(false, &jobs, written, patience).await
+    }
+
+    /// Of each job whether it was not paused before, up to one whose trouble is that of all.
+    async fn pause_each(&self, jobs: &[&String], reason: &str) -> Vec<Result<bool, FleetError>> {
+        let mut written = Vec::with_capacity(jobs.len());
+        for some in jobs.chunks(AT_ONCE) {
+            let some = some.iter().map(|job| self.pause_with_others(job, reason));
+            written.extend(join_all(some).await);
+            if written.iter().any(is_of_all) {
+                break;
+            }
+        }
+        written
     }
 
     /// Whether it was not paused before.
@@ -157,7 +175,7 @@ impl Fleet {
         match failed {
             Some(error) if answer.changed + answer.unchanged == 0 => return Err(error),
             Some(error) => {
-                answer.why = Some(error.to_string());
+                answer.why = Some(error.of_a_part());
                 return Ok(answer);
             }
             None => {}

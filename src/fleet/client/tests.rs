@@ -448,6 +448,55 @@ async fn one_trigger_starts_every_shard_once_and_is_withdrawn_from_all() {
     );
 }
 
+/// Whatever its other shards do, it has started.
+#[tokio::test]
+async fn a_trigger_of_all_shards_is_not_called_withdrawn_when_some_have_started() {
+    use TriggerState::{Ended, Started};
+    let store = Store::new();
+    store.tell(&sharded()).await;
+    let client = store.client();
+    for (far, detail) in [
+        // Before it was withdrawn, or before its leader has heard of that.
+        (
+            &[(1, Ended, "done")][..],
+            "1 of 3 shards have started, the others are withdrawn",
+        ),
+        (
+            &[(1, Ended, "failed"), (2, Started, "")][..],
+            "2 of 3 shards have started, the others are withdrawn",
+        ),
+        (
+            &[(0, Started, ""), (1, Started, ""), (2, Started, "")][..],
+            "3 of 3 shards have started",
+        ),
+    ] {
+        let asked = client.trigger("mail", TriggerParams::default()).await;
+        let id = asked.unwrap().id;
+        let mut all = client.outstanding(Some("mail")).await.unwrap();
+        all.retain(|trigger| trigger.id == id);
+        for (n, state, outcome) in far {
+            let mut shard = all[*n].clone();
+            shard.state = *state;
+            shard.outcome = (*outcome).to_owned();
+            shard.run_id = format!("r{n}");
+            let (rev, shard) = (shard.revision(), Intent::Trigger(shard));
+            client.write(rev, &shard).await.unwrap();
+        }
+        let found = client.withdraw(&id, Duration::ZERO).await.unwrap().unwrap();
+        assert_eq!(
+            (found.job.as_str(), found.detail.as_str()),
+            ("mail", detail)
+        );
+        let (n, state, outcome) = far[far.len() - 1];
+        assert_eq!((found.state, found.outcome.as_str()), (state, outcome));
+        let run_id = match far.len() {
+            3 => "r0".to_owned(),
+            _ => format!("r{n}"),
+        };
+        assert_eq!(found.run_id, run_id);
+    }
+}
+
 #[tokio::test]
 async fn what_would_be_asked_of_too_many_shards_is_refused() {
     let store = Store::new();

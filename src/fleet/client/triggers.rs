@@ -43,6 +43,11 @@ pub struct WaitingTrigger {
     pub run_id: String,
 }
 
+/// What was read of a trigger of all shards of a job, of each as far as it was seen. The document of a shard that has ended goes long
+/// before the last of them ends, and how it ended is not forgotten with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeenShards(BTreeMap<String, Trigger>);
+
 impl Fleet {
     /// Asks for one run of the job, as soon as nothing else of it runs, with these parameters laid over its own. Returns when
     /// the trigger is written; [`Fleet::follow`] says what becomes of it. Of a job with shards each shard runs once, under one
@@ -75,6 +80,7 @@ impl Fleet {
             .room_for(&shards)
             .map_err(|many| FleetError::too_many(job, &many))?;
         let whole = self.new_trigger(job, given);
+        let mut begun = false;
         for shards in shards.chunks(AT_ONCE) {
             let writes = shards.iter().map(|shard| async {
                 let mut trigger = whole.clone();
@@ -83,14 +89,19 @@ impl Fleet {
                     .await
             });
             let written = futures_util::future::join_all(writes).await;
-            // Of some it is known that they are written.
-            written
-                .into_iter()
-                .collect::<Result<(), _>>()
-                .map_err(|error| {
-                    let (id, why) = (whole.id.clone(), error.to_string());
-                    FleetError::Doubtful { id, why }
-                })?;
+            begun |= written
+                .iter()
+                .any(|written| !matches!(written, Err(FleetError::Late)));
+            let failed = written.into_iter().find_map(Result::err);
+            match failed {
+                None => {}
+                Some(late @ FleetError::Late) if !begun => return Err(late),
+                // Of some it is known that they are written.
+                Some(error) => {
+                    let (id, why) = (whole.id.clone(), error.of_a_part());
+                    return Err(FleetError::Doubtful { id, why });
+                }
+            }
         }
         Ok(whole)
     }
@@ -148,10 +159,22 @@ impl Fleet {
         state: TriggerState,
         patience: Duration,
     ) -> Trigger {
+        let mut seen = SeenShards::default();
+        self.follow_on(trigger, &mut seen, state, patience).await
+    }
+
+    /// The same for a caller that follows it again and again, and keeps what was seen of its shards.
+    pub(crate) async fn follow_on(
+        &self,
+        trigger: Trigger,
+        seen: &mut SeenShards,
+        state: TriggerState,
+        patience: Duration,
+    ) -> Trigger {
         let until = self.patience(patience);
         let mut known = trigger;
         loop {
-            if let Some(read) = self.read_trigger(&known).await
+            if let Some(read) = self.read_trigger(&known, seen).await
                 && read.state > known.state
             {
                 known = read;
@@ -162,8 +185,8 @@ impl Fleet {
         }
     }
 
-    /// What is written of it now; of a trigger of all shards what is written of them together.
-    async fn read_trigger(&self, known: &Trigger) -> Option<Trigger> {
+    /// What is written of it now; of a trigger of all shards what is written of them together, and was before.
+    async fn read_trigger(&self, known: &Trigger, seen: &mut SeenShards) -> Option<Trigger> {
         let name = intent::trigger_document(&known.job, &known.id);
         if let Ok(Some(doc)) = self.locks.doc(&name).await {
             return trigger_in(&doc);
@@ -178,7 +201,11 @@ impl Fleet {
         let names: Vec<String> = names.filter(|name| of_shard(name).is_some()).collect();
         let docs = self.locks.docs_of(&names).await.ok()?;
         let shards: Vec<Trigger> = docs.iter().filter_map(trigger_in).collect();
-        (shards.len() == names.len()).then(|| together(known, shards))?
+        let whole = shards.len() == names.len();
+        for shard in shards {
+            seen.add(shard);
+        }
+        whole.then(|| together(known, seen.all()))?
     }
 
     /// The triggers that are not done with, of one job or of all, in the order in which they were asked for, and what each
@@ -226,7 +253,8 @@ impl Fleet {
     /// Asks that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
     /// most; answers with what is known then. Whether it has started the ledger of its job knows: a leader that has written
     /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
-    /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them.
+    /// when no trigger of this id is outstanding. A trigger of all shards of a job is withdrawn from all of them; where some have
+    /// started, the answer is the trigger of one of these, in the name of the job, and how many they are.
     ///
     /// # Cancellation
     /// A dropped call may have written its intent, of a job with shards for some of them, which then stands.
@@ -238,8 +266,11 @@ impl Fleet {
         id: &str,
         patience: Duration,
     ) -> Result<Option<Trigger>, FleetError> {
-        let mut found = self.outstanding(None).await?;
-        found.retain(|trigger| trigger.id == id);
+        let found = self.each_of(id).await?;
+        // Where others are outstanding, shards that have ended are told of.
+        if found.iter().all(|one| one.state == TriggerState::Ended) {
+            return Ok(None);
+        }
         let mut found = self.withdraw_these(found, patience).await?;
         match (found.len(), found.first().and_then(|t| shard_of(&t.job))) {
             (2.., Some((job, _))) => {
@@ -247,10 +278,19 @@ impl Fleet {
                     job: job.to_owned(),
                     ..found[0].clone()
                 };
-                Ok(together(&whole, found))
+                Ok(first_begun(&whole, &found).or_else(|| together(&whole, found)))
             }
             _ => Ok(found.pop()),
         }
+    }
+
+    /// What is written of this trigger; of one of all shards what is written of each.
+    async fn each_of(&self, id: &str) -> Result<Vec<Trigger>, FleetError> {
+        let names = self.names().await?.into_iter().map(|doc| doc.name);
+        let of_it = |name: &String| intent::trigger_of(name).is_some_and(|(_, of)| of == id);
+        let names: Vec<String> = names.filter(of_it).collect();
+        let docs = self.patiently(|| self.locks.docs_of(&names)).await?;
+        Ok(docs.iter().filter_map(trigger_in).collect())
     }
 
     /// The same for every trigger of the job that has not started.
@@ -276,13 +316,16 @@ impl Fleet {
         mut asked: Vec<Trigger>,
         patience: Duration,
     ) -> Result<Vec<Trigger>, FleetError> {
+        let mut others = false;
         for trigger in asked.iter_mut().filter(|t| t.state < TriggerState::Started) {
             if trigger.state < TriggerState::Withdrawing {
                 trigger.state = TriggerState::Withdrawing;
                 trigger.withdrawn_by.clone_from(&self.by);
             }
             let rev = trigger.revision();
-            self.write(rev, &Intent::Trigger(trigger.clone())).await?;
+            let written = self.write(rev, &Intent::Trigger(trigger.clone())).await;
+            written.map_err(|error| error.after(others))?;
+            others = true;
         }
         let until = self.patience(patience);
         loop {
@@ -359,6 +402,54 @@ fn together(whole: &Trigger, shards: Vec<Trigger>) -> Option<Trigger> {
         detail,
         ..whole.clone()
     })
+}
+
+/// Of shards that are withdrawn together: one that has started all the same, and how many have. None where none has.
+fn first_begun(whole: &Trigger, shards: &[Trigger]) -> Option<Trigger> {
+    let has_begun = |trigger: &&Trigger| match trigger.state {
+        TriggerState::Ended => !matches!(trigger.outcome.as_str(), "withdrawn" | "expired"),
+        state => state == TriggerState::Started,
+    };
+    let begun: Vec<&Trigger> = shards.iter().filter(has_begun).collect();
+    // What still runs comes before what has ended.
+    let first = begun.iter().min_by_key(|trigger| trigger.state)?;
+    let others = match begun.len() < shards.len() {
+        true => ", the others are withdrawn",
+        false => "",
+    };
+    Some(Trigger {
+        job: whole.job.clone(),
+        detail: format!(
+            "{} of {} shards have started{others}",
+            begun.len(),
+            shards.len()
+        ),
+        ..Trigger::clone(first)
+    })
+}
+
+// === impl SeenShards ===
+
+impl SeenShards {
+    /// Takes what was read of a shard, unless more is known of it.
+    pub(crate) fn add(&mut self, read: Trigger) {
+        match self.0.get_mut(&read.job) {
+            Some(known) if known.state >= read.state => {}
+            Some(known) => *known = read,
+            None => drop(self.0.insert(read.job.clone(), read)),
+        }
+    }
+
+    fn all(&self) -> Vec<Trigger> {
+        self.0.values().cloned().collect()
+    }
+
+    /// What is known of these shards, in their order.
+    #[cfg(feature = "cli")]
+    pub(super) fn of(mut self, shards: &[String]) -> Vec<Trigger> {
+        let known = shards.iter().filter_map(|shard| self.0.remove(shard));
+        known.collect()
+    }
 }
 
 // === impl WaitingTrigger ===

@@ -129,6 +129,7 @@ impl Sample {
             "too-many" => Err(OrderError::TooMany(why())),
             "unavailable" => Err(OrderError::Unavailable(why())),
             "not-known" => Err(OrderError::NotKnown(why())),
+            "dies" => panic!("the order dies, as it was to"),
             _ => {
                 let heard = self.heard;
                 Ok(Done { answer, heard })
