@@ -37,6 +37,7 @@ impl Engine {
                 lease: None,
                 pass: &pass,
                 brief: false,
+                is_first: true,
                 unfit: Some(unfit),
             }
             .run()

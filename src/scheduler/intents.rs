@@ -53,7 +53,7 @@ pub(crate) struct About {
     /// Of all shards.
     pause_of_all: Option<u64>,
     resign: Option<u64>,
-    triggers: Vec<u64>,
+    triggers: Vec<(String, u64)>,
 }
 
 /// The revision of a document that says nothing.
@@ -118,7 +118,9 @@ impl Intents {
             pause: of(intent::pause_document(job)),
             pause_of_all: shard_of(job).and_then(|(whole, _)| of(intent::pause_document(whole))),
             resign: of(intent::resign_document(job)),
-            triggers: triggered.map(|(_, known)| known.rev).collect(),
+            triggers: triggered
+                .map(|(name, known)| (name.clone(), known.rev))
+                .collect(),
         }
     }
 

@@ -167,6 +167,7 @@ impl Engine {
             .leads(&self.name, lease.clone(), ctx.locks.wall());
         let store = LedgerStore::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
+        let mut is_first = true;
         let ended = loop {
             lease.set_stop_policy(StopPolicy {
                 grace: Some(self.spec.grace),
@@ -180,8 +181,10 @@ impl Engine {
                 lease: Some(lease.clone()),
                 pass,
                 brief,
+                is_first,
                 unfit: None,
             };
+            is_first = false;
             // Boxed: a standby of a thousand jobs needs no room for leading them.
             let ended = Box::pin(term_loop.run()).await;
             drop(asking);

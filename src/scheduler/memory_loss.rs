@@ -125,11 +125,16 @@ impl TermLoop<'_> {
         let Some(lease) = self.lease.as_ref().filter(|_| locks.is_guarded()) else {
             return Ok(MemoryLosses::default());
         };
+        // What it has written since stands on a majority.
+        let granted_by = match self.is_first {
+            true => lease.granted_by(),
+            false => &[],
+        };
         let pause = locks.timing().node_timeout;
         let until = self.clock().now() + pause * TELLS;
         while self.is_open() {
             let nodes = locks.admissions().await.map_err(|_| Over)?;
-            if let Some(memory_losses) = MemoryLosses::told(&nodes, lease.granted_by()) {
+            if let Some(memory_losses) = MemoryLosses::told(&nodes, granted_by) {
                 return Ok(memory_losses);
             }
             if self.clock().now() >= until && MemoryLosses::told(&nodes, &[]).is_some() {

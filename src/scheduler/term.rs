@@ -24,6 +24,8 @@ pub(super) struct TermLoop<'a> {
     pub(super) pass: &'a Pass,
     /// Whether the term ends with its work: when nothing of the job is open and no retry is near.
     pub(super) brief: bool,
+    /// Whether nothing was written under its lease yet; else it goes on under another definition.
+    pub(super) is_first: bool,
     /// Cancelled when a replica that leads without a lock is not fit to go on; a lock's keeper says so by its lease.
     pub(super) unfit: Option<CancellationToken>,
 }

@@ -21,6 +21,9 @@ use crate::{
 /// How a trigger ended that was not to start.
 const WITHDRAWN: &str = "withdrawn";
 
+/// How a trigger ended whose leader could not tell.
+const UNKNOWN: &str = "unknown";
+
 /// What becomes of a trigger now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -41,7 +44,7 @@ fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
         Fate::Ended(WITHDRAWN)
     } else if ledger.knows_trigger(&trigger.id) {
         // The leader that ended it died before it could tell, or the lock nodes have forgotten.
-        Fate::Ended("unknown")
+        Fate::Ended(UNKNOWN)
     } else if trigger.state == TriggerState::Withdrawing {
         // Written by a majority, and a leader reads a majority before it decides anything: no later one starts it either.
         match trigger.is_expired(now) {
@@ -203,7 +206,12 @@ impl Engine {
     pub(super) fn has_untold_trigger(&self, ledger: &Ledger) -> bool {
         let now = self.ctx.locks.wall();
         let known = self.ctx.intents.triggers(&self.name);
-        let ended = |trigger: &Trigger| matches!(fate(trigger, ledger, now), Fate::Ended(_));
+        let living = self.ctx.peers.others(self.ctx.clock.now());
+        let ended = |trigger: &Trigger| match fate(trigger, ledger, now) {
+            // While the replica that has run it lives, it says how that has ended, and knows better.
+            Fate::Ended(UNKNOWN) => !living.contains(&trigger.replica),
+            fate => matches!(fate, Fate::Ended(_)),
+        };
         known.iter().any(ended) || without_withdrawn(ledger, known, now).is_some()
     }
 }

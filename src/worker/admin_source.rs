@@ -802,7 +802,7 @@ mod tests {
         put.await.unwrap();
         let refused = withdraw(&client, &asked.id).await;
         let says = |why: &str| {
-            why.ends_with("as run r1: 1 of 2 shards have started, the others are withdrawn")
+            why.ends_with("as run r1: 1 of 2 shards have started, the others are to be withdrawn")
         };
         assert!(
             matches!(&refused, Err(OrderError::NotPossible(why)) if says(why)),

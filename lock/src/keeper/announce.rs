@@ -8,8 +8,8 @@
 //!   tells since when a lock was free.
 //!
 //! The watch of other holders hears nothing. A node that has forgotten a record, which stood still there, announces the same as
-//! one that was told of a release (W4), and the holder may live on the others. A client that is woken sees a release with the look
-//! that follows.
+//! one that was told of a release (W4), and the holder may live on the others. A candidate that is woken sees a release with the look
+//! that follows; a waiter in a queue tries, and waits for what still stands.
 
 use std::{sync::Arc, time::Duration};
 

@@ -22,7 +22,8 @@ use crate::{
     lease::LeaseView,
     node::{
         Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, gather,
-        rules::LAST, sum_of,
+        rules::{DOUBTED, LAST},
+        sum_of,
     },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
@@ -158,13 +159,15 @@ impl Shared {
         };
         let mut nodes = self.break_round(op(token, false)).await;
         // What the look has not shown, because a node was silent for a moment: a receiver that is told the token is to refuse that holder.
-        let above = nodes.iter().filter_map(|(_, vote)| match vote {
-            BreakVote::Over(view) => Some(view.token),
-            _ => None,
-        });
-        if let Some(above) = above.max().filter(|above| *above >= token) {
+        if let Some(above) = told_by(&nodes).filter(|above| *above >= token) {
             token = Token(above.0.saturating_add(1)).min(LAST);
-            nodes = self.break_round(op(token, false)).await;
+            let again = self.break_round(op(token, false)).await;
+            for ((_, before), (_, now)) in nodes.iter_mut().zip(again) {
+                // What was told once stays so.
+                if matches!(now, BreakVote::Over(_)) || !matches!(before, BreakVote::Over(_)) {
+                    *before = now;
+                }
+            }
         }
         let mut report = BreakReport {
             key: key.clone(),
@@ -662,4 +665,17 @@ fn no_docs(answer: &Option<Answer>) -> NodeError {
 
 fn millis(d: Duration) -> i64 {
     i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The largest token that these nodes have told of the lease that was broken. One that is out of range counts where most of them tell such.
+fn told_by(nodes: &[(String, BreakVote)]) -> Option<Token> {
+    let tokens = || {
+        nodes.iter().filter_map(|(_, vote)| match vote {
+            BreakVote::Over(view) => Some(view.token),
+            _ => None,
+        })
+    };
+    let doubted = tokens().filter(|token| *token >= DOUBTED).count();
+    let believed = doubted >= majority(nodes.len());
+    tokens().filter(|token| believed || *token < DOUBTED).max()
 }

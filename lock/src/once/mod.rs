@@ -434,6 +434,8 @@ impl Once {
             if let Some(latest) = latest_loss(&nodes, granted_by) {
                 return Ok(latest);
             }
+            let clock = self.locks.clock();
+            clock.sleep(self.locks.timing().node_timeout).await;
         }
         Err(LockError::TooSlow)
     }

@@ -202,6 +202,32 @@ async fn a_program_with_a_smaller_max_ttl_cuts_no_living_claim() {
     }
 }
 
+/// The longest lease that the file knows of, and not the longest that there can be.
+#[tokio::test]
+async fn a_damaged_claim_comes_free_when_the_longest_lease_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let ttl = TTL * 2;
+    let settings = LockSettings::embedded(&path).ttl(ttl).max_ttl(ttl);
+    let locks = || Locks::open(&settings, "n").unwrap().start().unwrap();
+    let (one, other) = (locks(), locks());
+    let claimed = one.claim(vec![Claim::short("batch/1")]).await.unwrap();
+    assert!(matches!(claimed[..], [Claimed::Acquired(_)]), "{claimed:?}");
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let damaged = conn.execute("UPDATE wk_lease SET owner = CAST(x'ff' AS TEXT)", []);
+    assert_eq!(damaged.unwrap(), 1);
+    let clock = Clock::system();
+    let end = clock.now() + ttl * 10;
+    loop {
+        let claimed = other.claim(vec![Claim::short("batch/1")]).await.unwrap();
+        if let [Claimed::Acquired(_)] = &claimed[..] {
+            break;
+        }
+        assert!(clock.now() < end, "{claimed:?}");
+        clock.sleep(ttl / 10).await;
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_row_is_told_of_and_its_lock_comes_free() {
     let folder = tempfile::tempdir().unwrap();

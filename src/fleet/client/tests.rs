@@ -459,11 +459,11 @@ async fn a_trigger_of_all_shards_is_not_called_withdrawn_when_some_have_started(
         // Before it was withdrawn, or before its leader has heard of that.
         (
             &[(1, Ended, "done")][..],
-            "1 of 3 shards have started, the others are withdrawn",
+            "1 of 3 shards have started, the others are to be withdrawn",
         ),
         (
             &[(1, Ended, "failed"), (2, Started, "")][..],
-            "2 of 3 shards have started, the others are withdrawn",
+            "2 of 3 shards have started, the others are to be withdrawn",
         ),
         (
             &[(0, Started, ""), (1, Started, ""), (2, Started, "")][..],

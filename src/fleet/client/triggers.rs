@@ -14,6 +14,7 @@ use super::{
     error::FleetError,
 };
 use crate::{
+    clock::Moment,
     job::shard::{is_of, shard_of},
     ledger::{ids::sortable_id, params::TriggerParams},
     node::Doc,
@@ -46,7 +47,11 @@ pub struct WaitingTrigger {
 /// What was read of a trigger of all shards of a job, of each as far as it was seen. The document of a shard that has ended goes long
 /// before the last of them ends, and how it ended is not forgotten with it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SeenShards(BTreeMap<String, Trigger>);
+pub(crate) struct SeenShards {
+    shards: BTreeMap<String, Trigger>,
+    /// When the document of a shard was last named.
+    named: BTreeMap<String, Moment>,
+}
 
 impl Fleet {
     /// Asks for one run of the job, as soon as nothing else of it runs, with these parameters laid over its own. Returns when
@@ -199,13 +204,17 @@ impl Fleet {
         };
         let names = names.into_iter().map(|doc| doc.name);
         let names: Vec<String> = names.filter(|name| of_shard(name).is_some()).collect();
+        let now = self.locks.clock().now();
+        for (shard, _) in names.iter().filter_map(|name| intent::trigger_of(name)) {
+            seen.named.insert(shard.to_owned(), now);
+        }
         let docs = self.locks.docs_of(&names).await.ok()?;
         let shards: Vec<Trigger> = docs.iter().filter_map(trigger_in).collect();
         let whole = shards.len() == names.len();
         for shard in shards {
             seen.add(shard);
         }
-        whole.then(|| together(known, seen.all()))?
+        whole.then(|| together(known, seen.all(now)))?
     }
 
     /// The triggers that are not done with, of one job or of all, in the order in which they were asked for, and what each
@@ -413,8 +422,12 @@ fn first_begun(whole: &Trigger, shards: &[Trigger]) -> Option<Trigger> {
     let begun: Vec<&Trigger> = shards.iter().filter(has_begun).collect();
     // What still runs comes before what has ended.
     let first = begun.iter().min_by_key(|trigger| trigger.state)?;
+    let has_ended = |trigger: &Trigger| trigger.state == TriggerState::Ended;
     let others = match begun.len() < shards.len() {
-        true => ", the others are withdrawn",
+        true if shards.iter().filter(|one| !has_begun(one)).all(has_ended) => {
+            ", the others are withdrawn"
+        }
+        true => ", the others are to be withdrawn",
         false => "",
     };
     Some(Trigger {
@@ -433,21 +446,28 @@ fn first_begun(whole: &Trigger, shards: &[Trigger]) -> Option<Trigger> {
 impl SeenShards {
     /// Takes what was read of a shard, unless more is known of it.
     pub(crate) fn add(&mut self, read: Trigger) {
-        match self.0.get_mut(&read.job) {
+        match self.shards.get_mut(&read.job) {
             Some(known) if known.state >= read.state => {}
             Some(known) => *known = read,
-            None => drop(self.0.insert(read.job.clone(), read)),
+            None => drop(self.shards.insert(read.job.clone(), read)),
         }
     }
 
-    fn all(&self) -> Vec<Trigger> {
-        self.0.values().cloned().collect()
+    /// What counts of them: one that had not ended when it was read last, and whose document has gone for so long, has ended since,
+    /// and nothing says how.
+    fn all(&self, now: Moment) -> Vec<Trigger> {
+        let counts = |shard: &&Trigger| {
+            let named = self.named.get(&shard.job);
+            let lately = named.is_some_and(|named| now.since(*named) < intent::NEWS_LIFETIME);
+            shard.state == TriggerState::Ended || lately
+        };
+        self.shards.values().filter(counts).cloned().collect()
     }
 
     /// What is known of these shards, in their order.
     #[cfg(feature = "cli")]
     pub(super) fn of(mut self, shards: &[String]) -> Vec<Trigger> {
-        let known = shards.iter().filter_map(|shard| self.0.remove(shard));
+        let known = shards.iter().filter_map(|shard| self.shards.remove(shard));
         known.collect()
     }
 }

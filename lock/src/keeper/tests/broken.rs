@@ -11,6 +11,7 @@ use crate::{
     node::{
         Announcements, Call, Expiry, Node, NodeError, Op, Reply,
         memory::{Cut, MemoryNode},
+        rules::{DOUBTED, LAST},
     },
     quorum::{BreakVote, Broken, LockError},
     sim_clock::SimTime,
@@ -106,6 +107,34 @@ async fn the_token_of_a_break_is_above_the_holders_whatever_its_look_has_shown()
     let report = report.unwrap();
     assert_eq!(report.outcome(), Broken::Final);
     assert!(report.token > lease.token(), "{report:?}");
+}
+
+/// It would be written on all nodes, and no token were left above it.
+#[tokio::test(start_paused = true)]
+async fn a_number_out_of_range_on_one_node_is_no_token_of_a_break() {
+    let scene = Scene::new();
+    let (holder, operator) = (scene.client(1), scene.client(2));
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    // Damage: a break by another hand, with the largest number that there is.
+    let force = Op::Break {
+        key: "lock/a".to_owned(),
+        owner: lease.owner().to_owned(),
+        token: LAST,
+        ttl: TTL,
+        marked: TTL,
+        retention: TTL,
+        now: false,
+    };
+    let call = Call {
+        not_after: None,
+        ops: vec![force],
+    };
+    scene.nodes[0].call(call).await.unwrap();
+    let report = operator.break_lease("lock/a", lease.owner(), false).await;
+    let report = report.unwrap();
+    assert!(report.token > lease.token(), "{report:?}");
+    assert!(report.token < DOUBTED, "{report:?}");
+    assert_eq!(report.outcome(), Broken::Final);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Attempt, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, bare, later, out_of_range,
+    Attempt, Claim, Entry, Key, LAST, LONGEST_TTL_MS, Round, Row, Rows, State, Turn, bare, ceil_ms,
+    later, out_of_range,
 };
 use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Ticket, Token, Version, View};
 
@@ -201,6 +202,11 @@ impl<R: Rows> Turn<'_, R> {
 
     /// N10, of claims.
     fn cut_claim(&mut self, key: &str, longest: Duration) -> Result<Answer, R::Error> {
+        // Where programs need not agree on the longest lease the caller knows no limit, and the store knows how long that was.
+        let longest = match ceil_ms(longest) >= LONGEST_TTL_MS {
+            true => self.rows.longest_granted()?.unwrap_or(longest),
+            false => longest,
+        };
         let until = later(self.now, longest);
         if let Some(Row::Claim(claim)) = self.rows.row(key)?
             && claim.until > until

@@ -242,6 +242,11 @@ pub(crate) trait Rows {
     fn names(&mut self, prefix: &str, from: &str, count: usize)
     -> Result<Vec<String>, Self::Error>;
 
+    /// The longest lease that the store has noted; `None` where it notes that of none, or does not know any more.
+    fn longest_granted(&mut self) -> Result<Option<Duration>, Self::Error> {
+        Ok(None)
+    }
+
     /// Whether every lease shows in a plain key, too.
     fn is_raw(&self) -> bool {
         false

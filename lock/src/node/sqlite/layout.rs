@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, types::ValueRef};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::{
     boot::Use,
-    rows::{self, boot_of, number},
+    rows::{self, boot_of, noted, number},
 };
 use crate::node::{
     NodeMs,
@@ -197,24 +197,6 @@ const STANDS: &str = "state <> 'R' AND inc = ''";
 const LIFE: &str = "min(
     CASE typeof(until) WHEN 'integer' THEN until - (SELECT seen FROM wk_node) ELSE 9999999999 END,
     CASE WHEN state <> 'C' AND typeof(ttl) = 'integer' AND ttl >= 0 THEN ttl ELSE 9999999999 END)";
-
-/// The longest lease that was granted in the file's boot; `None` where that is not noted, or makes no sense.
-fn noted(conn: &Connection) -> rusqlite::Result<Option<Duration>> {
-    let noted = "SELECT (SELECT value FROM wk_meta WHERE name = 'longest'),
-        (SELECT value FROM wk_meta WHERE name = 'longest again')";
-    conn.query_row(noted, [], |row| {
-        let (one, again) = (row.get_ref(0)?, row.get_ref(1)?);
-        let (ValueRef::Integer(one), ValueRef::Integer(again)) = (one, again) else {
-            return Ok(None);
-        };
-        // Zeros say nothing: what is nulled on a disk is alike, too.
-        let ms = u64::try_from(one)
-            .ok()
-            .filter(|ms| (1..=LONGEST_TTL_MS).contains(ms));
-        let alike = again.checked_neg() == Some(one);
-        Ok(ms.filter(|_| alike).map(Duration::from_millis))
-    })
-}
 
 /// Notes that a lease so long was granted, in the same transaction. What is noted then.
 pub(super) fn note(tx: &Connection, granted: Duration) -> rusqlite::Result<Duration> {

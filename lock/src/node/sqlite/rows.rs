@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params, types::V
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
     columns::{Columns, columns_of, int, queue_of, queue_text, ttl_ms},
-    rules::{Body, DocName, LIMIT, Row as NodeRow, Rows, Stored, Waiter, ceil_ms},
+    rules::{Body, DocName, LIMIT, LONGEST_TTL_MS, Row as NodeRow, Rows, Stored, Waiter, ceil_ms},
 };
 
 /// Documents, and releases, that are removed at a time.
@@ -93,6 +93,10 @@ impl<'c> SqlRows<'c> {
 
 impl Rows for SqlRows<'_> {
     type Error = rusqlite::Error;
+
+    fn longest_granted(&mut self) -> rusqlite::Result<Option<Duration>> {
+        noted(self.conn)
+    }
 
     fn forgotten(&mut self) -> rusqlite::Result<Token> {
         let mut select = self.conn.prepare_cached("SELECT forgotten FROM wk_node")?;
@@ -385,4 +389,22 @@ pub(super) fn shown(row: &Row<'_>, what: &str) -> rusqlite::Result<String> {
         _ => "?".to_owned(),
     };
     Ok(format!("{what} `{name}`"))
+}
+
+/// The longest lease that was granted in the file's boot; `None` where that is not noted, or makes no sense.
+pub(super) fn noted(conn: &Connection) -> rusqlite::Result<Option<Duration>> {
+    let noted = "SELECT (SELECT value FROM wk_meta WHERE name = 'longest'),
+        (SELECT value FROM wk_meta WHERE name = 'longest again')";
+    conn.query_row(noted, [], |row| {
+        let (one, again) = (row.get_ref(0)?, row.get_ref(1)?);
+        let (ValueRef::Integer(one), ValueRef::Integer(again)) = (one, again) else {
+            return Ok(None);
+        };
+        // Zeros say nothing: what is nulled on a disk is alike, too.
+        let ms = u64::try_from(one)
+            .ok()
+            .filter(|ms| (1..=LONGEST_TTL_MS).contains(ms));
+        let alike = again.checked_neg() == Some(one);
+        Ok(ms.filter(|_| alike).map(Duration::from_millis))
+    })
 }
