@@ -14,7 +14,7 @@ use crate::{
     batch::{BatchJob, BatchLimits},
     clock::Moment,
     job::{JobError, Outcome, Retry, Run, Spec},
-    testing::cluster::Cluster,
+    testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
 };
 
@@ -96,6 +96,16 @@ fn reader(messages: &BTreeMap<String, Timestamp>, handled: &Handled, failures: u
     })
 }
 
+/// A replica for each of them.
+fn join(fleet: &Cluster, readers: &[Arc<Reader>], spec: &Spec) -> Vec<Member> {
+    let named = ["a", "b", "c"].into_iter().zip(readers);
+    let member = |(name, reader): (&'static str, &Arc<Reader>)| {
+        let body = Body::Batch(reader.clone());
+        fleet.join_with(name, vec![("job", body, spec.clone())], false)
+    };
+    named.map(member).collect()
+}
+
 async fn until_all_is_settled(fleet: &Cluster, readers: &[Arc<Reader>]) {
     for _ in 0..1_000 {
         fleet.sleep(ms(50)).await;
@@ -119,14 +129,7 @@ async fn a_message_is_handled_once_by_all_replicas() {
     let messages = (0..60).map(|n| (format!("m{n:02}"), now)).collect();
     let handled = Handled::default();
     let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
-    let _members: Vec<_> = ["a", "b", "c"]
-        .into_iter()
-        .zip(&readers)
-        .map(|(name, reader)| {
-            let body = Body::Batch(reader.clone());
-            fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
-        })
-        .collect();
+    let _members = join(&fleet, &readers, &Spec::continuous());
     until_all_is_settled(&fleet, &readers).await;
     let handled = handled.lock().unwrap();
     assert_eq!(handled.len(), 60);
@@ -140,14 +143,7 @@ async fn a_message_that_is_too_old_is_refused_by_one_replica() {
     let messages = (0..5).map(old).collect();
     let handled = Handled::default();
     let readers = ["a", "b", "c"].map(|_| reader(&messages, &handled, 0));
-    let _members: Vec<_> = ["a", "b", "c"]
-        .into_iter()
-        .zip(&readers)
-        .map(|(name, reader)| {
-            let body = Body::Batch(reader.clone());
-            fleet.join_with(name, vec![("job", body, Spec::continuous())], false)
-        })
-        .collect();
+    let _members = join(&fleet, &readers, &Spec::continuous());
     until_all_is_settled(&fleet, &readers).await;
     assert!(handled.lock().unwrap().is_empty());
     let mut refused: Vec<String> = Vec::new();
@@ -247,14 +243,7 @@ async fn a_message_that_fails_waits_on_every_replica() {
         backoff,
         ..Retry::default()
     });
-    let _members: Vec<_> = ["a", "b", "c"]
-        .into_iter()
-        .zip(&readers)
-        .map(|(name, reader)| {
-            let body = Body::Batch(reader.clone());
-            fleet.join_with(name, vec![("job", body, spec.clone())], false)
-        })
-        .collect();
+    let _members = join(&fleet, &readers, &spec);
     until_all_is_settled(&fleet, &readers).await;
     let handled = handled.lock().unwrap();
     let attempts = &handled["m"];
@@ -274,14 +263,7 @@ async fn a_message_that_is_stopped_for_want_of_progress_has_failed() {
     let handled = Handled::default();
     let readers = ["a", "b"].map(|_| reader(&messages, &handled, 2));
     let spec = Spec::continuous().progress_deadline(Duration::from_secs(2));
-    let _members: Vec<_> = ["a", "b"]
-        .into_iter()
-        .zip(&readers)
-        .map(|(name, reader)| {
-            let body = Body::Batch(reader.clone());
-            fleet.join_with(name, vec![("job", body, spec.clone())], false)
-        })
-        .collect();
+    let _members = join(&fleet, &readers, &spec);
     until_all_is_settled(&fleet, &readers).await;
     let handled = handled.lock().unwrap();
     let numbers: Vec<u32> = handled["hangs"].iter().map(|(n, ..)| *n).collect();
