@@ -455,6 +455,8 @@ impl Launch {
             .args(["--initial-cluster-token", self.token])
             // Another leader is found in less than a second.
             .args(["--heartbeat-interval", "50", "--election-timeout", "300"])
+            // Members are killed, and the machine is not: they lose nothing by it, and nothing waits for a busy disk.
+            .arg("--unsafe-no-fsync")
             .args(["--logger", "zap", "--log-outputs", "stderr"])
             .args(["--log-level", "error"])
             .args(&self.extra)
