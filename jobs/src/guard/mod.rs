@@ -79,6 +79,7 @@ pub use command::{Command, Guarded, Output, StartError};
 pub use end::{Cause, End, Status};
 pub(crate) use procs::own_group;
 use role::{GUARD, SHIM};
+pub(crate) use timespec::timespec;
 
 /// Call it first thing in `main`, before threads and runtimes: when this process was started to guard a command, it
 /// does that, and says with which status to end. Otherwise it returns at once. A program that does not call it cannot

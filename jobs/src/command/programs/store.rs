@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::event::poll;
 use watchkeeper::{
     Error, Locks,
     chance::Chance,
@@ -14,6 +15,7 @@ use watchkeeper::{
     event::Events,
     fleet::status::replica_id,
     human::duration,
+    lease::LeaseView,
     lock::keeper::for_last_words,
     telemetry::{
         log::{self, Flush},
@@ -24,12 +26,20 @@ use watchkeeper::{
 };
 
 use super::{args::Common, exit, trouble, voice::Voice};
+use crate::guard::timespec;
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Between two tries of a file that another process keeps locked. Each takes most of a second.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// A process that was frozen beyond its lease hears so late at most that its command has ended. The guard has ended it in time, or, if it
+/// was frozen as well, is killed with all that it has by its watch: neither waits for us.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// Between two looks for that.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A configuration that says where the lock lives.
 pub(super) struct Settings {
@@ -192,6 +202,9 @@ impl Settings {
             .tag(&nonce)
             .events(events.of_locks())
             .on_unstoppable(move |lease| {
+                if ends_yet(lease, LAST_MOMENT) {
+                    return;
+                }
                 // Not as all else is said: a reader that stands still must not keep this process beyond its lease.
                 let what = format!(
                     "watchkeeper: the lease of {} is over and the command not known to have ended: giving up, its guard ends it",
@@ -230,6 +243,22 @@ impl Open {
         if let Some(traces) = self.traces {
             traces.finish(clock).await;
         }
+    }
+}
+
+/// Whether the work under a lease that is over ends within this time. Where the lease is not over yet there is no time to wait for it.
+fn ends_yet(lease: &LeaseView, within: Duration) -> bool {
+    let clock = lease.clock();
+    let until = clock.now() + within;
+    loop {
+        if lease.work_in_flight() == 0 {
+            return true;
+        }
+        let now = clock.now();
+        if now < lease.deadline() || now >= until {
+            return false;
+        }
+        let _ = poll(&mut [], Some(&timespec(LOOK)));
     }
 }
 

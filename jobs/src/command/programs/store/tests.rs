@@ -1,9 +1,10 @@
 //! What flags and configuration make of each other.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc, thread};
 
 use clap::Parser;
 use tempfile::TempDir;
+use watchkeeper::{node::memory::MemoryNode, sim_clock::SimTime, spawn::Spawn};
 
 use super::*;
 use crate::command::programs::LockArgs;
@@ -141,4 +142,27 @@ fn verbatim_keys_are_for_redis_and_spare_our_own() {
     let config = loaded("--nodes redis://a", "", &[]).unwrap();
     assert!(raw_makes_sense(&config, "{watchkeeper}:2:t").is_err());
     assert!(raw_makes_sense(&config, "{other}:2:t").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_frozen_beyond_its_lease_waits_a_moment_for_the_word_of_its_guard() {
+    let time = SimTime::new();
+    let node = MemoryNode::new("one", time.clock());
+    let locks = Locks::over(vec![Arc::new(node)])
+        .clock(time.clock())
+        .keeper_here(Spawn::system())
+        .on_unstoppable(|_| {})
+        .start()
+        .unwrap();
+    let lease = locks.lock("backup").acquire().await.unwrap();
+    let work = lease.view().begin_work();
+    assert!(
+        !ends_yet(lease.view(), LAST_MOMENT),
+        "no time to wait before the end of the lease"
+    );
+    time.set_offset(60_000);
+    assert!(!ends_yet(lease.view(), Duration::ZERO), "for a moment only");
+    let ends = thread::spawn(move || drop(work));
+    assert!(ends_yet(lease.view(), LAST_MOMENT), "its command has ended");
+    ends.join().unwrap();
 }
