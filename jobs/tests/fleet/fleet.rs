@@ -400,11 +400,16 @@ impl Fleet {
 
     /// Checks that this one led soon enough after the end of the one before.
     pub(crate) fn took_over(&self, ended: Moment, next: &Led) {
+        self.took_over_within(TTL, ended, next);
+    }
+
+    /// The same for a lease of this length.
+    pub(crate) fn took_over_within(&self, ttl: Duration, ended: Moment, next: &Led) {
         let gap = next.at.since(ended);
         self.measured("taken over after", &gap);
         let starved = starved(ended, next.at);
         assert!(
-            gap <= takeover_limit(TTL) + starved,
+            gap <= takeover_limit(ttl) + starved,
             "taken over after {gap:?}, starved {starved:?}"
         );
     }
