@@ -214,7 +214,7 @@ impl LockBuilder {
                 }
                 Woken::Time if turn_of_another => return Ok(Some(ticket.impatient())),
                 Woken::Time if clock.now() >= until => return Ok(Some(ticket.queue())),
-                Woken::Time => {}
+                Woken::Time | Woken::Gap => {}
             }
             // Every waiter watches all nodes: what one of them shows stands for no other, and a holder that is first
             // seen when it has died is watched for a ttl from then on.

@@ -10,6 +10,8 @@
 //!   wherever a majority releases. Until then it looks more often.      (w2_a_waiter_that_told_too_few_nodes_looks_more_often)
 //! - W5 The stream of announcements is opened before the first attempt, and what comes while an attempt is under way stays in it
 //!   until the waiter listens again.             (w5_what_is_announced_while_an_attempt_is_under_way_is_remembered)
+//!   A waiter that came before its process listened to the node that keeps the queue, or while that was interrupted, looks as soon as
+//!   it listens.                                 (w5_a_waiter_that_came_before_its_process_listened_looks_then)
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
@@ -77,6 +79,8 @@ pub(super) enum Woken {
     Called,
     /// It was released, and no waiter is called.
     Released,
+    /// It may have been released unheard.
+    Gap,
     /// Time passed.
     Time,
 }
@@ -260,29 +264,34 @@ impl QueueTicket {
             };
             tokio::select! {
                 biased;
-                news = releases.next(|news| news.key == self.key) => match news.next.clone() {
-                    // Our own lost attempt: nothing was released, and to try again would only repeat it.
-                    _ if self.lost.contains(&news.owner) => {}
-                    Some(next) if next == self.id => {
-                        self.over = Some((news.owner, IN_VAIN));
-                        return Woken::Called;
-                    }
-                    Some(_) => {
-                        // With the holder's end one less is before us. Attempts of others that are undone are
-                        // announced as well, and the holder's end may be told twice: a waiter that counted those
-                        // would soon think that it is the first.
-                        if holder == Some(&news.owner) && !std::mem::replace(&mut over, true) {
-                            self.ahead = self.ahead.map(|n| n.saturating_sub(1));
+                news = releases.next_or_gap(&self.key) => {
+                    let Some(news) = news else {
+                        return Woken::Gap;
+                    };
+                    match news.next.clone() {
+                        // Our own lost attempt: nothing was released, and to try again would only repeat it.
+                        _ if self.lost.contains(&news.owner) => {}
+                        Some(next) if next == self.id => {
+                            self.over = Some((news.owner, IN_VAIN));
+                            return Woken::Called;
                         }
-                        passed_by = Some(clock.now() + self.patience());
+                        Some(_) => {
+                            // With the holder's end one less is before us. Attempts of others that are undone are
+                            // announced as well, and the holder's end may be told twice: a waiter that counted those
+                            // would soon think that it is the first.
+                            if holder == Some(&news.owner) && !std::mem::replace(&mut over, true) {
+                                self.ahead = self.ahead.map(|n| n.saturating_sub(1));
+                            }
+                            passed_by = Some(clock.now() + self.patience());
+                        }
+                        // An attempt that was undone is announced, too.
+                        None if holder == Some(&news.owner) => {
+                            self.over = Some((news.owner, IN_VAIN));
+                            return Woken::Released;
+                        }
+                        None => {}
                     }
-                    // An attempt that was undone is announced, too.
-                    None if holder == Some(&news.owner) => {
-                        self.over = Some((news.owner, IN_VAIN));
-                        return Woken::Released;
-                    }
-                    None => {}
-                },
+                }
                 () = quiet => return Woken::Time,
                 () = &mut timer => return Woken::Time,
             }

@@ -7,6 +7,9 @@
 //! - the `watchlist` says nothing. What it does not hear it sees with its next look, which comes anyway: a release on any node
 //!   tells since when a lock was free.
 //!
+//! What is announced before a process listens, or while its connection is made again, is not heard. Waiters in a queue look then, as
+//! soon as it listens; a candidate sees it with its next look.
+//!
 //! The watch of other holders hears nothing. A node that has forgotten a record, which stood still there, announces the same as
 //! one that was told of a release (W4), and the holder may live on the others. A candidate that is woken sees a release with the look
 //! that follows; a waiter in a queue tries, and waits for what still stands.
@@ -57,9 +60,13 @@ pub(super) async fn forward(
     loop {
         if let Some(mut news) = node.announcements().await {
             cluster.subscriptions.set(number, true);
+            // Those who have begun to wait before.
+            let is_primary = |key: &str| cluster.primary(key) == number;
+            to.tell_gap(is_primary);
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
-                if announcement.key.is_empty() {
+                if announcement.is_gap() {
+                    to.tell_gap(is_primary);
                     cluster.spawn.spawn(meet(cluster.clone(), number));
                     continue;
                 }

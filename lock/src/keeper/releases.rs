@@ -64,6 +64,16 @@ impl ReleaseListeners {
         }
     }
 
+    /// Some releases of locks that are `concerned` may not have been heard: those who [wait in a line](Releases::next_or_gap) for
+    /// them look.
+    pub(crate) fn tell_gap(&self, concerned: impl Fn(&str) -> bool) {
+        for (_, mailboxes) in self.all().iter().filter(|(key, _)| concerned(key)) {
+            for mailbox in mailboxes {
+                mailbox.put(Announcement::gap());
+            }
+        }
+    }
+
     /// Whether any waiter listens to the key.
     pub(crate) fn any(&self, key: &str) -> bool {
         self.all().contains_key(key)
@@ -130,6 +140,12 @@ impl Releases {
         }
     }
 
+    /// The next release of `key`; nothing where some may not have been heard, of which it may be one. Cancel-safe.
+    pub(crate) async fn next_or_gap(&mut self, key: &str) -> Option<Announcement> {
+        let news = self.next(|news| news.key == key || news.is_gap());
+        Some(news.await).filter(|news| !news.is_gap())
+    }
+
     /// Completes when a release of `key` is announced: that of `owner`, or any when no owner is named.
     ///
     /// Name the owner wherever an attempt follows. A lost attempt is undone, which is announced as well: a client that
@@ -193,6 +209,22 @@ mod tests {
         assert!(all.any("a"), "another one listens to it");
         drop(both);
         assert!(!all.any("a") && all.all().is_empty());
+    }
+
+    #[test]
+    fn a_gap_is_told_to_those_who_wait_in_a_line_and_to_no_others() {
+        let all = ReleaseListeners::default();
+        let mut in_line = all.listen(vec!["a".to_owned()]);
+        let mut other = all.listen(vec!["b".to_owned()]);
+        let mut of_another_node = all.listen(vec!["c".to_owned()]);
+        all.tell_gap(|key| key != "c");
+        all.tell(&news("a", 1));
+        assert_eq!(in_line.next_or_gap("a").now_or_never(), Some(None));
+        let released = in_line.next_or_gap("a").now_or_never();
+        assert_eq!(released, Some(Some(news("a", 1))));
+        assert_eq!(in_line.next_or_gap("a").now_or_never(), None);
+        assert_eq!(other.released("b", None).now_or_never(), None);
+        assert_eq!(of_another_node.next_or_gap("c").now_or_never(), None);
     }
 
     #[test]

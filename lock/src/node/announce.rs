@@ -20,19 +20,10 @@ pub(crate) fn written(news: &[Announcement]) -> String {
 /// What was told; anything that does not read so means to look everywhere.
 pub(crate) fn read(text: &str) -> Vec<Announcement> {
     let Ok(all) = serde_json::from_str::<Vec<News>>(text) else {
-        return vec![interrupted()];
+        return vec![Announcement::gap()];
     };
     let news = |News(key, owner, next)| Announcement { key, owner, next };
     all.into_iter().map(news).collect()
-}
-
-/// Some may not have been heard.
-pub(crate) fn interrupted() -> Announcement {
-    Announcement {
-        key: String::new(),
-        owner: String::new(),
-        next: None,
-    }
 }
 
 /// For which causes it was said that nothing is heard. Nothing else would show it: locks work without, only slower.
@@ -96,7 +87,7 @@ mod tests {
         };
         let all = vec![one("a", None), one("b", Some("t"))];
         assert_eq!(read(&written(&all)), all);
-        assert_eq!(read("nonsense"), [interrupted()]);
-        assert_eq!(read(""), [interrupted()]);
+        assert_eq!(read("nonsense"), [Announcement::gap()]);
+        assert_eq!(read(""), [Announcement::gap()]);
     }
 }

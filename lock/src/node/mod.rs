@@ -321,12 +321,27 @@ pub struct Ticket {
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The lock's key; empty where the stream was interrupted, and its server may have been started again.
+    /// The lock's key; empty where the stream was interrupted, or has begun late: its server may have been started again.
     pub key: String,
     /// The owner whose lease is over.
     pub owner: String,
     /// The ticket at the head of the lock's queue on this node: it is asked to come now, the others to stay.
     pub next: Option<String>,
+}
+
+impl Announcement {
+    /// The stream was interrupted, or has begun late: what was announced before was not heard.
+    pub(crate) fn gap() -> Self {
+        Self {
+            key: String::new(),
+            owner: String::new(),
+            next: None,
+        }
+    }
+
+    pub(crate) fn is_gap(&self) -> bool {
+        self.key.is_empty()
+    }
 }
 
 /// Everything queued for a node, executed as one atomic step.

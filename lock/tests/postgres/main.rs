@@ -136,6 +136,7 @@ fn main() {
         a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,
         an_extension_takes_two_ways_there_and_back_and_a_cycle_four,
         other_clients_hear_of_a_release,
+        a_listener_that_begins_late_says_so,
         a_release_is_heard_where_a_standby_is_named_first,
         a_user_without_rights_is_told_what_makes_the_tables,
         a_server_that_forgets_in_a_power_cut_is_refused,

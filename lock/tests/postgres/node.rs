@@ -205,6 +205,20 @@ pub(crate) fn nothing_is_heard_behind_a_pooler_and_so_it_is_asked(server: &Postg
     });
 }
 
+/// What was announced before is not heard: those who wait for it look then.
+pub(crate) fn a_listener_that_begins_late_says_so(server: &PostgresServer) {
+    run(async {
+        let late = PostgresNodeSettings {
+            node_timeout: Duration::from_nanos(1),
+            ..settings(&url(server), &fresh())
+        };
+        let mut heard = node(&late).announcements().await.expect("it is direct");
+        let news = Clock::system().timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it listens").expect("it goes on");
+        assert_eq!(news.key, "");
+    });
+}
+
 // === its own ===
 
 pub(crate) fn a_server_that_was_killed_votes_at_once_with_all_it_knew(_: &PostgresServer) {

@@ -289,6 +289,21 @@ pub(crate) fn announcements_survive_a_restart() {
     });
 }
 
+/// What was announced before is not heard: those who wait for it look then.
+pub(crate) fn a_listener_that_begins_late_says_so() {
+    run(async {
+        let server = RedisServer::start();
+        let late = RedisNodeSettings {
+            node_timeout: Duration::from_nanos(1),
+            ..settings(&server)
+        };
+        let mut heard = node(&late).announcements().await.unwrap();
+        let news = Clock::system().timeout(PATIENT, heard.recv()).await;
+        let news = news.expect("it listens").expect("it goes on");
+        assert_eq!(news.key, "");
+    });
+}
+
 pub(crate) fn a_node_outlives_the_runtime_that_connected_it() {
     let server = RedisServer::start();
     let node = client(&server);

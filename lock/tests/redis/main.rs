@@ -304,6 +304,7 @@ fn main() {
             what_waits_in_a_frozen_server_does_nothing_after_its_time,
             a_restarted_server_is_found_again,
             announcements_survive_a_restart,
+            a_listener_that_begins_late_says_so,
             a_node_outlives_the_runtime_that_connected_it,
             locks_outlive_the_runtime_that_used_them_first,
         },

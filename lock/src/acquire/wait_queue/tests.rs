@@ -380,6 +380,21 @@ async fn w5_what_is_announced_while_an_attempt_is_under_way_is_remembered() {
     assert!(lease.is_ok() && took < MS * 300, "{took:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn w5_a_waiter_that_came_before_its_process_listened_looks_then() {
+    let scene = Scene::new();
+    let listeners = ReleaseListeners::default();
+    let mut releases = listeners.listen(vec![KEY.to_owned()]);
+    listeners.tell_gap(|_| true);
+    let clock = scene.time.clock();
+    let mut ticket = scene.ticket();
+    let woken = ticket.wait(&mut releases, Some("holder"), clock.sleep(LONG));
+    assert_eq!(woken.await, Woken::Gap);
+    // And only once.
+    let woken = ticket.wait(&mut releases, Some("holder"), clock.sleep(LONG));
+    assert_eq!(woken.await, Woken::Time);
+}
+
 // === beside foreign clients ===
 
 impl Scene {

@@ -14,7 +14,7 @@ use crate::{
     backoff::Backoff,
     node::{
         Announcement, Announcements, NodeError,
-        announce::{Told, interrupted, read},
+        announce::{Told, read},
     },
 };
 
@@ -177,7 +177,7 @@ impl Listener {
                 self.lagged += 1;
                 if self.lagged > LAGS {
                     self.next = 0;
-                    _ = announce.try_send(interrupted());
+                    _ = announce.try_send(Announcement::gap());
                 }
                 return Err(NodeError::Unfit("the memory is another one".to_owned()));
             }
@@ -188,10 +188,10 @@ impl Listener {
             }
             self.cluster = cluster_id;
             self.created += 1;
-            match ready.take() {
-                Some(ready) => _ = ready.send(()),
-                None if !goes_on => _ = announce.try_send(interrupted()),
-                None => {}
+            // Late, or again and not from where it was: what came before was not heard.
+            let in_time = ready.take().is_some_and(|ready| ready.send(()).is_ok());
+            if !in_time && !goes_on {
+                _ = announce.try_send(Announcement::gap());
             }
         }
         for event in result.events {

@@ -18,7 +18,7 @@ use crate::{
     chance::Chance,
     node::{
         Announcement, Announcements, NodeError,
-        announce::{Told, interrupted, read},
+        announce::{Told, read},
     },
 };
 
@@ -157,9 +157,10 @@ impl Listener {
                 failed = error::of(&why);
                 continue;
             }
-            match ready.take() {
-                Some(ready) => _ = ready.send(()),
-                None => _ = announce.try_send(interrupted()),
+            // Late, or again: what came before was not heard.
+            let in_time = ready.take().is_some_and(|ready| ready.send(()).is_ok());
+            if !in_time {
+                _ = announce.try_send(Announcement::gap());
             }
             loop {
                 tokio::select! {

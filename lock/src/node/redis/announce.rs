@@ -66,10 +66,10 @@ impl Listener {
             let began = self.clock.now();
             match self.subscribe().await {
                 Ok((reach, sink, stream)) => {
-                    match subscribed.take() {
-                        Some(subscribed) => _ = subscribed.send(()),
-                        // A full queue drops it, as any other.
-                        None => _ = announce.try_send(interrupted()),
+                    // Late, or again: what came before was not heard. A full queue drops it, as any other.
+                    let in_time = |subscribed: oneshot::Sender<()>| subscribed.send(()).is_ok();
+                    if !subscribed.take().is_some_and(in_time) {
+                        _ = announce.try_send(Announcement::gap());
                     }
                     told = "";
                     self.forward(&reach, (sink, stream), &announce).await;
@@ -136,14 +136,6 @@ impl Listener {
     /// Listening is not in a hurry.
     fn patience(&self) -> Duration {
         self.limit.max(Duration::from_secs(1))
-    }
-}
-
-fn interrupted() -> Announcement {
-    Announcement {
-        key: String::new(),
-        owner: String::new(),
-        next: None,
     }
 }
 

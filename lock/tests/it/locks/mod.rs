@@ -57,6 +57,7 @@ macro_rules! every_lock_case {
                 breaking::what_is_broken_now_is_released_when_nothing_of_it_can_act_b6,
                 waiting::those_who_wait_are_served_in_the_order_in_which_they_came,
                 waiting::a_place_whose_owner_died_holds_nobody_up_for_long,
+                waiting::a_release_before_a_waiter_hears_of_any_is_found_when_it_does,
                 waiting::an_acquire_that_is_cancelled_leaves_nothing,
                 waiting::a_wait_that_is_cancelled_leaves_nothing,
                 waiting::one_of_a_line_that_is_cancelled_holds_nobody_up,

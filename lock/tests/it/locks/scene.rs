@@ -152,7 +152,17 @@ impl Scene {
 
     /// Another process.
     pub(crate) fn client(&self) -> Client {
+        self.client_with(Signs::new())
+    }
+
+    /// One that listens to nothing before [`Client::hears`].
+    pub(crate) fn deaf_client(&self) -> Client {
         let signs = Signs::new();
+        signs.hears.send_replace(false);
+        self.client_with(signs)
+    }
+
+    fn client_with(&self, signs: Signs) -> Client {
         let wire = |n| Arc::new(Wire::new(self.stage.connect(n), &signs)) as Arc<dyn Node>;
         let timing = Timing {
             ttl: self.time.ttl,
@@ -349,6 +359,11 @@ impl Client {
         let mut queued = self.signs.queued.subscribe();
         let told = queued.wait_for(|queued| *queued);
         self.scene.soon("a place in line", told).await.unwrap();
+    }
+
+    /// From now on it listens.
+    pub(crate) fn hears(&self) {
+        self.signs.hears.send_replace(true);
     }
 
     /// Waits until the lock is had by this many nodes more than it needs.

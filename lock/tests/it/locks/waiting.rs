@@ -71,6 +71,22 @@ pub(crate) async fn a_place_whose_owner_died_holds_nobody_up_for_long(scene: Sce
     next.release().await;
 }
 
+pub(crate) async fn a_release_before_a_waiter_hears_of_any_is_found_when_it_does(scene: Scene) {
+    let (holder, deaf) = (scene.client(), scene.deaf_client());
+    let lease = holder.hold_for(LONG).await;
+    let release = async {
+        deaf.stands_in_line().await;
+        lease.release().await;
+        deaf.hears();
+        scene.now()
+    };
+    let (next, start) = tokio::join!(deaf.hold_for(LONG), release);
+    let took = scene.now().since(start);
+    let few = scene.time.node_timeout * 4;
+    assert!(took <= few + scene.time.slack / 2, "{took:?}");
+    next.release().await;
+}
+
 /// Polls so often, each time when it asked for it, and then drops it.
 async fn poll_so_often<T>(acquire: impl Future<Output = T>, most: usize) -> bool {
     let mut acquire = pin!(acquire);

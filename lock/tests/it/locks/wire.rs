@@ -13,6 +13,8 @@ pub(crate) struct Signs {
     pub(crate) dead: watch::Sender<bool>,
     /// It has been told how many are before it in a line.
     pub(crate) queued: watch::Sender<bool>,
+    /// It listens to what nodes announce.
+    pub(crate) hears: watch::Sender<bool>,
 }
 
 /// One connection.
@@ -28,6 +30,7 @@ impl Signs {
         Self {
             dead: watch::channel(false).0,
             queued: watch::channel(false).0,
+            hears: watch::channel(true).0,
         }
     }
 
@@ -69,6 +72,7 @@ impl Node for Wire {
     }
 
     async fn announcements(&self) -> Option<Announcements> {
+        let _ = self.signs.hears.subscribe().wait_for(|hears| *hears).await;
         let mut news = self.node.announcements().await?;
         let (sender, receiver) = tokio::sync::mpsc::channel(64);
         let signs = self.signs.clone();
