@@ -22,7 +22,7 @@ use crate::{
     command::{Ran, watchkeeper},
     log::{GONE, Line, Log, Mark},
     store::Store,
-    wait::{AT_ONCE, SOON, pause, starved, takeover_limit},
+    wait::{AT_ONCE, SOON, pause, signal_child, starved, takeover_limit},
 };
 
 /// How long a worker may take that does not start.
@@ -348,8 +348,7 @@ impl Fleet {
 
     fn signal(&self, worker: usize, signal: Signal) -> Moment {
         let at = Clock::system().now();
-        let pid = Pid::from_child(&self.workers[&worker]);
-        kill_process(pid, signal).expect("our own child");
+        signal_child(&self.workers[&worker], signal);
         at
     }
 

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use watchkeeper::clock::{Clock, Moment};
 
-use crate::wait::{undisturbed, until};
+use crate::wait::{signal_child, undisturbed, until};
 
 /// A process under way. Killed on drop.
 pub(crate) struct Running {
@@ -81,8 +81,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("our own child");
+        signal_child(&self.child, signal);
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -3,11 +3,13 @@
 
 use std::{
     fs,
+    process::Child,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use watchkeeper::clock::{Clock, Moment};
 
 /// How long a test waits for what has no limit of its own, also where others keep processors and disk busy.
@@ -84,6 +86,18 @@ fn waited_for_processors() -> Option<Duration> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     let total = text.lines().next()?.split("total=").nth(1)?;
     Some(Duration::from_micros(total.trim().parse().ok()?))
+}
+
+/// Sends a signal to a child of ours. When it is one that stops it, it stands still afterwards: on a busy machine it goes on until one of
+/// its threads has had a processor.
+pub(crate) fn signal_child(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).expect("our own child");
+    if signal == Signal::STOP {
+        // One that has ended stands still, too, and is left for its parent.
+        let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), still).expect("our own child");
+    }
 }
 
 /// Waits until it holds, and says whether it came to that [`SOON`].

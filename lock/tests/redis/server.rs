@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 /// What to install where no server is found.
@@ -286,6 +286,11 @@ impl RedisServer {
             .and_then(Pid::from_raw)
             .expect("a pid");
         kill_process(pid, signal).expect("our own child can be signalled");
+        if signal == Signal::STOP {
+            // On a busy machine it goes on until it has had a processor.
+            let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), still).expect("our own child can be waited for");
+        }
     }
 
     /// Ready means that *our* child answers, not a stranger at the same address.
