@@ -3,7 +3,7 @@
 use std::{cell::RefCell, pin::pin, task::Poll};
 
 use futures_util::future::join_all;
-use watchkeeper_lock::node::View;
+use watchkeeper_lock::{lease::Lease, node::View};
 
 use super::*;
 
@@ -59,28 +59,24 @@ pub(crate) async fn a_place_whose_owner_died_holds_nobody_up_for_long(scene: Sce
         }
     };
     gone.await;
-    let release = async {
-        b.stands_in_line().await;
-        lease.release().await;
-        scene.now()
-    };
-    let (next, start) = tokio::join!(b.hold_for(LONG), release);
-    let took = scene.now().since(start);
-    let few = scene.time.node_timeout * 4;
-    assert!(took <= few + scene.time.slack / 2, "{took:?}");
-    next.release().await;
+    is_followed_soon(&scene, lease, &b).await;
 }
 
 pub(crate) async fn a_release_before_a_waiter_hears_of_any_is_found_when_it_does(scene: Scene) {
     let (holder, deaf) = (scene.client(), scene.deaf_client());
     let lease = holder.hold_for(LONG).await;
+    is_followed_soon(&scene, lease, &deaf).await;
+}
+
+/// The waiter has the lock soon after it was released while it stood in line, and hears from then on.
+async fn is_followed_soon(scene: &Scene, lease: Lease, waiter: &Client) {
     let release = async {
-        deaf.stands_in_line().await;
+        waiter.stands_in_line().await;
         lease.release().await;
-        deaf.hears();
+        waiter.hears();
         scene.now()
     };
-    let (next, start) = tokio::join!(deaf.hold_for(LONG), release);
+    let (next, start) = tokio::join!(waiter.hold_for(LONG), release);
     let took = scene.now().since(start);
     let few = scene.time.node_timeout * 4;
     assert!(took <= few + scene.time.slack / 2, "{took:?}");

@@ -1,4 +1,4 @@
-//! What flags and configuration make of each other.
+//! What flags and configuration make of each other, and what a process does that was frozen beyond its lease.
 
 use std::{fs, path::Path, sync::Arc, thread};
 
