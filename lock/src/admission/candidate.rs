@@ -14,6 +14,8 @@
 //!   (g4_a_fleet_that_is_founded_anew_keeps_its_nodes)
 //! - G4 Others wait until that nomination should have become a marker, and then do the same: its program may have died.
 //!   (g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced)
+//! - G4 What another fleet has closed for itself is waited for as long, and is no order of a person.
+//!   (g4_a_founding_of_another_fleet_that_comes_to_nothing_is_undone)
 //! - G4 Longer each time: where that comes back, its fleet is at work. (g4_a_nomination_that_comes_back_is_waited_for_longer)
 //! - G4 A program that has seen the node kept for another fleet gives that one as long to nominate it after a loss.
 //!   (g4_what_was_kept_for_another_fleet_is_left_to_it_first)
@@ -26,10 +28,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    node::{
-        Admission,
-        guard::{closed_by, closed_since},
-    },
+    node::{Admission, guard::closed_since},
     settings::{FleetConfig, Timing},
 };
 
@@ -131,9 +130,11 @@ impl Candidate {
             };
             return Next::Rest;
         }
-        // The fleet is configured anew, by a person: a program that was here before knows no better.
-        let ours_anew = closed_by(theirs).is_some();
-        self.voted &= !closed || ours_anew;
+        // The fleet is configured anew, by a person: a program that was here before knows no better. What a program of another
+        // fleet has closed says nothing of the kind.
+        let ours_anew = ours.has_closed(shown);
+        let closed_by_other = ours.closed_by_other(shown);
+        self.voted &= !closed || ours_anew || closed_by_other.is_some();
         if let Some(theirs) = ours.rival(shown) {
             let first = self.voted || part.is_known || ours_anew;
             return self.outlast(now, shown, theirs, (ours, timing), first);
@@ -150,7 +151,16 @@ impl Candidate {
         }
         let Some(nonce) = &shown.nonce else {
             self.watched = None;
-            let before = self.before.take().filter(|_| !closed && !its_own);
+            let before = self.before.take();
+            let before = match closed_by_other {
+                Some(theirs) => {
+                    let known = before.filter(|(before, _)| before == theirs);
+                    let until = || now + patience(theirs, (ours, timing));
+                    Some(known.unwrap_or_else(|| (theirs.to_owned(), until())))
+                }
+                None => before.filter(|_| !closed),
+            };
+            let before = before.filter(|_| !its_own);
             if let Some((theirs, until)) = before.filter(|(_, until)| now < *until) {
                 self.before = Some((theirs.clone(), until));
                 return Next::Other(theirs, until.min(now + RIVALS));
@@ -479,7 +489,33 @@ mod tests {
         assert_eq!(next, over);
         let others = FleetConfig { nodes: 1, ..ours() };
         let next = on(&mut Candidate::default(), 0, &closed(&others));
-        assert_eq!(next, Next::Other(others.to_string(), at(5_000)));
+        assert!(matches!(next, Next::Other(..)), "{next:?}");
+    }
+
+    #[test]
+    fn g4_a_founding_of_another_fleet_that_comes_to_nothing_is_undone() {
+        let others = FleetConfig { nodes: 1, ..ours() };
+        let closed = |shown| Admission {
+            config: Some(closed_for(30_000, &others.to_string())),
+            ..shown
+        };
+        // Before it was nominated, and after that.
+        for (shown, over) in [(lost("i1", None), None), (rival("n1"), Some("n1".into()))] {
+            let mut candidate = Candidate::default();
+            for ms in [0, 20_000, 35_000] {
+                let next = on(&mut candidate, ms, &closed(shown.clone()));
+                assert!(matches!(next, Next::Other(..)), "{ms}: {next:?}");
+            }
+            let next = on(&mut candidate, 36_000, &closed(shown));
+            assert_eq!(next, Next::Nominate(over));
+        }
+        // A program for which it has voted does not wait: no person has closed it.
+        let mut candidate = Candidate::default();
+        on(&mut candidate, 0, &admitted(&ours().to_string()));
+        let next = on(&mut candidate, 1, &closed(lost("i2", None)));
+        assert_eq!(next, Next::Nominate(None));
+        let next = on(&mut candidate, 2, &closed(rival("n1")));
+        assert_eq!(next, Next::Nominate(Some("n1".into())));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! # What a node shows
 //! - *nominated*: it has no vote and no memory. It may carry the roster that is *proposed* for it. One that was another fleet's, in a
-//!   life that is over, is closed first.
+//!   life that is over, or that another fleet has closed for itself, is closed first.
 //! - *admitted*: it votes, for the roster that it shows.
 //! - *returned*: it was admitted, and has come back with its memory, or with an older one. It has no vote until it is admitted
 //!   again. Both, returned and admitted, are *members*.
@@ -60,7 +60,7 @@ use crate::{
     hash::fnv1a,
     node::{
         Admission, Card,
-        guard::{INC, closed_by, closed_since},
+        guard::{INC, closed_since},
         majority,
     },
     settings::FleetConfig,
@@ -94,7 +94,8 @@ const NOTHING: &str = "0000000000000000";
 enum Kind {
     /// It does not answer, or compares nothing.
     Silent,
-    /// It is nominated for this fleet, and was one of a fleet that is configured differently in a life that is over.
+    /// It is nominated for this fleet, and was one of a fleet that is configured differently in a life that is over, or was closed
+    /// by such a fleet for itself.
     Former,
     /// It answers, and is not nominated yet.
     Unnamed,
@@ -259,8 +260,9 @@ impl Shown {
             // In what its fleet differs is told by the marker; its roster may be one of another number of nodes.
             card.roster.clear();
         }
-        let former = !shown.admitted
-            && theirs.is_some_and(|theirs| !fresh && theirs != ours.to_string())
+        let of_a_life_before =
+            !shown.admitted && theirs.is_some_and(|theirs| !fresh && theirs != ours.to_string());
+        let former = (of_a_life_before || ours.closed_by_other(shown).is_some())
             && shown.nonce.is_some()
             && shown.nominated_for.as_deref() == Some(&*ours.to_string());
         let roster = Roster::read(&card.roster, nodes).filter(|_| !former);
@@ -276,7 +278,7 @@ impl Shown {
             () if shown.admitted => Kind::Admitted,
             () => Kind::Returned,
         };
-        let was_ours = !strange && theirs.is_some_and(|theirs| closed_by(theirs).is_some());
+        let was_ours = !strange && ours.has_closed(shown);
         Self {
             kind,
             card,

@@ -476,6 +476,81 @@ async fn g4_a_program_of_another_layout_gets_no_vote_whichever_came_first() {
     }
 }
 
+/// Nodes without memory, of which a program of the fleet `by` has closed the first for a founding of its own, and has nominated it.
+/// Unless it `forgets`, that one has kept what it knew.
+async fn closed_by(scene: &Scene, by: &FleetConfig, forgets: bool) {
+    for node in scene.nodes.iter().skip(usize::from(!forgets)) {
+        node.faults().crash();
+    }
+    let line = &scene.lines(by)[0];
+    let ask = async |op: Op| {
+        let call = Call {
+            not_after: None,
+            ops: vec![op],
+        };
+        line.call(call).await.unwrap().answers
+    };
+    let answers = ask(Op::Admission).await;
+    let [Answer::Admission(shown)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    let close = Op::Close {
+        was: shown.card(),
+        nonce: "n-closed".into(),
+        config: closed_for(10_000, &by.to_string()),
+        forgets,
+    };
+    assert_eq!(ask(close).await, [Answer::Done]);
+    let nominate = Op::Nominate {
+        nonce: "n-theirs".into(),
+        over: None,
+    };
+    ask(nominate).await;
+}
+
+/// Another fleet of the same nodes, which is configured differently.
+fn another() -> FleetConfig {
+    FleetConfig {
+        expiry: Expiry::Observed,
+        ..fleet(3, MAX_TTL)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g4_a_founding_that_another_fleet_has_begun_and_left_shuts_no_fleet_out() {
+    for (was_there, forgets) in [(false, true), (true, true), (true, false)] {
+        let scene = Scene::new(3);
+        let before = was_there.then(|| scene.client(1));
+        if let Some(locks) = &before {
+            scene.until_admitted(locks).await;
+        }
+        closed_by(&scene, &another(), forgets).await;
+        let locks = before.unwrap_or_else(|| scene.client(1));
+        let took = scene.until_admitted(&locks).await;
+        // A newcomer waits first, as for a nomination.
+        let most = if was_there { 12 } else { 25 };
+        assert!(took >= MAX_TTL, "{took:?}");
+        assert!(took < Duration::from_secs(most), "{took:?}");
+        locks.lock("a").acquire().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g4_of_two_fleets_that_are_founded_at_once_on_the_same_nodes_one_comes_to_be() {
+    for seed in 0..20 {
+        let scene = Scene::new(3);
+        let ours = scene.client(seed);
+        scene.until_admitted(&ours).await;
+        let theirs = scene.client_of(100 + seed, another());
+        scene.pass(Duration::from_secs(2)).await;
+        closed_by(&scene, &another(), seed % 2 == 0).await;
+        let took = scene.until_admitted(&ours).await;
+        assert!(took < Duration::from_secs(15), "seed {seed}: {took:?}");
+        refused(&theirs, "a").await;
+        ours.lock("a").acquire().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn g4_nodes_that_were_closed_remember_everything() {
     let scene = Scene::new(3);

@@ -114,16 +114,27 @@ impl FleetConfig {
     pub fn stranger<'a>(&self, shown: &'a Admission) -> Option<&'a str> {
         let marker = shown.config.as_deref()?;
         let theirs = self.other(marker)?;
-        if theirs != marker {
-            return Some(theirs);
-        }
+        // It keeps no locks: what another fleet has closed for itself is taken from it when nothing comes of that.
+        let is_open = theirs == marker;
         // A server that was promoted is of another life for those that it was promoted by, too: who goes around them is none of them.
         let unlike = |text: &str| {
             text.parse::<Self>()
                 .is_ok_and(|theirs| !theirs.is_guarded() || theirs.failover != self.failover)
         };
-        let stands = shown.admitted || !self.is_guarded() || unlike(theirs);
+        let stands = is_open && shown.admitted || !self.is_guarded() || unlike(theirs);
         stands.then_some(theirs)
+    }
+
+    /// The configuration of the other fleet that has closed this node for itself, if one has.
+    pub(crate) fn closed_by_other<'a>(&self, shown: &'a Admission) -> Option<&'a str> {
+        let theirs = closed_by(shown.config.as_deref()?)?;
+        (theirs != self.to_string()).then_some(theirs)
+    }
+
+    /// Whether this fleet has closed the node, to be founded anew.
+    pub(crate) fn has_closed(&self, shown: &Admission) -> bool {
+        let by = shown.config.as_deref().and_then(closed_by);
+        by.is_some_and(|by| by == self.to_string())
     }
 
     /// The configuration of the other fleet that is about to admit this node, if one is.
