@@ -45,6 +45,10 @@ mod tap;
 
 use table::Table;
 
+/// As the stock command has it.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SECTIONS: [&str; 8] = [
     "led", "rest", "at-once", "beside", "scale", "sent", "replicas", "pages",
 ];
