@@ -137,7 +137,8 @@ impl Pass {
     /// Waits until not even what was begun may go on: the replica lock is about to go. A drain alone lets it.
     pub(crate) async fn lost(&self) {
         match &self.lease {
-            Some(lease) => drop(lease.closing().await),
+            // Boxed: only a failover replica has room for it in each of its jobs.
+            Some(lease) => drop(Box::pin(lease.closing()).await),
             None => std::future::pending().await,
         }
     }

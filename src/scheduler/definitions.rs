@@ -155,7 +155,7 @@ impl Definitions {
         let own = status.own();
         let jobs: BTreeSet<&String> = others.keys().chain(told.keys()).collect();
         let counted = jobs.into_iter().filter_map(|job| {
-            let mine = &own.facts.get(job)?.definition;
+            let mine = own.definition(job)?;
             let theirs = others.get(job).into_iter().flatten();
             let mut all: BTreeSet<&str> = theirs.map(|peer| peer.definition.as_str()).collect();
             all.insert(mine);

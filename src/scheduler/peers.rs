@@ -492,8 +492,8 @@ impl Reading {
             };
             noted.insert(id.to_owned(), news);
             let other = |name: &str, definition: &str| {
-                let mine = own.facts.get(name);
-                !definition.is_empty() && mine.is_some_and(|mine| mine.definition != definition)
+                let mine = own.definition(name);
+                !definition.is_empty() && mine.is_some_and(|mine| mine != definition)
             };
             let jobs = told.presence.jobs.iter();
             let differ = jobs.filter(|job| id != me && other(&job.name, &job.definition));

@@ -80,7 +80,8 @@ impl TermLoop<'_> {
 
     pub(super) async fn unfit(&self) {
         match &self.unfit {
-            Some(unfit) => unfit.cancelled().await,
+            // Boxed: a term under a lock has no room for it.
+            Some(unfit) => Box::pin(unfit.cancelled()).await,
             None => std::future::pending().await,
         }
     }

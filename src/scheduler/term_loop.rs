@@ -57,7 +57,7 @@ impl TermLoop<'_> {
         if !self.engine.may_lead_after(&ledger) {
             return TermEnd::Outdated;
         }
-        let Ok(mut begins) = self.turn_to_begin().await else {
+        let Ok(mut begins) = Box::pin(self.turn_to_begin()).await else {
             return TermEnd::Over;
         };
         let Ok(()) = Box::pin(self.prepare(&mut ledger)).await else {

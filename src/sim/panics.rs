@@ -340,7 +340,7 @@ async fn a_reload_that_panics_changes_nothing() {
             with_bad_kinds(),
             in_memory(),
             Some(file.clone()),
-            Jobs::new(Default::default()),
+            Jobs::new(Default::default(), &Default::default()),
             a.ctx.clone(),
             Metrics::new("0"),
         );

@@ -56,7 +56,7 @@ pub(super) async fn run(
     drop(loaded);
     let (clock, chance, spawn) = (Clock::system(), Chance::system(), Spawn::system());
     let events = worker.events.clone();
-    let jobs_now = Jobs::new(std::mem::take(&mut config.jobs));
+    let jobs_now = Jobs::new(std::mem::take(&mut config.jobs), &worker.registry);
     let all = jobs_now.all();
     let all = all
         .iter()

@@ -46,14 +46,15 @@ struct OfKind {
 /// Jobs and kinds by name.
 #[derive(Clone, Default)]
 pub(crate) struct Registry {
-    jobs: BTreeMap<String, Arc<(Body, Spec)>>,
+    jobs: BTreeMap<String, Arc<(Body, Arc<Spec>)>>,
     kinds: BTreeMap<String, KindEntry>,
     kindless: Vec<KindlessCall>,
 }
 
 impl Registry {
     pub(crate) fn add_job(&mut self, name: &str, body: Body, spec: Spec) {
-        self.jobs.insert(name.to_owned(), Arc::new((body, spec)));
+        let job = Arc::new((body, Arc::new(spec)));
+        self.jobs.insert(name.to_owned(), job);
     }
 
     pub(crate) fn add_kind<P: DeserializeOwned + 'static>(
@@ -168,8 +169,16 @@ impl Registry {
     pub(crate) fn specs(&self) -> BTreeMap<String, Spec> {
         self.jobs
             .iter()
-            .map(|(name, job)| (name.clone(), job.1.clone()))
+            .map(|(name, job)| (name.clone(), Spec::clone(&job.1)))
             .collect()
+    }
+
+    /// That of the code, where the configuration has not changed it: one copy is enough.
+    pub(super) fn shared(&self, name: &str, spec: Spec) -> Arc<Spec> {
+        match self.jobs.get(name) {
+            Some(job) if *job.1 == spec => job.1.clone(),
+            _ => Arc::new(spec),
+        }
     }
 
     pub(crate) fn check_params(&self, kind: &str, params: &Value) -> Findings {

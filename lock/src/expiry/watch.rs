@@ -39,7 +39,8 @@ const UNUSED_OF_MANY: Duration = Duration::from_secs(30);
 /// What this client has seen of other holders.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    records: BTreeMap<String, BTreeMap<usize, Watched>>,
+    /// By key: of each node what it showed. There are a few nodes, and a hundred thousand keys.
+    records: BTreeMap<String, Vec<(usize, Watched)>>,
     /// Lock and owner: one owner value may stand for several claims of one attempt.
     over: BTreeSet<(String, String)>,
     /// In the order in which they were learned.
@@ -69,7 +70,7 @@ impl Watch {
         }
         if owner.is_empty() || view.released || !view.named {
             if let Some(nodes) = self.records.get_mut(&view.key) {
-                nodes.remove(&node);
+                nodes.retain(|(of, _)| *of != node);
                 if nodes.is_empty() {
                     self.records.remove(&view.key);
                 }
@@ -77,25 +78,28 @@ impl Watch {
             return;
         }
         let nodes = self.records.entry(view.key.clone()).or_default();
-        match nodes.get_mut(&node) {
+        let known = nodes.iter_mut().find(|(of, _)| *of == node);
+        let known = known.map(|(_, watched)| watched);
+        match known {
             Some(known) if known.seen.is(view) => known.last = at,
-            _ => {
-                let seen = Seen {
-                    inc: view.inc.clone(),
-                    owner: owner.to_owned(),
-                    seq: view.seq,
-                };
-                let ttl = Duration::from_millis(view.ttl_ms);
-                let (since, last) = (at, at);
-                nodes.insert(
-                    node,
-                    Watched {
-                        seen,
-                        ttl,
-                        since,
-                        last,
+            known => {
+                let watched = Watched {
+                    seen: Seen {
+                        inc: view.inc.clone(),
+                        owner: owner.to_owned(),
+                        seq: view.seq,
                     },
-                );
+                    ttl: Duration::from_millis(view.ttl_ms),
+                    since: at,
+                    last: at,
+                };
+                match known {
+                    Some(known) => *known = watched,
+                    None => {
+                        nodes.reserve_exact(1);
+                        nodes.push((node, watched));
+                    }
+                }
             }
         }
         self.sweep(at);
@@ -115,6 +119,12 @@ impl Watch {
         }
     }
 
+    fn watched(&self, node: usize, key: &str) -> Option<&Watched> {
+        let nodes = self.records.get(key)?;
+        let mut found = nodes.iter().filter(|(of, _)| *of == node);
+        found.next().map(|(_, watched)| watched)
+    }
+
     /// Whether a record of this lock was seen.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.records.contains_key(key)
@@ -128,7 +138,7 @@ impl Watch {
         now: Moment,
         timing: &Timing,
     ) -> Option<Seen> {
-        let watched = self.records.get(key)?.get(&node)?;
+        let watched = self.watched(node, key)?;
         let ripe = self.ripe_in(key, watched, now, timing).is_zero();
         ripe.then(|| watched.seen.clone())
     }
@@ -151,7 +161,7 @@ impl Watch {
         if view.owner.is_none() || view.released || !view.named {
             return Some(Duration::ZERO);
         }
-        let watched = self.records.get(&view.key).and_then(|n| n.get(&node));
+        let watched = self.watched(node, &view.key);
         match watched.filter(|watched| watched.seen.is(view)) {
             Some(watched) => Some(self.ripe_in(&view.key, watched, now, timing)),
             None => Some(timing.watch_time(Duration::from_millis(view.ttl_ms))),
@@ -166,7 +176,7 @@ impl Watch {
         now: Moment,
         timing: &Timing,
     ) -> bool {
-        let watched = self.records.get(key).and_then(|nodes| nodes.get(&node));
+        let watched = self.watched(node, key);
         watched.is_none_or(|watched| self.ripe_in(key, watched, now, timing).is_zero())
     }
 
@@ -188,7 +198,7 @@ impl Watch {
         }
         self.swept = now;
         self.records.retain(|_, nodes| {
-            nodes.retain(|_, w| now.since(w.last) < unused.max(w.ttl * 4));
+            nodes.retain(|(_, w)| now.since(w.last) < unused.max(w.ttl * 4));
             !nodes.is_empty()
         });
     }

@@ -62,9 +62,18 @@ pub(crate) struct Own {
     /// A hash of them, as each replica tells it of its own.
     pub(crate) hash: String,
     /// How each is defined.
-    pub(crate) facts: BTreeMap<String, JobPresence>,
+    defined: BTreeMap<String, Defined>,
     /// The names of those with a lock.
     pub(crate) locked: Arc<BTreeSet<String>>,
+}
+
+/// How a job is defined: there may be ten thousand, of which the rest of a presence would be empty.
+#[derive(Debug, PartialEq, Eq)]
+struct Defined {
+    coordination: String,
+    schedule: String,
+    zone: Option<String>,
+    definition: String,
 }
 
 /// What a replica tells a reader that has jobs itself.
@@ -424,15 +433,58 @@ impl Replicas {
 
 impl Own {
     pub(crate) fn of(facts: impl IntoIterator<Item = JobPresence>) -> Self {
-        let facts = facts.into_iter().map(|job| (job.name.clone(), job));
-        let facts: BTreeMap<String, JobPresence> = facts.collect();
-        let definitions = facts.values().map(|job| (&*job.name, &*job.definition));
-        let locked = facts.values().filter(|job| has_lock(&job.coordination));
+        let defined = facts.into_iter().map(|job| {
+            let JobPresence {
+                name,
+                coordination,
+                schedule,
+                zone,
+                definition,
+                ..
+            } = job;
+            let defined = Defined {
+                coordination,
+                schedule,
+                zone,
+                definition,
+            };
+            (name, defined)
+        });
+        let defined: BTreeMap<String, Defined> = defined.collect();
+        let definitions = defined
+            .iter()
+            .map(|(name, job)| (&**name, &*job.definition));
+        let locked = defined
+            .iter()
+            .filter(|(_, job)| has_lock(&job.coordination));
         Self {
             hash: pages::hash_of(definitions),
-            locked: Arc::new(locked.map(|job| job.name.clone()).collect()),
-            facts,
+            locked: Arc::new(locked.map(|(name, _)| name.clone()).collect()),
+            defined,
         }
+    }
+
+    /// What the definition of a job is known by.
+    pub(crate) fn definition(&self, job: &str) -> Option<&str> {
+        Some(&self.defined.get(job)?.definition)
+    }
+
+    /// The job as it is defined.
+    fn facts(&self, job: &str) -> Option<JobPresence> {
+        let Defined {
+            coordination,
+            schedule,
+            zone,
+            definition,
+        } = self.defined.get(job)?;
+        Some(JobPresence {
+            name: job.to_owned(),
+            coordination: coordination.clone(),
+            schedule: schedule.clone(),
+            zone: zone.clone(),
+            definition: definition.clone(),
+            ..JobPresence::default()
+        })
     }
 }
 
@@ -636,11 +688,11 @@ impl Replica {
             return Telling::all(self.presence(now));
         }
         let names = self.parts(Kind::Standings).flat_map(PageJobs::keys);
-        let named = names.filter_map(|name| own.facts.get(name));
+        let named = names.filter_map(|name| own.facts(name));
         let named = named.filter(|_| !self.may_lead_any());
         Telling {
             presence: Presence {
-                jobs: named.map(|facts| self.defined(facts)).collect(),
+                jobs: named.map(|facts| self.defined(&facts)).collect(),
                 ..self.itself(now, true)
             },
             others_rest: !self.may_lead_any(),
@@ -651,12 +703,12 @@ impl Replica {
         let same = self.summary.definitions == own.hash;
         let facts = |job: &String| match same {
             true if self.may_lead_any() => None,
-            true => own.facts.get(job),
-            false => self.facts(job),
+            true => own.facts(job),
+            false => self.facts(job).cloned(),
         };
         let told = jobs.iter().filter_map(facts);
         Presence {
-            jobs: told.map(|facts| self.defined(facts)).collect(),
+            jobs: told.map(|facts| self.defined(&facts)).collect(),
             ..self.itself(now, same)
         }
     }

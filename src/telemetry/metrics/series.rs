@@ -1,9 +1,9 @@
 //! The samples of one name, as small as can be: ten thousand jobs have a dozen for each of them.
 //!
-//! A sample lies in the table itself, and the values of its labels are shared with all other samples that have them.
+//! A sample lies in the table itself, and the values of its labels are numbers of words that all other samples share.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -24,11 +24,22 @@ pub(super) struct Series<const N: usize, M> {
     samples: Arc<Mutex<Samples<N, M>>>,
 }
 
-type Samples<const N: usize, M> = HashMap<[Arc<str>; N], M>;
+type Samples<const N: usize, M> = HashMap<[Word; N], M>;
 
 /// The values of all labels, once each. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Words(Arc<Mutex<HashSet<Arc<str>>>>);
+pub(super) struct Words(Arc<Mutex<Known>>);
+
+/// Stands for a value of a label.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Word(u32);
+
+#[derive(Default)]
+struct Known {
+    words: HashMap<Arc<str>, Word>,
+    /// By number.
+    all: Vec<Arc<str>>,
+}
 
 /// What a sample has to be.
 pub(super) trait Sample: Send + 'static {
@@ -49,14 +60,37 @@ pub(super) struct Seconds(f64);
 // === impl Words ===
 
 impl Words {
-    fn shared(&self, word: &str) -> Arc<str> {
-        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = words.get(word) {
-            return known.clone();
+    fn shared(&self, word: &str) -> Word {
+        let mut known = self.known();
+        if let Some(word) = known.words.get(word) {
+            return *word;
         }
-        let new: Arc<str> = word.into();
-        words.insert(new.clone());
+        // More than four billion do not fit into any memory.
+        let new = Word(u32::try_from(known.all.len()).unwrap_or(u32::MAX));
+        let word: Arc<str> = word.into();
+        known.all.push(word.clone());
+        known.words.insert(word, new);
         new
+    }
+
+    fn all(&self) -> Vec<Arc<str>> {
+        self.known().all.clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Every change is complete before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Word ===
+
+impl Word {
+    fn of(self, words: &[Arc<str>]) -> &str {
+        let number = usize::try_from(self.0).ok();
+        number
+            .and_then(|number| words.get(number))
+            .map_or("", |word| word)
     }
 }
 
@@ -98,7 +132,7 @@ impl<const N: usize, M: Sample> Series<N, M> {
         samples.len() > known
     }
 
-    fn shared(&self, values: [&str; N]) -> [Arc<str>; N] {
+    fn shared(&self, values: [&str; N]) -> [Word; N] {
         values.map(|value| self.words.shared(value))
     }
 
@@ -165,8 +199,12 @@ impl<const N: usize> Series<N, Histogram> {
 
 impl<const N: usize, M: Sample> EncodeMetric for Series<N, M> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for (values, sample) in &*self.samples() {
-            let labels: [(&str, &str); N] = std::array::from_fn(|n| (self.labels[n], &*values[n]));
+        let samples = self.samples();
+        // A copy: other samples change meanwhile.
+        let words = self.words.all();
+        for (values, sample) in &*samples {
+            let labels: [(&str, &str); N] =
+                std::array::from_fn(|n| (self.labels[n], values[n].of(&words)));
             sample.encode(encoder.encode_family(&labels)?)?;
         }
         Ok(())

@@ -22,6 +22,7 @@ use super::{
     Worker,
     gauges::declare,
     ready::Ready,
+    registry::Registry,
     supervisor::{Changes, JobChanges, TAKEN},
 };
 use crate::{
@@ -57,8 +58,11 @@ pub(crate) struct Reloader {
 // === impl Jobs ===
 
 impl Jobs {
-    pub(crate) fn new(jobs: BTreeMap<String, Spec>) -> Self {
-        let jobs = jobs.into_iter().map(|(name, spec)| (name, Arc::new(spec)));
+    pub(crate) fn new(jobs: BTreeMap<String, Spec>, registry: &Registry) -> Self {
+        let jobs = jobs.into_iter().map(|(name, spec)| {
+            let spec = registry.shared(&name, spec);
+            (name, spec)
+        });
         Self(Arc::new(RwLock::new(jobs.collect())))
     }
 
