@@ -10,6 +10,8 @@
 //! - G4 A nomination names its fleet. A program for which the node has voted puts its own in the place of another fleet's: a
 //!   newcomer that is configured differently, and comes first after a loss, neither shuts the right fleet out nor votes before
 //!   the leases of that one are over. (g4_a_program_that_was_admitted_replaces_the_nomination_of_another_fleet)
+//! - G4 Not once the other fleet has admitted the node since.
+//!   (g4_a_program_whose_node_another_fleet_has_admitted_since_waits_like_any_other)
 //! - G4 So does one that finds another node of its list to be its fleet's, or closed by it for a founding.
 //!   (g4_a_fleet_that_is_founded_anew_keeps_its_nodes)
 //! - G4 Others wait until that nomination should have become a marker, and then do the same: its program may have died.
@@ -117,6 +119,8 @@ impl Candidate {
         let theirs = shown.config.as_deref().unwrap_or_default();
         if let Some(theirs) = ours.stranger(shown) {
             self.watched = None;
+            // That it has voted for this program is of the past.
+            self.voted &= !shown.admitted;
             let until = now + patience(theirs, (ours, timing));
             self.before = Some((theirs.to_owned(), until));
             return Next::Other(theirs.to_owned(), now + OTHERS);
@@ -160,12 +164,14 @@ impl Candidate {
                 }
                 None => before.filter(|_| !closed),
             };
-            let before = before.filter(|_| !its_own);
-            if let Some((theirs, until)) = before.filter(|(_, until)| now < *until) {
-                self.before = Some((theirs.clone(), until));
-                return Next::Other(theirs, until.min(now + RIVALS));
-            }
-            return Next::Nominate(None);
+            // Kept when its time is over: the nomination may not get there, and is not to wait once more.
+            self.before = before.filter(|_| !its_own);
+            return match &self.before {
+                Some((theirs, until)) if now < *until => {
+                    Next::Other(theirs.clone(), (*until).min(now + RIVALS))
+                }
+                _ => Next::Nominate(None),
+            };
         };
         let same = |w: &Watched| {
             (&w.nonce, &w.incarnation, &w.roster) == (nonce, &shown.incarnation, &shown.roster)
@@ -448,6 +454,16 @@ mod tests {
     }
 
     #[test]
+    fn g4_a_program_whose_node_another_fleet_has_admitted_since_waits_like_any_other() {
+        let mut candidate = Candidate::default();
+        on(&mut candidate, 0, &admitted(&ours().to_string()));
+        let theirs = rival("").nominated_for.unwrap();
+        on(&mut candidate, 1_000, &admitted(&theirs));
+        let next = on(&mut candidate, 2_000, &rival("n1"));
+        assert!(matches!(next, Next::Other(..)), "{next:?}");
+    }
+
+    #[test]
     fn g4_a_vote_that_an_acquisition_got_counts_as_well() {
         // Before its admission was ever read.
         let mut candidate = Candidate::default();
@@ -506,8 +522,11 @@ mod tests {
                 let next = on(&mut candidate, ms, &closed(shown.clone()));
                 assert!(matches!(next, Next::Other(..)), "{ms}: {next:?}");
             }
-            let next = on(&mut candidate, 36_000, &closed(shown));
-            assert_eq!(next, Next::Nominate(over));
+            // Again where that did not get there.
+            for ms in [36_000, 36_500] {
+                let next = on(&mut candidate, ms, &closed(shown.clone()));
+                assert_eq!(next, Next::Nominate(over.clone()));
+            }
         }
         // A program for which it has voted does not wait: no person has closed it.
         let mut candidate = Candidate::default();
