@@ -10,10 +10,10 @@
 //! - G4 A nomination names its fleet. A program for which the node has voted puts its own in the place of another fleet's: a
 //!   newcomer that is configured differently, and comes first after a loss, neither shuts the right fleet out nor votes before
 //!   the leases of that one are over. (g4_a_program_that_was_admitted_replaces_the_nomination_of_another_fleet)
-//! - G4 Not once the other fleet has admitted the node since.
-//!   (g4_a_program_whose_node_another_fleet_has_admitted_since_waits_like_any_other)
 //! - G4 So does one that finds another node of its list to be its fleet's, or closed by it for a founding.
 //!   (g4_a_fleet_that_is_founded_anew_keeps_its_nodes)
+//! - G4 A program for which the node has voted waits like any other once another fleet has admitted the node since.
+//!   (g4_a_program_whose_node_another_fleet_has_admitted_since_waits_like_any_other)
 //! - G4 Others wait until that nomination should have become a marker, and then do the same: its program may have died.
 //!   (g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced)
 //! - G4 What another fleet has closed for itself is waited for as long, and is no order of a person.
