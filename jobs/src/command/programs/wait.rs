@@ -181,16 +181,17 @@ async fn patiently(
         };
         let patience;
         (until, patience) = ends.after(&error);
-        if clock.now() < until {
+        let over = sits_out && is_held(&error, async || look(locks, key).await, locks.tag()).await;
+        if clock.now() < until && !over {
             if !spoken {
                 voice.mention(&format_args!("waiting for the {what}: {error}"));
             }
             spoken = true;
             continue;
         }
-        let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
+        let seen = look(locks, key).await;
         let judge = |seen| judge(seen, locks.tag());
-        let verdict = match seen.first().map_or(Verdict::Silence, judge) {
+        let verdict = match seen.as_ref().map_or(Verdict::Silence, judge) {
             // They answer, and do not vote: they have lost their memory, or cannot write. No process holds it, and none can.
             Verdict::Split if matches!(error, LockError::NoQuorum(_)) => Verdict::Silence,
             verdict => verdict,
@@ -198,10 +199,10 @@ async fn patiently(
         if let Some(why) = give_up(verdict, clock.now(), patience) {
             return Err(match why {
                 Verdict::Held | Verdict::Split => {
-                    let gone = seen.first().filter(|seen| seen.is_orphaned());
+                    let gone = seen.as_ref().filter(|seen| seen.is_orphaned());
                     match gone.and_then(LockState::free_in) {
                         Some(rest) => NotHeld::Orphaned(rest),
-                        None => NotHeld::Taken(by_whom(locks, seen.first()).await),
+                        None => NotHeld::Taken(by_whom(locks, seen.as_ref()).await),
                     }
                 }
                 Verdict::Silence => {
@@ -221,6 +222,25 @@ async fn patiently(
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
     }
+}
+
+async fn look(locks: &Locks, key: &str) -> Option<LockState> {
+    let seen = locks.look(vec![key.to_owned()]).await;
+    seen.unwrap_or_default().into_iter().next()
+}
+
+/// Whether nodes vote, and show a holder that may live: a try waits no longer for what they may have forgotten. It may have been
+/// this process alone, too, that did not know them yet.
+async fn is_held(
+    error: &LockError,
+    look: impl AsyncFnOnce() -> Option<LockState>,
+    tag: Option<&str>,
+) -> bool {
+    if !matches!(error, LockError::Held { .. }) {
+        return false;
+    }
+    let seen = look().await;
+    seen.is_some_and(|seen| seen.shows_life() && judge(&seen, tag) == Verdict::Held)
 }
 
 /// When a wait ends.
@@ -460,6 +480,21 @@ mod tests {
         // A caller with a limit is told.
         ends.watched = None;
         assert_eq!(ends.after(&lost), (at(0), at(1)));
+    }
+
+    #[tokio::test]
+    async fn a_try_that_waits_for_forgetful_nodes_waits_for_no_holder() {
+        let by = |holder: Option<&'static str>| seen([Ok(holder), Ok(holder), Err(())]);
+        let over = async |error: &LockError, shown| is_held(error, async || shown, None).await;
+        let held = LockError::Held {
+            by: Some("a".to_owned()),
+            for_at_most: None,
+        };
+        assert!(over(&held, Some(by(Some("a")))).await);
+        assert!(!over(&held, Some(by(None))).await, "it may have gone");
+        assert!(!over(&held, None).await);
+        // What does not vote says nothing of a holder.
+        assert!(!over(&LockError::TooSlow, Some(by(Some("a")))).await);
     }
 
     #[test]
