@@ -121,8 +121,8 @@ impl Watch {
 
     fn watched(&self, node: usize, key: &str) -> Option<&Watched> {
         let nodes = self.records.get(key)?;
-        let mut found = nodes.iter().filter(|(of, _)| *of == node);
-        found.next().map(|(_, watched)| watched)
+        let found = nodes.iter().find(|(of, _)| *of == node);
+        found.map(|(_, watched)| watched)
     }
 
     /// Whether a record of this lock was seen.
