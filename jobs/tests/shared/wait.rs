@@ -23,7 +23,8 @@ pub(crate) fn takeover_limit(ttl: Duration) -> Duration {
     ttl.mul_f64(1.3) + Duration::from_secs(1)
 }
 
-/// How long processes had waited for a processor, as Linux says (pressure stall information), and when it was asked.
+/// How long processes had waited for a processor, as Linux says (pressure stall information), or had one that the host had given
+/// to other machines (steal time); and when it was asked.
 static WAITED: Mutex<Vec<(Moment, Duration)>> = Mutex::new(Vec::new());
 
 /// From now on [`starved`] knows. Where Linux does not say it nothing is known, and limits are what they are.
@@ -85,7 +86,17 @@ fn lock_waited() -> MutexGuard<'static, Vec<(Moment, Duration)>> {
 fn waited_for_processors() -> Option<Duration> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     let total = text.lines().next()?.split("total=").nth(1)?;
-    Some(Duration::from_micros(total.trim().parse().ok()?))
+    Some(Duration::from_micros(total.trim().parse().ok()?) + taken_by_the_host())
+}
+
+/// Of all processors together, in the ticks of a hundredth of a second in which Linux tells it everywhere.
+fn taken_by_the_host() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let steal = text.split_whitespace().nth(8);
+    let ticks: u64 = steal
+        .and_then(|ticks| ticks.parse().ok())
+        .unwrap_or_default();
+    Duration::from_millis(ticks * 10)
 }
 
 /// Sends a signal to a child of ours. When it is one that stops it, it stands still afterwards: on a busy machine it goes on until one of
