@@ -307,7 +307,10 @@ fn what_cannot_be_had_behind_sentinel_is_refused_with_the_remedy() {
                 "\"sentinels://a,b,c/m\"",
                 "locks.redis.tls.ca = \"none.pem\"",
             ),
-            "none.pem",
+            match cfg!(feature = "redis-tls") {
+                true => "none.pem",
+                false => "wants the feature \"redis-tls\"",
+            },
         ),
         (
             with(sentinel, "locks.redis.tls.ca = \"none.pem\""),
