@@ -86,61 +86,28 @@ mod tests {
 
     const JOBS: usize = 2_000;
 
+    /// A page of a fleet in which one other replica has so many jobs.
+    struct Scene {
+        locks: Locks,
+        page: Fleet,
+        me: Presence,
+        /// The names of some of its jobs.
+        names: BTreeSet<String>,
+        /// How many locks were read, and how often documents were asked for, of one node.
+        counts: [Arc<AtomicUsize>; 2],
+    }
+
     /// However many others there are.
     #[tokio::test]
     async fn a_page_of_many_jobs_looks_at_the_locks_of_its_rows() {
-        let node = |n| MemoryNode::new(format!("n{n}"), Clock::system());
-        let nodes: Vec<MemoryNode> = (1..=3).map(node).collect();
-        let counts: [Arc<AtomicUsize>; 2] = Default::default();
-        let [locks_read, documents_asked] = counts.clone();
-        nodes[0].observe(move |executed| {
-            for op in &executed.call.ops {
-                match op {
-                    Op::Read { .. } => _ = locks_read.fetch_add(1, Ordering::SeqCst),
-                    Op::Doc { .. } | Op::Living { .. } => {
-                        documents_asked.fetch_add(1, Ordering::SeqCst);
-                    }
-                    _ => {}
-                }
-            }
-        });
-        let took = || {
-            counts
-                .each_ref()
-                .map(|count| count.swap(0, Ordering::SeqCst))
-        };
-        let nodes = nodes
-            .into_iter()
-            .map(|node| Arc::new(node) as Arc<dyn Node>);
-        let locks = Locks::over(nodes.collect()).tag("aa").start().unwrap();
-        let job = |n: usize| JobPresence {
-            name: format!("job-{n:05}"),
-            coordination: "leader".to_owned(),
-            ..JobPresence::default()
-        };
-        let other = Presence {
-            id: "h-1-x".to_owned(),
-            tag: "aa".to_owned(),
-            name: "w0".to_owned(),
-            jobs: (0..JOBS).map(job).collect(),
-            rev: 1,
-            ..Presence::default()
-        };
-        write_all(&locks, &other, Duration::from_secs(3600)).await;
-        let me = Presence {
-            id: "h-2-y".to_owned(),
-            tag: "bb".to_owned(),
-            name: "w1".to_owned(),
-            ..Presence::default()
-        };
-        let _lease = locks.lock_key("job/job-00007").acquire().await.unwrap();
-        let page = Fleet::of_page(&locks, "page");
-        let names: BTreeSet<String> = (0..50).map(|n| job(n).name).collect();
-        let look = async || {
-            let some = page.some_around(me.clone(), &names, Vec::new(), BTreeMap::new());
-            some.await.unwrap()
-        };
-        let some = look().await;
+        let scene = Scene::new().await;
+        let _lease = scene
+            .locks
+            .lock_key("job/job-00007")
+            .acquire()
+            .await
+            .unwrap();
+        let some = scene.look().await;
         assert_eq!(
             (some.jobs.len(), some.replicas.len(), some.nodes.len()),
             (50, 2, 3)
@@ -150,13 +117,97 @@ mod tests {
         assert_eq!(leader(8), None);
         assert!(some.jobs.iter().all(|job| job.leader_known));
         // Again at once: the locks, and nothing is asked of documents.
-        took();
-        assert_eq!(look().await.jobs.len(), 50);
-        assert_eq!(took(), [50, 0]);
+        scene.took();
+        assert_eq!(scene.look().await.jobs.len(), 50);
+        assert_eq!(scene.took(), [50, 0]);
         // All of them.
-        let whole = page.status_around(me.clone(), Vec::new(), BTreeMap::new());
+        let whole = scene
+            .page
+            .status_around(scene.me.clone(), Vec::new(), BTreeMap::new());
         assert_eq!(whole.await.unwrap().jobs.len(), JOBS);
-        let [locks_read, documents_asked] = took();
+        let [locks_read, documents_asked] = scene.took();
         assert_eq!((locks_read, documents_asked > 0), (JOBS, true));
+    }
+
+    /// Of ten thousand jobs that takes the better part of a second.
+    #[tokio::test]
+    async fn some_jobs_do_not_wait_for_a_reading_of_all() {
+        let scene = Scene::new().await;
+        let whole = scene
+            .page
+            .status_around(scene.me.clone(), Vec::new(), BTreeMap::new());
+        assert_eq!(whole.await.unwrap().jobs.len(), JOBS);
+        // As if it were read again, and that did not end.
+        let _reading = scene.page.replicas.lock().await;
+        let some = tokio::time::timeout(Duration::from_secs(60), scene.look());
+        let some = some.await.expect("it waits for nothing");
+        assert_eq!((some.jobs.len(), some.replicas.len()), (50, 2));
+    }
+
+    fn job(n: usize) -> JobPresence {
+        JobPresence {
+            name: format!("job-{n:05}"),
+            coordination: "leader".to_owned(),
+            ..JobPresence::default()
+        }
+    }
+
+    impl Scene {
+        async fn new() -> Self {
+            let node = |n| MemoryNode::new(format!("n{n}"), Clock::system());
+            let nodes: Vec<MemoryNode> = (1..=3).map(node).collect();
+            let counts: [Arc<AtomicUsize>; 2] = Default::default();
+            let [locks_read, documents_asked] = counts.clone();
+            nodes[0].observe(move |executed| {
+                for op in &executed.call.ops {
+                    match op {
+                        Op::Read { .. } => _ = locks_read.fetch_add(1, Ordering::SeqCst),
+                        Op::Doc { .. } | Op::Living { .. } => {
+                            documents_asked.fetch_add(1, Ordering::SeqCst);
+                        }
+                        _ => {}
+                    }
+                }
+            });
+            let nodes = nodes
+                .into_iter()
+                .map(|node| Arc::new(node) as Arc<dyn Node>);
+            let locks = Locks::over(nodes.collect()).tag("aa").start().unwrap();
+            let other = Presence {
+                id: "h-1-x".to_owned(),
+                tag: "aa".to_owned(),
+                name: "w0".to_owned(),
+                jobs: (0..JOBS).map(job).collect(),
+                rev: 1,
+                ..Presence::default()
+            };
+            write_all(&locks, &other, Duration::from_secs(3600)).await;
+            Self {
+                page: Fleet::of_page(&locks, "page"),
+                locks,
+                me: Presence {
+                    id: "h-2-y".to_owned(),
+                    tag: "bb".to_owned(),
+                    name: "w1".to_owned(),
+                    ..Presence::default()
+                },
+                names: (0..50).map(|n| job(n).name).collect(),
+                counts,
+            }
+        }
+
+        async fn look(&self) -> FleetStatus {
+            let me = self.me.clone();
+            let some = self
+                .page
+                .some_around(me, &self.names, Vec::new(), BTreeMap::new());
+            some.await.unwrap()
+        }
+
+        /// What was counted since this was asked last.
+        fn took(&self) -> [usize; 2] {
+            let counts = self.counts.each_ref();
+            counts.map(|count| count.swap(0, Ordering::SeqCst))
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! # Invariants
 //! - A document is read once per revision.   (each_document_is_read_once_per_revision)
 //! - The pages of a replica are listed when they have moved.   (only_pages_that_have_moved_are_listed)
+//! - For some jobs alone the pages are read that tell of them.   (some_jobs_are_read_without_the_pages_of_others)
 //! - A replica is there while a node says that its summary was touched of late, however long clocks that were set back let it
 //!   stand.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - Of a replica whose pages are not all there, or are older than its summary says, nothing is made up: its jobs count as not
@@ -54,6 +55,9 @@ pub(crate) enum Wanted<'a> {
     },
     /// All there is.
     Jobs,
+    /// The same of these jobs alone: the pages that tell of them, wherever others have moved as well.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    Some(&'a BTreeSet<&'a str>),
 }
 
 /// The jobs of a reader that has jobs itself.
@@ -84,8 +88,8 @@ pub(crate) struct Telling {
     pub(crate) others_rest: bool,
 }
 
-/// The replicas of a fleet, as far as they were read.
-#[derive(Debug)]
+/// The replicas of a fleet, as far as they were read. A clone shares the pages.
+#[derive(Clone, Debug)]
 pub(crate) struct Replicas {
     /// For how much longer a summary must live to count, and may.
     life: Range<Duration>,
@@ -100,21 +104,21 @@ pub(crate) struct Replicas {
 }
 
 /// Of which jobs replicas tell.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Noted {
-    names: BTreeSet<String>,
+    names: Arc<BTreeSet<String>>,
     /// Something else than when this was taken last.
     moved: BTreeSet<String>,
 }
 
 /// One replica.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Replica {
     summary: Summary,
     /// All that it says of itself, where that was read.
     head: Option<Presence>,
     /// Of each page the revision that was read last, and what it says; nothing where it is none of ours.
-    pages: BTreeMap<Page, (u64, Option<PageJobs>)>,
+    pages: BTreeMap<Page, (u64, Option<Arc<PageJobs>>)>,
     /// For which revisions in the summary a kind was read in full.
     complete: BTreeMap<Kind, u64>,
     /// What is missing has been told for this revision.
@@ -176,10 +180,11 @@ impl Replicas {
         changed |= self.details(locks, wanted).await?;
         if let Some(Noted { names, moved }) = &mut self.noted {
             for job in moved.iter() {
-                if self.by_id.values().any(|of| of.facts(job).is_some()) {
-                    names.insert(job.clone());
-                } else {
-                    names.remove(job);
+                match self.by_id.values().any(|of| of.facts(job).is_some()) {
+                    true if names.contains(job) => {}
+                    true => _ = Arc::make_mut(names).insert(job.clone()),
+                    false if names.contains(job) => _ = Arc::make_mut(names).remove(job),
+                    false => {}
                 }
             }
         }
@@ -252,7 +257,7 @@ impl Replicas {
                 .filter(agree)
                 .for_each(Replica::forget_facts);
         }
-        let all = wanted == Wanted::Jobs;
+        let all = matches!(wanted, Wanted::Jobs | Wanted::Some(_));
         let lacks = |replica: &Replica| {
             let mut kinds = wanted.kinds(replica).iter();
             all || kinds.any(|kind| !replica.has(*kind))
@@ -294,9 +299,14 @@ impl Replicas {
                         continue;
                     }
                 };
-                let news = replica.news(&there, wanted.kinds(replica));
+                let mut news = replica.news(&there, wanted.kinds(replica));
+                let moved = news.len();
+                if let Wanted::Some(jobs) = wanted {
+                    let numbers = replica.pages_of(jobs);
+                    news.retain(|page| page.kind == Kind::Head || numbers.contains(&page.number));
+                }
                 names.extend(news.iter().map(|page| page.document(id)));
-                asked.push((id, news.len(), lives));
+                asked.push((id, moved, lives));
             }
             // Of all of them together: where many have changed, calls cost more than what they carry.
             let mut docs: BTreeMap<String, Vec<Doc>> = BTreeMap::new();
@@ -315,7 +325,7 @@ impl Replicas {
                     }
                 }
             }
-            for (id, news, lives) in asked {
+            for (id, moved, lives) in asked {
                 let Some(replica) = self.by_id.get_mut(id) else {
                     continue;
                 };
@@ -330,9 +340,11 @@ impl Replicas {
                 if let Some(noted) = &mut self.noted {
                     noted.moved.extend(told);
                 }
-                let kinds = wanted.kinds(replica);
-                replica.judge(id, kinds);
-                if docs.len() == news {
+                if !matches!(wanted, Wanted::Some(_)) {
+                    let kinds = wanted.kinds(replica);
+                    replica.judge(id, kinds);
+                }
+                if docs.len() == moved {
                     // Else all are listed again, as when this is dropped or fails.
                     replica.lives = lives;
                 }
@@ -367,10 +379,20 @@ impl Replicas {
         all.map(|replica| replica.head(now)).collect()
     }
 
+    /// Takes over what the `other` has read of pages that moved later. Which jobs that concerns is not noted.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn take_later(&mut self, other: &Self) {
+        for (id, replica) in &mut self.by_id {
+            if let Some(other) = other.by_id.get(id) {
+                replica.take_later(other);
+            }
+        }
+    }
+
     /// The jobs of which replicas tell, where that is noted.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.noted.iter().flat_map(|noted| &noted.names);
+        let names = self.noted.iter().flat_map(|noted| &*noted.names);
         names.map(String::as_str)
     }
 
@@ -511,7 +533,9 @@ impl Wanted<'_> {
                 &[Kind::Standings, Kind::Facts]
             }
             Wanted::Standings { .. } => &[Kind::Standings],
-            Wanted::Jobs => &[Kind::Head, Kind::Standings, Kind::Facts, Kind::Runs],
+            Wanted::Jobs | Wanted::Some(_) => {
+                &[Kind::Head, Kind::Standings, Kind::Facts, Kind::Runs]
+            }
         }
     }
 }
@@ -545,6 +569,23 @@ impl Replica {
         news.map(|(page, _)| *page).collect()
     }
 
+    /// The numbers of the pages that tell of these jobs.
+    fn pages_of(&self, jobs: &BTreeSet<&str>) -> BTreeSet<u32> {
+        let of = self.summary.pages;
+        jobs.iter().map(|job| Page::number_of(job, of)).collect()
+    }
+
+    /// Takes over what the `other` has read of later pages of the same division.
+    fn take_later(&mut self, other: &Self) {
+        for (page, (rev, told)) in &other.pages {
+            let known = self.pages.get(page).map(|(known, _)| *known);
+            let counts = page.kind != Kind::Head && page.of == self.summary.pages;
+            if counts && known < Some(*rev) {
+                self.pages.insert(*page, (*rev, told.clone()));
+            }
+        }
+    }
+
     /// Takes a page in; of which jobs it tells something else than before.
     fn read(&mut self, doc: &Doc, id: &str) -> Vec<String> {
         let Some(page) = Page::named(&doc.name, id) else {
@@ -555,7 +596,7 @@ impl Replica {
             self.pages.insert(page, (doc.rev, None));
             return Vec::new();
         }
-        let told = pages::read(doc);
+        let told = pages::read(doc).map(Arc::new);
         let before = self.pages.insert(page, (doc.rev, told.clone()));
         let (now, before) = (told.unwrap_or_default(), before.and_then(|(_, told)| told));
         let before = before.unwrap_or_default();
@@ -600,7 +641,7 @@ impl Replica {
         let of = self.summary.pages;
         let number = Page::number_of(job, of);
         let (_, told) = self.pages.get(&Page { kind, number, of })?;
-        told.as_ref()
+        told.as_deref()
     }
 
     /// How it defines the job, where it has told that.
@@ -627,7 +668,7 @@ impl Replica {
 
     fn parts(&self, kind: Kind) -> impl Iterator<Item = &PageJobs> {
         let pages = self.pages.iter().filter(move |(page, _)| page.kind == kind);
-        pages.filter_map(|(_, (_, told))| told.as_ref())
+        pages.filter_map(|(_, (_, told))| told.as_deref())
     }
 
     /// Whether a node names all of them where it is asked which of them live, also while their number changes.

@@ -3,10 +3,11 @@
 //! # Invariants
 //! - Some jobs are looked at by themselves: of a fleet of ten thousand no more locks than theirs are asked for, and documents seldom.
 //!   (a_page_of_many_jobs_looks_at_the_locks_of_its_rows)
+//! - Nor do they wait while the documents of the whole fleet are read.   (some_jobs_do_not_wait_for_a_reading_of_all)
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -34,20 +35,30 @@ const FEW: usize = PAGE;
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Documents are looked at so often at most for those who are shown some jobs alone, and a tenth of the time at most: replicas tell of
-/// what ran every two seconds.
+/// What documents tell of some jobs is looked at so often at most for those who are shown these alone, and a tenth of the time at most:
+/// replicas tell of what ran every two seconds.
 const DOCUMENTS: Duration = Duration::from_secs(2);
+
+/// In the place of a job's name, what replicas tell of themselves.
+const WHO: &[&str] = &[""];
 
 /// What all clients of one replica's page share, beside what was read of documents.
 #[derive(Debug, Default)]
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
+    known: Mutex<Known>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,
-    /// When documents are due again for some jobs alone.
-    documents_due: tokio::sync::Mutex<Option<Moment>>,
     /// The replicas that led any job when the whole fleet was looked at last.
     leaders: Mutex<Option<BTreeSet<String>>>,
+}
+
+/// What was read of replicas.
+#[derive(Debug, Default)]
+struct Known {
+    replicas: Option<Arc<Replicas>>,
+    /// When another look at what they tell of these jobs is due, of those that were looked at by themselves of late, and of [`WHO`].
+    due: BTreeMap<String, Moment>,
 }
 
 #[derive(Debug)]
@@ -70,9 +81,10 @@ impl SharedView {
         let mut merged = self.merged.lock().await;
         let (heads, led) = {
             let mut replicas = replicas.lock().await;
-            if replicas.look(locks, Wanted::Jobs).await.is_err() {
+            match replicas.look(locks, Wanted::Jobs).await {
+                Ok(_) => _ = self.tell(replicas.clone()),
                 // This replica can be told when nothing else can.
-                *replicas = Replicas::noting_jobs();
+                Err(_) => *replicas = Replicas::noting_jobs(),
             }
             (replicas.heads(locks.wall()), led(&replicas, &me))
         };
@@ -83,19 +95,25 @@ impl SharedView {
         } else {
             self.seldom(locks, &led, &memory_loss).await?
         };
-        let mut replicas = replicas.lock().await;
-        let mut is_whole = true;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
-        if !records.values().filter_map(Reading::tag).all(known) {
-            is_whole = replicas.look(locks, Wanted::Jobs).await.is_ok();
-        }
-        let moved = replicas.take_moved();
-        let others = Words {
-            names: replicas.names().collect(),
-            moved,
-            told: &|job| replicas.told_of(job),
+        let all_known = records.values().filter_map(Reading::tag).all(known);
+        let (told, moved) = {
+            let mut replicas = replicas.lock().await;
+            let is_whole = all_known || replicas.look(locks, Wanted::Jobs).await.is_ok();
+            let moved = replicas.take_moved();
+            let told = self.tell(replicas.clone());
+            if !is_whole {
+                // A part of it was read, and would not be looked at again.
+                *replicas = Replicas::noting_jobs();
+            }
+            (told, moved)
         };
-        let heads = replicas.heads(locks.wall());
+        let others = Words {
+            names: told.names().collect(),
+            moved,
+            told: &|job| told.told_of(job),
+        };
+        let heads = told.heads(locks.wall());
         let fleet = beside.merge(
             locks,
             &heads,
@@ -105,10 +123,6 @@ impl SharedView {
             records,
             remembered,
         );
-        if !is_whole {
-            // A part of it was read, and would not be looked at again.
-            *replicas = Replicas::noting_jobs();
-        }
         let leaders = fleet.replicas.iter();
         let leaders = leaders.filter(|replica| replica.role == Role::Leader);
         *self.leaders() = Some(leaders.map(|replica| replica.id.clone()).collect());
@@ -125,40 +139,29 @@ impl SharedView {
         pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
-        let clock = locks.clock();
         let asked = names;
         let mut names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         names.extend(me.jobs.iter().map(|job| job.name.as_str()));
         let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
         let mine: BTreeSet<&str> = mine.map(|job| job.name.as_str()).collect();
-        let (heads, led) = {
-            let mut replicas = replicas.lock().await;
-            let mut due = self.documents_due.lock().await;
-            let began = clock.now();
-            if due.is_none_or(|due| due <= began) {
-                // What is known stands while no node answers: who leads is not known then.
-                drop(replicas.look(locks, Wanted::Jobs).await);
-                let took = clock.now().since(began);
-                *due = Some(began + DOCUMENTS.max(took * 10));
-            }
-            let led = names.iter().copied();
-            let led = led.filter(|job| mine.contains(job) || replicas.is_locked(job));
-            let led: Vec<String> = led.map(str::to_owned).collect();
-            (replicas.heads(locks.wall()), led)
-        };
+        let told = self.told(locks, replicas, &names).await;
+        let heads = told.heads(locks.wall());
+        let led = names.iter().copied();
+        let led = led.filter(|job| mine.contains(job) || told.is_locked(job));
+        let led: Vec<String> = led.map(str::to_owned).collect();
         let beside = FleetDocuments::beside(locks, &heads, pauses).await?;
         let records = records(locks, &led, &beside.memory_loss()).await?;
-        let mut replicas = replicas.lock().await;
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
-        if !records.values().filter_map(Reading::tag).all(known) {
-            drop(replicas.look(locks, Wanted::Jobs).await);
-        }
+        let told = match records.values().filter_map(Reading::tag).all(known) {
+            true => told,
+            false => self.look(locks, &told, &names).await,
+        };
         let others = Words {
             names,
             moved: BTreeSet::new(),
-            told: &|job| replicas.told_of(job),
+            told: &|job| told.told_of(job),
         };
-        let heads = replicas.heads(locks.wall());
+        let heads = told.heads(locks.wall());
         // Nothing is remembered of them: they are few, and others the next time.
         let mut merged = Merged::default();
         let mut fleet = beside.merge(
@@ -185,6 +188,67 @@ impl SharedView {
             }
         }
         Ok(fleet)
+    }
+
+    /// What replicas tell of these jobs, looked at where that is due. All others are as they were found last, for which nothing is
+    /// waited.
+    async fn told(
+        &self,
+        locks: &Locks,
+        replicas: &tokio::sync::Mutex<Replicas>,
+        names: &BTreeSet<&str>,
+    ) -> Arc<Replicas> {
+        let (known, due) = {
+            let known = self.known();
+            let due = names.iter().chain(WHO).map(|name| known.due.get(*name));
+            (known.replicas.clone(), due.min().flatten().copied())
+        };
+        match known {
+            Some(told) if due.is_some_and(|due| locks.clock().now() < due) => told,
+            Some(told) => self.look(locks, &told, names).await,
+            None => {
+                let mut replicas = replicas.lock().await;
+                let began = locks.clock().now();
+                drop(replicas.look(locks, Wanted::Jobs).await);
+                self.looked_at(names, began, locks.clock().now());
+                self.tell(replicas.clone())
+            }
+        }
+    }
+
+    /// Looks at what replicas tell of these jobs. What is known stands while no node answers: who leads is not known then.
+    async fn look(&self, locks: &Locks, known: &Replicas, names: &BTreeSet<&str>) -> Arc<Replicas> {
+        let mut replicas = known.clone();
+        let began = locks.clock().now();
+        drop(replicas.look(locks, Wanted::Some(names)).await);
+        self.looked_at(names, began, locks.clock().now());
+        self.tell(replicas)
+    }
+
+    fn looked_at(&self, names: &BTreeSet<&str>, began: Moment, now: Moment) {
+        let due = began + DOCUMENTS.max(now.since(began) * 10);
+        let mut known = self.known();
+        known.due.retain(|_, due| now < *due);
+        let names = names.iter().chain(WHO);
+        known
+            .due
+            .extend(names.map(|name| ((*name).to_owned(), due)));
+    }
+
+    /// Keeps what was read for those who look while others read. What others have read meanwhile is not lost.
+    fn tell(&self, mut replicas: Replicas) -> Arc<Replicas> {
+        let mut known = self.known();
+        if let Some(known) = &known.replicas {
+            replicas.take_later(known);
+        }
+        let told = Arc::new(replicas);
+        known.replicas = Some(told.clone());
+        told
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each part is changed in one step.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn leaders(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {

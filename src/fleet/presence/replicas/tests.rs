@@ -11,7 +11,7 @@ use crate::{
         },
         status::FleetStatus,
     },
-    node::{Answer, Node, memory::MemoryNode},
+    node::{Answer, Node, Op, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -180,6 +180,50 @@ async fn only_pages_that_have_moved_are_listed() {
     let (listed, jobs, ends) = look().await;
     assert_eq!((listed[0], jobs, ends), (0, (500, 500), 0));
     assert_eq!(look().await, ([0, 0], (500, 0), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_jobs_are_read_without_the_pages_of_others() {
+    let store = Store::new();
+    let mut a = replica("a", 1, 200);
+    write_all(&store.locks, &a, LIFETIME).await;
+    let read = Arc::new(Mutex::new(0));
+    let count = read.clone();
+    store.nodes[0].observe(move |executed| {
+        let is_page = |op: &&Op| matches!(op, Op::Doc { name } if name.starts_with("detail/"));
+        *count.lock().unwrap() += executed.call.ops.iter().filter(is_page).count();
+    });
+    let mut known = Replicas::noting_jobs();
+    let look = async |known: &mut Replicas, wanted: Wanted<'_>| {
+        *read.lock().unwrap() = 0;
+        known.look(&store.locks, wanted).await.unwrap();
+        *read.lock().unwrap()
+    };
+    // One for the replica, and four of each kind.
+    assert_eq!(look(&mut known, Wanted::Jobs).await, 13);
+    let number = |n: &usize| Page::number_of(&format!("job-{n}"), 4);
+    let other = (8..200).find(|n| number(n) != number(&7)).unwrap();
+    lead(&mut a, 7, 5);
+    lead(&mut a, other, 6);
+    a.rev = 2;
+    write_all(&store.locks, &a, LIFETIME).await;
+    let mut before = known.clone();
+    known.take_moved();
+    let wanted = BTreeSet::from(["job-7"]);
+    assert_eq!(look(&mut known, Wanted::Some(&wanted)).await, 4);
+    let leaders = |known: &Replicas| {
+        let leader = |n: usize| known.leader(&format!("job-{n}")).map(|token| token.0);
+        (leader(7), leader(other))
+    };
+    assert_eq!(leaders(&known), (Some(5), None));
+    assert_eq!(look(&mut known, Wanted::Some(&wanted)).await, 0);
+    // Another reader has what was read here, and reads the rest.
+    before.take_later(&known);
+    assert_eq!(leaders(&before), (Some(5), None));
+    assert_eq!(look(&mut known, Wanted::Jobs).await, 9);
+    assert_eq!(leaders(&known), (Some(5), Some(6)));
+    let moved = ["job-7".to_owned(), format!("job-{other}")];
+    assert_eq!(known.take_moved(), BTreeSet::from(moved));
 }
 
 #[tokio::test(start_paused = true)]
