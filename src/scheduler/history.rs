@@ -17,8 +17,8 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 
+use self::terms::Tellings;
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},
@@ -35,8 +35,6 @@ use crate::{
 
 /// Writings that may wait: some thousand jobs that are due at one instant, or what ends while a store does not answer.
 const MAX_WAITING: usize = 4096;
-/// Terms that are told at a time.
-const TELLING: usize = 64;
 /// Bytes of a reason that are kept.
 const MAX_DETAIL: usize = 1024;
 
@@ -65,8 +63,8 @@ struct Inner {
     numbers: tokio::sync::Mutex<BTreeMap<String, u64>>,
     /// Writings that wait or are under way. Changed only while `waiting` is locked.
     left: latest::Sender<usize>,
-    /// Turns of those who tell of a term.
-    telling: Semaphore,
+    /// Terms that wait to be told.
+    tellings: Mutex<Tellings>,
     /// Ends of terms that are being told.
     ends: latest::Sender<usize>,
 }
@@ -118,7 +116,7 @@ impl History {
             waiting: Mutex::default(),
             numbers: tokio::sync::Mutex::default(),
             left: latest::Sender::new(0),
-            telling: Semaphore::new(TELLING),
+            tellings: Mutex::default(),
             ends: latest::Sender::new(0),
         }))
     }

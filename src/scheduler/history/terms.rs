@@ -1,23 +1,29 @@
 //! Tells of the terms in which this replica leads a job: [`crate::fleet::terms`] says what is told.
 //!
-//! Nothing here is waited for by the loop that leads a job, nor by a lease: each telling is a task of its own, and only so many ask
-//! the nodes at a time. A term costs four calls, however long it lasts.
+//! Nothing here is waited for by the loop that leads a job, nor by a lease: each telling is a task of its own, and those that wait are
+//! read and written together, so many at a time. A term is read and written twice, however long it lasts.
 //!
 //! # Invariants
 //! - T3 A term is told when it has lasted for a moment, and when it has ended: nothing is told by its renewals.
 //!   (a_term_is_told_twice_however_long_it_lasts)
+//! - T5 Terms that begin together are told in few calls.   (terms_that_begin_together_share_their_calls)
 //! - T4 What a predecessor has told of its end is not lost to its successor.   (a_successor_keeps_what_its_predecessor_told)
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::Mutex;
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, oneshot};
 
 use super::{History, Inner, write};
 use crate::{
     fleet::terms::{self, TermRecord},
     job,
     lock::LockError,
-    node::Token,
+    node::{Doc, Token},
     status::runs::HISTORY_LIFETIME,
 };
 
@@ -25,6 +31,23 @@ use crate::{
 const SETTLES: Duration = Duration::from_secs(2);
 /// Bytes of a reason that are kept: each term of a job is read and written with all others.
 const MAX_DETAIL: usize = 200;
+
+/// Terms that are read and written together.
+const TOGETHER: usize = 64;
+
+/// Terms that wait to be told.
+#[derive(Default)]
+pub(super) struct Tellings {
+    waiting: VecDeque<Telling>,
+    /// Whether a task sees to them.
+    attended: bool,
+}
+
+struct Telling {
+    job: String,
+    record: TermRecord,
+    told: oneshot::Sender<Result<(), LockError>>,
+}
 
 /// A term that this replica is in.
 pub(in crate::scheduler) struct TermEntry {
@@ -76,15 +99,12 @@ impl History {
     }
 
     async fn tell_term(&self, job: &str, record: &TermRecord) {
-        let Inner { clock, telling, .. } = &*self.0;
+        let clock = &self.0.clock;
         let (mut pause, longest) = write::BETWEEN_TRIES;
         for tries in 1..=write::TRIES {
-            let told = {
-                // Closed never: it lives as long as this history.
-                let _turn = telling.acquire().await;
-                self.put_term(job, record).await
+            let Err(error) = self.put_with_others(job, record).await else {
+                return;
             };
-            let Err(error) = told else { return };
             tracing::debug!(job, %error, tries, "a term could not be told");
             if tries < write::TRIES {
                 clock.sleep(pause).await;
@@ -93,12 +113,68 @@ impl History {
         }
     }
 
-    async fn put_term(&self, job: &str, record: &TermRecord) -> Result<(), LockError> {
+    /// Writes it with all that wait at the same time: by itself each would be two calls to every node.
+    async fn put_with_others(&self, job: &str, record: &TermRecord) -> Result<(), LockError> {
+        let (told, answer) = oneshot::channel();
+        let telling = Telling {
+            job: job.to_owned(),
+            record: record.clone(),
+            told,
+        };
+        if self.tellings().add(telling) {
+            let history = self.clone();
+            drop(self.0.spawn.spawn(async move {
+                while let Some(some) = history.next_tellings() {
+                    history.put_terms(some).await;
+                }
+            }));
+        }
+        answer.await.unwrap_or(Err(LockError::Closed))
+    }
+
+    fn tellings(&self) -> std::sync::MutexGuard<'_, Tellings> {
+        // Changed in one step.
+        let tellings = self.0.tellings.lock();
+        tellings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_tellings(&self) -> Option<Vec<Telling>> {
+        self.tellings().take_together()
+    }
+
+    async fn put_terms(&self, tellings: Vec<Telling>) {
+        let names: Vec<String> = tellings
+            .iter()
+            .map(|telling| terms::document(&telling.job))
+            .collect();
+        let found = self.0.locks.docs_of(&names).await;
+        let found = found.map(|docs| -> BTreeMap<String, Doc> {
+            let docs = docs.into_iter();
+            docs.map(|doc| (doc.name.clone(), doc)).collect()
+        });
+        let put = tellings
+            .into_iter()
+            .zip(&names)
+            .map(async |(telling, name)| {
+                let put = match &found {
+                    Ok(docs) => self.put_term(name, &telling.record, docs.get(name)).await,
+                    Err(error) => Err(error.clone()),
+                };
+                // A telling that is given up needs no answer.
+                _ = telling.told.send(put);
+            });
+        join_all(put).await;
+    }
+
+    async fn put_term(
+        &self,
+        name: &str,
+        record: &TermRecord,
+        found: Option<&Doc>,
+    ) -> Result<(), LockError> {
         let locks = &self.0.locks;
-        let name = terms::document(job);
-        let found = locks.doc(&name).await?;
-        let rev = terms::revision(record.token, found.as_ref().map(|doc| doc.rev));
-        let known = match &found {
+        let rev = terms::revision(record.token, found.map(|doc| doc.rev));
+        let known = match found {
             Some(doc) => terms::read(doc),
             None => Some(Vec::new()),
         };
@@ -106,7 +182,27 @@ impl History {
         let Some(known) = known else { return Ok(()) };
         let body = terms::to_body(&terms::with(known, record));
         let lifetime = locks.timing().retention.max(HISTORY_LIFETIME);
-        locks.put_doc(&name, rev, lifetime, body).await
+        locks.put_doc(name, rev, lifetime, body).await
+    }
+}
+
+// === impl Tellings ===
+
+impl Tellings {
+    /// Whether a task has to be begun that sees to it.
+    fn add(&mut self, telling: Telling) -> bool {
+        self.waiting.push_back(telling);
+        !std::mem::replace(&mut self.attended, true)
+    }
+
+    /// The oldest that wait, none of which is written over what another one of them writes. Without any the task may end.
+    fn take_together(&mut self) -> Option<Vec<Telling>> {
+        let mut jobs = BTreeSet::new();
+        let waiting = self.waiting.iter().take(TOGETHER);
+        let some = waiting.take_while(|telling| jobs.insert(telling.job.as_str()));
+        let some = some.count();
+        self.attended = some > 0;
+        self.attended.then(|| self.waiting.drain(..some).collect())
     }
 }
 

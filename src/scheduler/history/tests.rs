@@ -268,6 +268,39 @@ async fn a_term_is_told_twice_however_long_it_lasts() {
     assert_eq!((terms.len(), told), (2, 1));
 }
 
+/// Ten thousand of them would else keep every node busy for half a minute.
+#[tokio::test(start_paused = true)]
+async fn terms_that_begin_together_share_their_calls() {
+    let (history, node, time) = history();
+    // Else all answers would come at the same instants, and so would the next questions.
+    node.faults()
+        .delay_replies(Duration::ZERO, Duration::from_millis(5));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = calls.clone();
+    node.observe(move |executed| {
+        let of_terms = |op: &Op| match op {
+            Op::Doc { name } | Op::PutDoc { name, .. } => name.starts_with("terms/"),
+            _ => false,
+        };
+        let counts = executed.call.ops.iter().any(of_terms);
+        seen.fetch_add(usize::from(counts), Ordering::SeqCst);
+    });
+    let job = |n: usize| format!("job-{}", n % 900);
+    // Of some jobs two terms: what one tells must not be lost to the other.
+    let begin = |n| history.term_began(&job(n), Token(1 + n as u64), None);
+    let terms: Vec<_> = (0..1000).map(begin).collect();
+    time.clock().sleep(Duration::from_secs(60)).await;
+    let told = calls.swap(0, Ordering::SeqCst);
+    assert!(told < 200, "{told} calls");
+    for n in 0..900 {
+        let name = fleet_terms::document(&job(n));
+        let doc = history.0.locks.doc(&name).await.unwrap().unwrap();
+        let known = fleet_terms::read(&doc).unwrap();
+        assert_eq!(known.len(), if n < 100 { 2 } else { 1 }, "{n}");
+    }
+    drop(terms);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_successor_keeps_what_its_predecessor_told() {
     let (first, node, time) = history();
