@@ -6,6 +6,7 @@
 //! line in the log; it is tried again a few times. What is told of terms (`terms`) has a way of its own: a thousand that begin at one
 //! instant leave no run out.
 
+mod tellings;
 mod terms;
 mod write;
 
@@ -18,7 +19,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use self::terms::Tellings;
+use self::tellings::Tellings;
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},

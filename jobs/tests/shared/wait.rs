@@ -39,7 +39,7 @@ pub(crate) fn watch_processors() {
     }
 }
 
-/// How much of this time some process on this machine waited for a processor: that is the machine's, and not what a test measures.
+/// How much of this time some process on this machine waited for a processor, or for the host: that is the machine's, and not what a test measures.
 /// A fifth of the time counts at most, so that what is a quarter late fails on the busiest machine, too.
 pub(crate) fn starved(from: Moment, to: Moment) -> Duration {
     look_at_processors();
@@ -89,14 +89,17 @@ fn waited_for_processors() -> Option<Duration> {
     Some(Duration::from_micros(total.trim().parse().ok()?) + taken_by_the_host())
 }
 
-/// Of all processors together, in the ticks of a hundredth of a second in which Linux tells it everywhere.
+/// Of the time of one processor, on average; in the ticks of a hundredth of a second in which Linux tells it everywhere.
 fn taken_by_the_host() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let steal = text.split_whitespace().nth(8);
     let ticks: u64 = steal
         .and_then(|ticks| ticks.parse().ok())
         .unwrap_or_default();
-    Duration::from_millis(ticks * 10)
+    // A line for all of them, and one for each.
+    let lines = text.lines().filter(|line| line.starts_with("cpu")).count();
+    let processors = u64::try_from(lines).unwrap_or(2).saturating_sub(1).max(1);
+    Duration::from_millis(ticks * 10 / processors)
 }
 
 /// Sends a signal to a child of ours. When it is one that stops it, it stands still afterwards: on a busy machine it goes on until one of

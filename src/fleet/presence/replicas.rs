@@ -6,7 +6,7 @@
 //! # Invariants
 //! - A document is read once per revision.   (each_document_is_read_once_per_revision)
 //! - The pages of a replica are listed when they have moved.   (only_pages_that_have_moved_are_listed)
-//! - For some jobs alone the pages are read that tell of them.   (some_jobs_are_read_without_the_pages_of_others)
+//! - For some jobs alone the pages are read that tell of them, and of what is not at rest.   (some_jobs_are_read_without_the_pages_of_others)
 //! - A replica is there while a node says that its summary was touched of late, however long clocks that were set back let it
 //!   stand.   (whoever_touches_nothing_any_more_counts_as_gone)
 //! - Of a replica whose pages are not all there, or are older than its summary says, nothing is made up: its jobs count as not
@@ -55,7 +55,7 @@ pub(crate) enum Wanted<'a> {
     },
     /// All there is.
     Jobs,
-    /// The same of these jobs alone: the pages that tell of them, wherever others have moved as well.
+    /// The same of these jobs alone: the pages that tell of them, and the standings of all, wherever others have moved as well.
     #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
     Some(&'a BTreeSet<&'a str>),
 }
@@ -303,7 +303,9 @@ impl Replicas {
                 let moved = news.len();
                 if let Wanted::Some(jobs) = wanted {
                     let numbers = replica.pages_of(jobs);
-                    news.retain(|page| page.kind == Kind::Head || numbers.contains(&page.number));
+                    // Standings tell as well whether the replica is fit.
+                    let of_all = |page: &Page| matches!(page.kind, Kind::Head | Kind::Standings);
+                    news.retain(|page| of_all(page) || numbers.contains(&page.number));
                 }
                 names.extend(news.iter().map(|page| page.document(id)));
                 asked.push((id, moved, lives));

@@ -35,8 +35,8 @@ const FEW: usize = PAGE;
 /// The records of more are read so often at most, and at most a tenth of the time.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// What documents tell of some jobs is looked at so often at most for those who are shown these alone, and a tenth of the time at most:
-/// replicas tell of what ran every two seconds.
+/// What documents tell of some jobs is looked at so often at most for those who are shown these alone, and a tenth of the time at most
+/// for each such choice, one after the other: replicas tell of what ran every two seconds.
 const DOCUMENTS: Duration = Duration::from_secs(2);
 
 /// In the place of a job's name, what replicas tell of themselves.
@@ -47,6 +47,8 @@ const WHO: &[&str] = &[""];
 pub(crate) struct SharedView {
     records: tokio::sync::Mutex<Option<Last>>,
     known: Mutex<Known>,
+    /// Held by the reader who looks at some jobs.
+    looking: tokio::sync::Mutex<()>,
     /// What came of it: what has moved is merged again.
     merged: tokio::sync::Mutex<Merged>,
     /// The replicas that led any job when the whole fleet was looked at last.
@@ -54,11 +56,23 @@ pub(crate) struct SharedView {
 }
 
 /// What was read of replicas.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     replicas: Option<Arc<Replicas>>,
+    /// When the latest look at them began.
+    began: Moment,
     /// When another look at what they tell of these jobs is due, of those that were looked at by themselves of late, and of [`WHO`].
     due: BTreeMap<String, Moment>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            replicas: None,
+            began: Moment::ZERO,
+            due: BTreeMap::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -81,8 +95,9 @@ impl SharedView {
         let mut merged = self.merged.lock().await;
         let (heads, led) = {
             let mut replicas = replicas.lock().await;
+            let began = locks.clock().now();
             match replicas.look(locks, Wanted::Jobs).await {
-                Ok(_) => _ = self.tell(replicas.clone()),
+                Ok(_) => _ = self.tell(replicas.clone(), began),
                 // This replica can be told when nothing else can.
                 Err(_) => *replicas = Replicas::noting_jobs(),
             }
@@ -97,23 +112,31 @@ impl SharedView {
         };
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         let all_known = records.values().filter_map(Reading::tag).all(known);
-        let (told, moved) = {
+        // As this reader has read it: what others have read of a job is not noted as moved.
+        let (own, moved) = {
             let mut replicas = replicas.lock().await;
-            let is_whole = all_known || replicas.look(locks, Wanted::Jobs).await.is_ok();
+            let mut is_whole = true;
+            if !all_known {
+                let began = locks.clock().now();
+                is_whole = replicas.look(locks, Wanted::Jobs).await.is_ok();
+                if is_whole {
+                    self.tell(replicas.clone(), began);
+                }
+            }
             let moved = replicas.take_moved();
-            let told = self.tell(replicas.clone());
+            let own = replicas.clone();
             if !is_whole {
                 // A part of it was read, and would not be looked at again.
                 *replicas = Replicas::noting_jobs();
             }
-            (told, moved)
+            (own, moved)
         };
         let others = Words {
-            names: told.names().collect(),
+            names: own.names().collect(),
             moved,
-            told: &|job| told.told_of(job),
+            told: &|job| own.told_of(job),
         };
-        let heads = told.heads(locks.wall());
+        let heads = own.heads(locks.wall());
         let fleet = beside.merge(
             locks,
             &heads,
@@ -133,7 +156,6 @@ impl SharedView {
     pub(crate) async fn some(
         &self,
         locks: &Locks,
-        replicas: &tokio::sync::Mutex<Replicas>,
         me: Presence,
         names: &BTreeSet<String>,
         pauses: Vec<Pause>,
@@ -144,7 +166,7 @@ impl SharedView {
         names.extend(me.jobs.iter().map(|job| job.name.as_str()));
         let mine = me.jobs.iter().filter(|job| has_lock(&job.coordination));
         let mine: BTreeSet<&str> = mine.map(|job| job.name.as_str()).collect();
-        let told = self.told(locks, replicas, &names).await;
+        let told = self.told(locks, &names).await;
         let heads = told.heads(locks.wall());
         let led = names.iter().copied();
         let led = led.filter(|job| mine.contains(job) || told.is_locked(job));
@@ -154,7 +176,10 @@ impl SharedView {
         let known = |tag: &str| heads.iter().chain([&me]).any(|p| p.tag == tag);
         let told = match records.values().filter_map(Reading::tag).all(known) {
             true => told,
-            false => self.look(locks, &told, &names).await,
+            false => {
+                let _looking = self.looking.lock().await;
+                self.look(locks, &names).await
+            }
         };
         let others = Words {
             names,
@@ -192,56 +217,67 @@ impl SharedView {
 
     /// What replicas tell of these jobs, looked at where that is due. All others are as they were found last, for which nothing is
     /// waited.
-    async fn told(
-        &self,
-        locks: &Locks,
-        replicas: &tokio::sync::Mutex<Replicas>,
-        names: &BTreeSet<&str>,
-    ) -> Arc<Replicas> {
-        let (known, due) = {
-            let known = self.known();
-            let due = names.iter().chain(WHO).map(|name| known.due.get(*name));
-            (known.replicas.clone(), due.min().flatten().copied())
-        };
-        match known {
-            Some(told) if due.is_some_and(|due| locks.clock().now() < due) => told,
-            Some(told) => self.look(locks, &told, names).await,
-            None => {
-                let mut replicas = replicas.lock().await;
-                let began = locks.clock().now();
-                drop(replicas.look(locks, Wanted::Jobs).await);
-                self.looked_at(names, began, locks.clock().now());
-                self.tell(replicas.clone())
-            }
+    async fn told(&self, locks: &Locks, names: &BTreeSet<&str>) -> Arc<Replicas> {
+        if let Some(told) = self.fresh(locks, names) {
+            return told;
+        }
+        let _looking = self.looking.lock().await;
+        match self.fresh(locks, names) {
+            Some(told) => told,
+            None => self.look(locks, names).await,
         }
     }
 
-    /// Looks at what replicas tell of these jobs. What is known stands while no node answers: who leads is not known then.
-    async fn look(&self, locks: &Locks, known: &Replicas, names: &BTreeSet<&str>) -> Arc<Replicas> {
-        let mut replicas = known.clone();
-        let began = locks.clock().now();
-        drop(replicas.look(locks, Wanted::Some(names)).await);
-        self.looked_at(names, began, locks.clock().now());
-        self.tell(replicas)
+    /// What is known, where no look at these jobs is due.
+    fn fresh(&self, locks: &Locks, names: &BTreeSet<&str>) -> Option<Arc<Replicas>> {
+        let known = self.known();
+        let due = names.iter().chain(WHO).map(|name| known.due.get(*name));
+        let due = due.min().flatten().copied()?;
+        let told = known.replicas.clone();
+        told.filter(|_| locks.clock().now() < due)
     }
 
-    fn looked_at(&self, names: &BTreeSet<&str>, began: Moment, now: Moment) {
-        let due = began + DOCUMENTS.max(now.since(began) * 10);
+    /// Looks at what replicas tell of these jobs. What is known stands while no node answers: who leads is not known then.
+    async fn look(&self, locks: &Locks, names: &BTreeSet<&str>) -> Arc<Replicas> {
+        let known = self.known().replicas.clone();
+        let mut replicas = known.map_or_else(Replicas::default, |known| (*known).clone());
+        let began = locks.clock().now();
+        let looked = replicas.look(locks, Wanted::Some(names)).await;
+        let now = locks.clock().now();
+        let due = match looked {
+            Ok(_) => began + DOCUMENTS.max(now.since(began) * 10),
+            Err(_) => now + DOCUMENTS,
+        };
         let mut known = self.known();
         known.due.retain(|_, due| now < *due);
         let names = names.iter().chain(WHO);
         known
             .due
             .extend(names.map(|name| ((*name).to_owned(), due)));
+        drop(known);
+        match looked {
+            Ok(_) => self.tell(replicas, began),
+            Err(_) => Arc::new(replicas),
+        }
     }
 
-    /// Keeps what was read for those who look while others read. What others have read meanwhile is not lost.
-    fn tell(&self, mut replicas: Replicas) -> Arc<Replicas> {
+    /// Keeps what was read, by a look that began then, for those who look while others read. What another look has found is not lost:
+    /// the later one says which replicas there are, and of each page what is newer counts.
+    fn tell(&self, replicas: Replicas, began: Moment) -> Arc<Replicas> {
         let mut known = self.known();
-        if let Some(known) = &known.replicas {
-            replicas.take_later(known);
-        }
-        let told = Arc::new(replicas);
+        let told = match known.replicas.take() {
+            None => replicas,
+            Some(other) => {
+                let (mut later, earlier) = match known.began > began {
+                    true => ((*other).clone(), Arc::new(replicas)),
+                    false => (replicas, other),
+                };
+                later.take_later(&earlier);
+                later
+            }
+        };
+        let told = Arc::new(told);
+        known.began = known.began.max(began);
         known.replicas = Some(told.clone());
         told
     }

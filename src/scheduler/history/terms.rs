@@ -6,11 +6,10 @@
 //! # Invariants
 //! - T3 A term is told when it has lasted for a moment, and when it has ended: nothing is told by its renewals.
 //!   (a_term_is_told_twice_however_long_it_lasts)
-//! - T5 Terms that begin together are told in few calls.   (terms_that_begin_together_share_their_calls)
 //! - T4 What a predecessor has told of its end is not lost to its successor.   (a_successor_keeps_what_its_predecessor_told)
+//! - T5 Terms that begin together are told in few calls.   (terms_that_begin_together_share_their_calls)
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -18,12 +17,16 @@ use std::{
 use futures_util::future::join_all;
 use tokio::sync::{Mutex, oneshot};
 
-use super::{History, Inner, write};
+use super::{
+    History, Inner,
+    tellings::{Telling, Tellings},
+    write,
+};
 use crate::{
     fleet::terms::{self, TermRecord},
     job,
     lock::LockError,
-    node::{Doc, Token},
+    node::Token,
     status::runs::HISTORY_LIFETIME,
 };
 
@@ -32,21 +35,10 @@ const SETTLES: Duration = Duration::from_secs(2);
 /// Bytes of a reason that are kept: each term of a job is read and written with all others.
 const MAX_DETAIL: usize = 200;
 
-/// Terms that are read and written together.
-const TOGETHER: usize = 64;
-
-/// Terms that wait to be told.
-#[derive(Default)]
-pub(super) struct Tellings {
-    waiting: VecDeque<Telling>,
-    /// Whether a task sees to them.
-    attended: bool,
-}
-
-struct Telling {
-    job: String,
-    record: TermRecord,
-    told: oneshot::Sender<Result<(), LockError>>,
+/// The task that sees to those that wait.
+struct Attendant {
+    history: History,
+    is_done: bool,
 }
 
 /// A term that this replica is in.
@@ -124,9 +116,14 @@ impl History {
         if self.tellings().add(telling) {
             let history = self.clone();
             drop(self.0.spawn.spawn(async move {
-                while let Some(some) = history.next_tellings() {
-                    history.put_terms(some).await;
+                let mut attendant = Attendant {
+                    history,
+                    is_done: false,
+                };
+                while let Some(some) = attendant.history.next_tellings() {
+                    attendant.history.put_terms(some).await;
                 }
+                attendant.is_done = true;
             }));
         }
         answer.await.unwrap_or(Err(LockError::Closed))
@@ -143,38 +140,20 @@ impl History {
     }
 
     async fn put_terms(&self, tellings: Vec<Telling>) {
-        let names: Vec<String> = tellings
-            .iter()
-            .map(|telling| terms::document(&telling.job))
-            .collect();
-        let found = self.0.locks.docs_of(&names).await;
-        let found = found.map(|docs| -> BTreeMap<String, Doc> {
-            let docs = docs.into_iter();
-            docs.map(|doc| (doc.name.clone(), doc)).collect()
+        let put = tellings.into_iter().map(async |telling| {
+            let put = self.put_term(&telling.job, &telling.record).await;
+            // A telling that is given up needs no answer.
+            _ = telling.told.send(put);
         });
-        let put = tellings
-            .into_iter()
-            .zip(&names)
-            .map(async |(telling, name)| {
-                let put = match &found {
-                    Ok(docs) => self.put_term(name, &telling.record, docs.get(name)).await,
-                    Err(error) => Err(error.clone()),
-                };
-                // A telling that is given up needs no answer.
-                _ = telling.told.send(put);
-            });
         join_all(put).await;
     }
 
-    async fn put_term(
-        &self,
-        name: &str,
-        record: &TermRecord,
-        found: Option<&Doc>,
-    ) -> Result<(), LockError> {
+    async fn put_term(&self, job: &str, record: &TermRecord) -> Result<(), LockError> {
         let locks = &self.0.locks;
-        let rev = terms::revision(record.token, found.map(|doc| doc.rev));
-        let known = match found {
+        let name = terms::document(job);
+        let found = locks.doc(&name).await?;
+        let rev = terms::revision(record.token, found.as_ref().map(|doc| doc.rev));
+        let known = match &found {
             Some(doc) => terms::read(doc),
             None => Some(Vec::new()),
         };
@@ -182,27 +161,18 @@ impl History {
         let Some(known) = known else { return Ok(()) };
         let body = terms::to_body(&terms::with(known, record));
         let lifetime = locks.timing().retention.max(HISTORY_LIFETIME);
-        locks.put_doc(name, rev, lifetime, body).await
+        locks.put_doc(&name, rev, lifetime, body).await
     }
 }
 
-// === impl Tellings ===
+// === impl Attendant ===
 
-impl Tellings {
-    /// Whether a task has to be begun that sees to it.
-    fn add(&mut self, telling: Telling) -> bool {
-        self.waiting.push_back(telling);
-        !std::mem::replace(&mut self.attended, true)
-    }
-
-    /// The oldest that wait, none of which is written over what another one of them writes. Without any the task may end.
-    fn take_together(&mut self) -> Option<Vec<Telling>> {
-        let mut jobs = BTreeSet::new();
-        let waiting = self.waiting.iter().take(TOGETHER);
-        let some = waiting.take_while(|telling| jobs.insert(telling.job.as_str()));
-        let some = some.count();
-        self.attended = some > 0;
-        self.attended.then(|| self.waiting.drain(..some).collect())
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // It has died: those who wait begin another one.
+            *self.history.tellings() = Tellings::default();
+        }
     }
 }
 

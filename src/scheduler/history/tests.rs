@@ -268,7 +268,7 @@ async fn a_term_is_told_twice_however_long_it_lasts() {
     assert_eq!((terms.len(), told), (2, 1));
 }
 
-/// Ten thousand of them would else keep every node busy for half a minute.
+/// Ten thousand of them would else keep a worker busy for a quarter of a minute.
 #[tokio::test(start_paused = true)]
 async fn terms_that_begin_together_share_their_calls() {
     let (history, node, time) = history();
