@@ -39,8 +39,8 @@ pub(crate) fn watch_processors() {
     }
 }
 
-/// How much of this time some process on this machine waited for a processor, or for the host: that is the machine's, and not what a test measures.
-/// A fifth of the time counts at most, so that what is a quarter late fails on the busiest machine, too.
+/// How much of this time some process on this machine waited for a processor, or for the host: that is the machine's, and not what a
+/// test measures. A fifth of the time counts at most, so that what is a quarter late fails on the busiest machine, too.
 pub(crate) fn starved(from: Moment, to: Moment) -> Duration {
     look_at_processors();
     let all = lock_waited();

@@ -17,6 +17,7 @@ pub(super) struct Tellings {
     attended: bool,
 }
 
+/// What is to be told of one term, and whom its outcome is told.
 pub(super) struct Telling {
     pub(super) job: String,
     pub(super) record: TermRecord,
