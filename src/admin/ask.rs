@@ -46,6 +46,8 @@ pub(super) struct Ask {
 struct Page<'a, T> {
     items: Vec<&'a T>,
     next: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<usize>,
 }
 
 // === impl Ask ===
@@ -130,16 +132,40 @@ impl Ask {
         self.page_as_it_is(shown, shown.len() < rows.len())
     }
 
+    /// A page of the first of these, of which there may be more in so many places that were not read.
+    pub(super) fn first_of_some<T: Serialize>(
+        &self,
+        rows: &[(String, T)],
+        unread: usize,
+    ) -> Response {
+        let limit = self.asked.number("limit").max(1);
+        let shown = &rows[..rows.len().min(limit)];
+        self.page_with(shown, shown.len() < rows.len(), Some(unread))
+    }
+
     /// A page of all these, and where the next one begins if there are `more`.
     pub(super) fn page_as_it_is<T: Serialize>(
         &self,
         shown: &[(String, T)],
         more: bool,
     ) -> Response {
+        self.page_with(shown, more, None)
+    }
+
+    fn page_with<T: Serialize>(
+        &self,
+        shown: &[(String, T)],
+        more: bool,
+        unread: Option<usize>,
+    ) -> Response {
         let last = shown.last().filter(|_| more);
         let next = last.map(|(key, _)| key.as_str());
         let items = shown.iter().map(|(_, item)| item).collect();
-        let mut answer = self.document(&Page { items, next });
+        let mut answer = self.document(&Page {
+            items,
+            next,
+            unread,
+        });
         let link = next.and_then(|next| HeaderValue::try_from(self.link(next)).ok());
         if let Some(link) = link {
             answer.headers_mut().insert(header::LINK, link);

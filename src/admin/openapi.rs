@@ -162,7 +162,7 @@ fn headers(schema: Schema) -> Value {
     let mut headers = json!({
         "ETag": {"description": "A strong tag of the document.", "schema": text},
     });
-    if let Schema::Page(_) = schema {
+    if let Schema::Page(_) | Schema::PageOfSome(_) = schema {
         let about = "The address of the next page, with rel=\"next\"; absent on the last page.";
         headers["Link"] = json!({"description": about, "schema": text});
     }

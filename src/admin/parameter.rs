@@ -80,14 +80,6 @@ impl Parameter {
         }
     }
 
-    /// Without it there is no answer.
-    pub(super) const fn needed(self) -> Self {
-        Self {
-            needed: true,
-            ..self
-        }
-    }
-
     /// How many items a page has.
     pub(super) const fn limit(usual: u64, most: u64) -> Self {
         let takes = Takes::Number {

@@ -31,6 +31,8 @@ pub(super) enum Schema {
     Named(&'static Named),
     /// One page of a list.
     Page(&'static Schema),
+    /// The same of a list that may be too long to be looked through.
+    PageOfSome(&'static Schema),
     /// One of these: the first field of each is its own word.
     OneOf(&'static [Variant]),
 }
@@ -87,6 +89,18 @@ pub(super) const fn maybe(name: &'static str, about: &'static str, schema: Schem
     }
 }
 
+const ITEMS: Field = field("items", "What stands on this page.", Schema::Text);
+const NEXT: Field = field(
+    "next",
+    "Where the next page begins: the value of `after`. `null` on the last page.",
+    Schema::OrNull(&Schema::Text),
+);
+const UNREAD: Field = maybe(
+    "unread",
+    "Jobs that may have some of these and were not looked at: so many are, and no more, for one answer.",
+    Schema::Count,
+);
+
 // === impl Schema ===
 
 impl Schema {
@@ -108,14 +122,12 @@ impl Schema {
             Self::Named(named) => json!({"$ref": reference(named.name)}),
             Self::Page(inner) => object(
                 "One page of the list.",
-                &[
-                    field("items", "What stands on this page.", Self::Text),
-                    field(
-                        "next",
-                        "Where the next page begins: the value of `after`. `null` on the last page.",
-                        Self::OrNull(&Self::Text),
-                    ),
-                ],
+                &[ITEMS, NEXT],
+                [("items", json!({"type": "array", "items": inner.to_json()}))],
+            ),
+            Self::PageOfSome(inner) => object(
+                "One page of the list.",
+                &[ITEMS, NEXT, UNREAD],
                 [("items", json!({"type": "array", "items": inner.to_json()}))],
             ),
             Self::OneOf(variants) => {
@@ -128,7 +140,11 @@ impl Schema {
     /// Adds every object with a name that this one leads to.
     pub(super) fn collect(self, into: &mut BTreeMap<&'static str, Value>) {
         match self {
-            Self::OrNull(inner) | Self::List(inner) | Self::Map(inner) | Self::Page(inner) => {
+            Self::OrNull(inner)
+            | Self::List(inner)
+            | Self::Map(inner)
+            | Self::Page(inner)
+            | Self::PageOfSome(inner) => {
                 inner.collect(into);
             }
             Self::Named(named) => named.collect(into),

@@ -170,7 +170,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
         }))
     }
 
-    /// The last runs of all jobs that are asked for, newest first, without what they left to read.
+    /// The last runs of all jobs that are asked for, newest first.
     ///
     /// # Errors
     /// Why they cannot be read now.
@@ -204,17 +204,17 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     }
 }
 
-/// Which runs of all jobs are asked for; what is empty takes all.
+/// Which runs of all jobs are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecentAsked {
-    /// A part of the job's name.
+    /// A part of the job's name; of all jobs where it is empty.
     pub job_has: String,
-    /// How they ended.
-    pub outcome: String,
-    /// The name or id of the replica.
-    pub replica: String,
+    /// Which of their runs.
+    pub filter: RunFilter,
     /// How many, at most.
     pub most: usize,
+    /// With what they left to read.
+    pub outputs: bool,
 }
 
 /// What a person asks for.

@@ -92,7 +92,6 @@ pub(super) async fn of_runs(
     said: Said,
 ) -> Answer {
     let address = chosen("/runs", &runs::TAKES, said)?;
-    runs::fits(&address).map_err(|wrong| misfit(&wrong))?;
     let job = address.get("job");
     if job.is_empty() {
         let found = shared.readings.recent(runs::asked(&address)).await;

@@ -143,15 +143,15 @@ impl AdminSource for Source {
     }
 
     async fn recent(&self, asked: RecentAsked) -> Result<RecentRuns, String> {
-        let some = |text: String| Some(text).filter(|text| !text.is_empty());
-        let filter = RunFilter {
-            outcomes: some(asked.outcome).into_iter().collect(),
-            replica: some(asked.replica),
-            ..RunFilter::default()
-        };
         let jobs = JobPattern::has(&asked.job_has);
         let client = self.client();
-        let found = client.recent(&jobs, &filter, asked.most, MOST_READ_FOR_A_PAGE, false);
+        let found = client.recent(
+            &jobs,
+            &asked.filter,
+            asked.most,
+            MOST_READ_FOR_A_PAGE,
+            asked.outputs,
+        );
         found.await.map_err(|error| error.to_string())
     }
 

@@ -33,9 +33,11 @@ mod log;
 mod orders;
 mod page;
 mod pictures;
+mod proxy;
 mod receiver;
 mod refusals;
 mod scene;
+mod streams;
 mod tabs;
 mod tour;
 #[path = "../shared/wait.rs"]
@@ -76,6 +78,11 @@ fn main() -> ExitCode {
         },
         refusals needs &[CHROMIUM] => {
             no_order_is_taken_without_the_token_or_where_nothing_may_be_changed,
+        },
+        streams needs &[CHROMIUM] => {
+            a_stream_that_breaks_goes_on_behind_what_was_seen,
+            a_page_that_is_refused_a_stream_asks_until_it_gets_one,
+            a_page_that_is_not_looked_at_leaves_the_stream_to_others,
         },
         address needs &[CHROMIUM] => { what_is_chosen_on_a_page_survives_a_reload },
         focus needs &[CHROMIUM] => { a_person_at_a_row_or_a_field_is_not_disturbed },

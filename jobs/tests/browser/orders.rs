@@ -20,6 +20,9 @@ struct Holder(Child);
 /// The job whose items they are about.
 const CARDS: &str = "cards";
 
+/// Why two of them are discarded together.
+const BOTH: &str = "these two have moved away as well";
+
 /// An order that was given: what, of what, and why.
 type Given = (&'static str, String, &'static str);
 
@@ -36,8 +39,11 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         end_a_lease(&scene, &browser),
         put_aside(&scene, &browser),
         send_again(&scene, &browser),
-        send_all_again(&scene, &browser),
         discard(&scene, &browser),
+        discard_all(&scene, &browser),
+        send_all_again(&scene, &browser),
+        pause_all(&scene, &browser),
+        resume_all(&scene, &browser),
     ];
     given.push(drain(&mut scene, &browser));
     let all = scene.get(0, "/api/v1/audit?limit=100");
@@ -51,7 +57,9 @@ pub(crate) fn every_order_is_given_by_its_form_and_written_down() {
         let result = written["result"].as_str().unwrap_or_default();
         let done = match order {
             "break" => result.starts_with("The lease of"),
+            "discard" if why == BOTH => result.starts_with("2 "),
             "park" | "retry" | "discard" => result.starts_with("1 "),
+            "pause_all" | "resume_all" => result.ends_with("heard by w0, w1, w2"),
             _ => result == "heard" || result.starts_with("written"),
         };
         assert!(done, "{written}");
@@ -186,11 +194,11 @@ fn end_a_lease(scene: &Scene, browser: &Browser) -> Given {
 fn put_aside(scene: &Scene, browser: &Browser) -> Given {
     let why = "its address is wrong";
     scene.soon("cards that were refused", || {
-        states(scene) == ["dead", "dead", "dead"]
+        states(scene) == ["dead", "dead", "dead", "dead", "dead"]
     });
-    give_of_items(scene, browser, "/orders/park?", "id=1", why);
+    give_of_items(scene, browser, "/orders/park?", "id=1", (why, 1));
     scene.soon("card that is put aside", || {
-        states(scene) == ["parked", "dead", "dead"]
+        states(scene) == ["parked", "dead", "dead", "dead", "dead"]
     });
     ("park", CARDS.to_owned(), why)
 }
@@ -198,28 +206,73 @@ fn put_aside(scene: &Scene, browser: &Browser) -> Given {
 fn send_again(scene: &Scene, browser: &Browser) -> Given {
     let why = "the receiver takes them now";
     scene.receiver.take();
-    give_of_items(scene, browser, "/orders/retry?", "id=2", why);
-    scene.soon("card that has gone", || states(scene) == ["parked", "dead"]);
-    ("retry", CARDS.to_owned(), why)
-}
-
-fn send_all_again(scene: &Scene, browser: &Browser) -> Given {
-    let why = "and so do the others";
-    give_of_items(scene, browser, "/orders/retry?", "all=dead", why);
-    scene.soon("cards that have gone", || states(scene) == ["parked"]);
+    give_of_items(scene, browser, "/orders/retry?", "id=2", (why, 1));
+    scene.soon("card that has gone", || {
+        states(scene) == ["parked", "dead", "dead", "dead"]
+    });
     ("retry", CARDS.to_owned(), why)
 }
 
 fn discard(scene: &Scene, browser: &Browser) -> Given {
     let why = "its holder has moved away";
-    give_of_items(scene, browser, "/orders/discard?", "id=1", why);
+    give_of_items(scene, browser, "/orders/discard?", "id=3", (why, 1));
     // What was discarded is listed when it is asked for.
-    scene.soon("card that is discarded", || states(scene).is_empty());
+    scene.soon("card that is discarded", || {
+        states(scene) == ["parked", "dead", "dead"]
+    });
     ("discard", CARDS.to_owned(), why)
 }
 
+fn discard_all(scene: &Scene, browser: &Browser) -> Given {
+    give_of_items(scene, browser, "/orders/discard?", "all=dead", (BOTH, 2));
+    scene.soon("cards that are discarded", || states(scene) == ["parked"]);
+    ("discard", CARDS.to_owned(), BOTH)
+}
+
+fn send_all_again(scene: &Scene, browser: &Browser) -> Given {
+    let why = "and so do the others";
+    give_of_items(scene, browser, "/orders/retry?", "all=parked", (why, 1));
+    scene.soon("cards that have gone", || states(scene).is_empty());
+    ("retry", CARDS.to_owned(), why)
+}
+
+fn pause_all(scene: &Scene, browser: &Browser) -> Given {
+    let why = "the database is moved";
+    assert!(!all_are(scene, true));
+    browser.open(&scene.url(0, "/"));
+    browser.go("a[href^=\"/orders/pause_all?\"]");
+    assert!(browser.has("form.order input[name=sure]:required"));
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "All jobs");
+    scene.soon("pause of all jobs", || all_are(scene, true));
+    ("pause_all", "jobs".to_owned(), why)
+}
+
+fn resume_all(scene: &Scene, browser: &Browser) -> Given {
+    let why = "it is where it should be";
+    browser.open(&scene.url(0, "/"));
+    browser.go("a[href^=\"/orders/resume_all?\"]");
+    assert!(browser.has("form.order input[name=sure]:required"));
+    let said = send(browser, &[], why);
+    assert_given(browser, &said, "All jobs");
+    scene.soon("end of all pauses", || all_are(scene, false));
+    ("resume_all", "jobs".to_owned(), why)
+}
+
+/// Whether every job is paused, or none is.
+fn all_are(scene: &Scene, paused: bool) -> bool {
+    let jobs = scene.get(0, "/api/v1/jobs?limit=100");
+    items(&jobs).count() > 0 && items(&jobs).all(|job| job["paused"] == paused)
+}
+
 /// Follows the link to an order about items, once it is there, and gives the order.
-fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why: &str) {
+fn give_of_items(
+    scene: &Scene,
+    browser: &Browser,
+    path: &str,
+    which: &str,
+    (why, count): (&str, usize),
+) {
     let link = format!("a[href^=\"{path}\"][href*=\"{which}\"]");
     // What the replicas count is a moment old.
     soon("link to the order", || {
@@ -228,7 +281,7 @@ fn give_of_items(scene: &Scene, browser: &Browser, path: &str, which: &str, why:
     });
     browser.go(&link);
     let said = send(browser, &[], why);
-    assert_given(browser, &said, "1 ");
+    assert_given(browser, &said, &format!("{count} "));
 }
 
 /// The states of the cards that do not go by themselves, by their ids.

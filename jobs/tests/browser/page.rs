@@ -6,6 +6,10 @@ use crate::webdriver::Browser;
 pub(crate) const FOLLOWED: &str =
     "document.getElementById('live')?.textContent === 'up to date, as it happens'";
 
+/// The page follows none, and asks for itself again and again.
+pub(crate) const ASKED_FOR: &str =
+    "document.getElementById('live')?.textContent === 'up to date, asked for every 5 s'";
+
 /// Nothing on the page changes, since a person has said so.
 pub(crate) const STANDS_STILL: &str =
     "document.getElementById('live')?.textContent === 'paused: nothing on this page changes'";

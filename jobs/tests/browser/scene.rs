@@ -15,7 +15,7 @@ use watchkeeper_jobs::demo_table::create_demo_table;
 use crate::{
     command::watchkeeper,
     http::ask,
-    log::{Line, Log},
+    log::{Line, Log, Mark},
     receiver::Receiver,
     wait::{SOON, pause, soon},
 };
@@ -30,7 +30,7 @@ const NONE: &[(&str, &str)] = &[];
 const ROWS: usize = 400;
 
 /// Rows that are refused for good.
-const CARDS: usize = 3;
+const CARDS: usize = 5;
 
 /// Between two questions to the API, which reads the store for each answer.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -76,6 +76,11 @@ params = { work = "10ms" }
 kind = "exec"
 schedule = "manual"
 params = { command = ["sleep", "600"] }
+
+[jobs.parts]
+kind = "heartbeat"
+schedule = "@every 2s"
+shards = 3
 
 [jobs.mail]
 kind = "notifications"
@@ -222,6 +227,17 @@ impl Scene {
         let job = self.look(worker, &format!("/api/v1/jobs/{job}"))?;
         let name = job["leader"]["name"].as_str()?;
         name.strip_prefix('w')?.parse().ok()
+    }
+
+    /// What the workers say from now on.
+    pub(crate) fn mark(&self) -> Mark {
+        self.log.mark()
+    }
+
+    /// The line with which a worker says that it leads a job, once it does.
+    pub(crate) fn begins_to_lead(&self, mark: Mark, worker: usize, job: &str) -> Line {
+        let leads = |line: &Line| line.worker == worker && line.is("leading", job);
+        self.log.wait(mark, SOON, "new leader", leads)
     }
 
     /// Which worker leads a job, once one does.

@@ -25,7 +25,9 @@ pub(crate) fn views(scene: &Scene) -> Vec<(&'static str, String)> {
     let replica = scene.id(0);
     let plain = [
         ("fleet", "/"),
+        ("shards", "/?shards=parts"),
         ("job", "/jobs/pulse"),
+        ("job-with-shards", "/jobs/parts"),
         ("runs", "/runs"),
         ("runs-of-a-job", "/runs?job=fails"),
         ("no-runs", "/runs?q=no-such-job"),
@@ -40,6 +42,13 @@ pub(crate) fn views(scene: &Scene) -> Vec<(&'static str, String)> {
         ("order-with-parameters", "/orders/trigger?job=pulse"),
         ("order-to-pause", "/orders/pause?job=pulse"),
         ("order-to-break", "/orders/break?key=job%2Fpulse"),
+        ("order-to-resume", "/orders/resume?job=greets"),
+        ("order-to-withdraw", "/orders/withdraw?id=a-trigger"),
+        ("order-to-retry", "/orders/retry?job=cards&all=dead"),
+        ("order-to-park", "/orders/park?job=cards&id=1"),
+        ("order-to-discard", "/orders/discard?job=cards&all=dead"),
+        ("order-to-pause-all", "/orders/pause_all?all=jobs"),
+        ("order-to-resume-all", "/orders/resume_all?all=jobs"),
     ];
     let mut views: Vec<(&str, String)> = plain
         .into_iter()

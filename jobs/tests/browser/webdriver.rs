@@ -175,6 +175,13 @@ impl Browser {
         self.tell("POST", "/url", &json!({ "url": url }));
     }
 
+    /// Every page that is opened from now on begins with this script.
+    #[track_caller]
+    pub(crate) fn begin_pages_with(&self, script: &str) {
+        let script = json!({ "source": script });
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", &script);
+    }
+
     #[track_caller]
     pub(crate) fn reload(&self) {
         self.tell("POST", "/refresh", &json!({}));

@@ -412,9 +412,14 @@ pub(super) static ROUTES: &[Route] = &[
         method: Verb::Get,
         path: "/api/v1/runs",
         want: Want::Outputs,
-        about: "What became of the runs of a job, the newest first",
+        about: "What became of the runs of a job, or of all jobs, the newest first",
         parameters: &[
-            OF_JOB.needed(),
+            OF_JOB,
+            Parameter::of_query(
+                "name",
+                "Without `job`: only runs of jobs whose names have this.",
+                Takes::Text(NAME),
+            ),
             Parameter::limit(20, 100),
             Parameter::AFTER,
             Parameter::of_query(
@@ -432,8 +437,8 @@ pub(super) static ROUTES: &[Route] = &[
         ],
         body: None,
         answers: &[Answer::json(
-            "Runs.",
-            Schema::Page(&Schema::Named(&runs::RUN)),
+            "Runs. Of all jobs with `unread`: how many may have such runs and were not looked at.",
+            Schema::PageOfSome(&Schema::Named(&runs::RUN)),
         )],
         problems: &[Kind::Unknown, Kind::Unavailable],
         handler: Handler::Api(|ask| Box::pin(runs::list(ask))),

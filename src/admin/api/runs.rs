@@ -1,4 +1,4 @@
-//! What became of the runs of a job, the newest first.
+//! What became of the runs of a job, or of all jobs, the newest first.
 
 use axum::response::Response;
 
@@ -6,6 +6,7 @@ use super::super::{
     ask::Ask,
     problem::{Kind, Problem},
     schema::{Named, Schema, field, maybe},
+    source::RecentAsked,
 };
 use crate::fleet::RunFilter;
 
@@ -179,10 +180,24 @@ pub(super) async fn list(ask: Ask) -> Result<Response, Problem> {
     };
     // One more than are shown: whether there is another page.
     let limit = asked.number("limit") + 1;
-    let job = asked.needed("job");
     // Closed never: the semaphore lives as long as the router.
     let _turn = ask.shared.store.acquire().await;
     let source = &ask.shared.admin.source;
+    let Some(job) = asked.text("job") else {
+        let recent = RecentAsked {
+            job_has: own("name").unwrap_or_default(),
+            filter,
+            most: limit,
+            outputs: true,
+        };
+        let found = source.recent(recent).await;
+        let found = found.map_err(|why| Problem::new(Kind::Unavailable, why))?;
+        let rows = found.runs.into_iter().map(|run| (run.place(), run));
+        return Ok(ask.first_of_some(&rows.collect::<Vec<_>>(), found.unread));
+    };
+    if own("name").is_some() {
+        return Err(Problem::parameter("name", "either this or job"));
+    }
     match source.some_runs(job, &filter, limit).await {
         Ok(Some(runs)) => {
             let rows = runs.into_iter().map(|run| (run.place(), run));

@@ -117,6 +117,16 @@ impl Address {
         self.page
     }
 
+    /// How many rows a page has.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many rows are on the pages before this one.
+    pub(super) fn shown_before(&self) -> usize {
+        (self.page - 1).saturating_mul(self.size)
+    }
+
     /// The order that was asked for, and whether it is the other way round.
     pub(super) fn sort(&self) -> (&str, bool) {
         let sort = self.get("sort");
@@ -131,7 +141,7 @@ impl Address {
 
     /// The part of all these that the page shows; from which of them on, counted from 1.
     pub(super) fn part<'a, T>(&self, all: &'a [T]) -> (usize, &'a [T]) {
-        let first = (self.page - 1).saturating_mul(self.size).min(all.len());
+        let first = self.shown_before().min(all.len());
         let end = first.saturating_add(self.size).min(all.len());
         (first + 1, all.get(first..end).unwrap_or_default())
     }
@@ -213,7 +223,7 @@ fn number(
     number.map_or_else(|| misfit(name, format!("a number from 1 to {most}")), Ok)
 }
 
-pub(super) fn misfit<T>(name: &'static str, wanted: impl Into<String>) -> Result<T, Misfit> {
+fn misfit<T>(name: &'static str, wanted: impl Into<String>) -> Result<T, Misfit> {
     let wanted = wanted.into();
     Err(Misfit { name, wanted })
 }

@@ -25,7 +25,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
         "pause_all",
         "resume_all",
     ],
-    sorts: &[],
+    sorts: &["when", "who", "order", "of"],
     texts: &[],
 };
 
@@ -121,7 +121,17 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
             ],
         )
     };
-    let chosen: Vec<&AuditEntry> = orders.iter().filter(wanted).collect();
+    let mut chosen: Vec<&AuditEntry> = orders.iter().filter(wanted).collect();
+    // They come with the latest first, which stays where nothing else decides.
+    match address.sort() {
+        ("who", _) => chosen.sort_by(|a, b| a.who.cmp(&b.who)),
+        ("order", _) => chosen.sort_by(|a, b| a.order.cmp(&b.order)),
+        ("of", _) => chosen.sort_by(|a, b| a.of.cmp(&b.of)),
+        _ => {}
+    }
+    if let (_, true) = address.sort() {
+        chosen.reverse();
+    }
     let (first, shown) = address.part(&chosen);
     let key = |one: &&&AuditEntry| one.id.clone();
     Part::of(

@@ -217,7 +217,20 @@ fn option(h: &mut Html, value: &str, shown: &str, chosen: &str) {
 }
 
 /// Which part of all is shown, and the ways to the others; nothing where that is all.
-pub(super) fn pager(address: &Address, (first, shown, total): (usize, usize, usize)) -> Html {
+pub(super) fn pager(address: &Address, part: (usize, usize, usize)) -> Html {
+    ways_to_others(address, part, " of ")
+}
+
+/// The same of things of which there are more than were counted.
+pub(super) fn pager_of_a_part(address: &Address, part: (usize, usize, usize)) -> Html {
+    ways_to_others(address, part, " of at least ")
+}
+
+fn ways_to_others(
+    address: &Address,
+    (first, shown, total): (usize, usize, usize),
+    of: &'static str,
+) -> Html {
     let mut h = Html::default();
     if shown == total {
         return h;
@@ -229,7 +242,7 @@ pub(super) fn pager(address: &Address, (first, shown, total): (usize, usize, usi
             .text(first)
             .markup("–")
             .text(first + shown - 1)
-            .markup(" of ")
+            .markup(of)
             .text(total),
     };
     if address.page() > 1 {

@@ -2,15 +2,18 @@
 
 use super::{
     super::{html::Html, source::RecentAsked},
-    address::{Address, MOST_ROWS, Misfit, Takes, misfit},
+    address::{Address, MOST_ROWS, Takes},
     block::{Block, Live, Page, Part, cell},
     flying,
-    layout::{choices, pager},
+    layout::{choices, pager, pager_of_a_part},
     times::{fading, measured, millis, or_dash},
     view::View,
 };
 use crate::fleet::{
-    client::recent::RecentRuns,
+    client::{
+        recent::{MOST_FOR_A_PAGE, RecentRuns},
+        runs::RunFilter,
+    },
     history::{RUNNING, RunRecord},
     status::JobStatus,
 };
@@ -55,7 +58,8 @@ pub(in crate::admin) fn of_all(view: &View<'_>, recent: &Result<RecentRuns, Stri
         Ok(recent) => blocks.push(Block::Rows(last_of_all(view, recent))),
         Err(why) => blocks.push(Block::Plain(unread(why))),
     }
-    if view.address.get("replica").is_empty() {
+    // The other table is at another page of its own, or at its first one.
+    if view.address.get("replica").is_empty() && (view.address.page() == 1 || recent.is_err()) {
         blocks.push(Block::Rows(last_of_each(view)));
     }
     page(blocks)
@@ -84,11 +88,21 @@ fn unread(why: &str) -> Html {
 
 /// Which runs of all jobs the address asks for.
 pub(in crate::admin) fn asked(address: &Address) -> RecentAsked {
+    let given = |name: &str| Some(address.get(name).to_owned()).filter(|said| !said.is_empty());
+    // Which of them took longest is known when all of them are.
+    let most = match address.sort() {
+        ("", _) => (address.shown_before() + address.size() + 1).min(MOST_FOR_A_PAGE),
+        _ => MOST_FOR_A_PAGE,
+    };
     RecentAsked {
         job_has: address.get("q").to_owned(),
-        outcome: address.get("state").to_owned(),
-        replica: address.get("replica").to_owned(),
-        most: MOST_ROWS,
+        filter: RunFilter {
+            outcomes: given("state").into_iter().collect(),
+            replica: given("replica"),
+            ..RunFilter::default()
+        },
+        most,
+        outputs: false,
     }
 }
 
@@ -96,33 +110,34 @@ pub(in crate::admin) fn asked(address: &Address) -> RecentAsked {
 fn last_of_all(view: &View<'_>, recent: &RecentRuns) -> Part {
     let address = view.address;
     let key = |run: &&RunRecord| format!("{}/{}/{}", run.job, run.replica, run.seq);
+    let mut runs: Vec<&RunRecord> = recent.runs.iter().collect();
+    order(&mut runs, address);
+    let (first, shown) = address.part(&runs);
+    // One more was asked for than is shown.
+    let is_all = asked(address).most > runs.len() || runs.len() == MOST_FOR_A_PAGE;
     let name = ("runs", "Last runs");
-    let part = Part::of(name, COLUMNS_OF_ALL, &recent.runs, key, |h, run| {
-        let history = address.to("/runs", &[("job", run.job.as_str())]);
-        cell(h, "Job").link(&history, &run.job);
-        cells(h, view, run);
-    });
+    let part = Part::of(
+        name,
+        COLUMNS_OF_ALL,
+        shown.iter().copied(),
+        key,
+        |h, run| {
+            let history = address.to("/runs", &[("job", run.job.as_str())]);
+            cell(h, "Job").link(&history, &run.job);
+            cells(h, view, run);
+        },
+    );
     let note = match recent.unread {
-        0 => "earlier ones are shown with their job".to_owned(),
+        0 => String::new(),
         jobs => format!("{jobs} jobs that may have such runs were not read: choose by name"),
     };
+    let part_of_all = (first, shown.len(), runs.len());
     part.noted(note)
         .or_none("no run is remembered that fits: a job that has never run has none")
-}
-
-/// Whether all that was chosen can be: how long runs took, and when they started, only the history of a job tells.
-///
-/// # Errors
-/// What cannot.
-pub(in crate::admin) fn fits(address: &Address) -> Result<(), Misfit> {
-    match (address.get("job"), address.sort()) {
-        (_, ("", _)) => Ok(()),
-        ("", _) => misfit(
-            "sort",
-            "given with job alone: of all jobs the last runs come in the order of their ends",
-        ),
-        _ => Ok(()),
-    }
+        .footed(match is_all {
+            true => pager(address, part_of_all),
+            false => pager_of_a_part(address, part_of_all),
+        })
 }
 
 fn in_flight(view: &View<'_>) -> Part {
@@ -180,13 +195,18 @@ pub(super) fn chosen<'a>(runs: &'a [RunRecord], address: &Address) -> Vec<&'a Ru
         is(state, &run.outcome) && (is(replica, &run.replica_name) || is(replica, &run.replica))
     };
     let mut chosen: Vec<&RunRecord> = runs.iter().rev().filter(wanted).collect();
+    order(&mut chosen, address);
+    chosen
+}
+
+/// Puts runs, of which the latest come first, in the order that is asked for.
+fn order(runs: &mut [&RunRecord], address: &Address) {
     if let ("took", _) = address.sort() {
-        chosen.sort_by_key(|run| std::cmp::Reverse(run.took_ms));
+        runs.sort_by_key(|run| std::cmp::Reverse(run.took_ms));
     }
     if let (_, true) = address.sort() {
-        chosen.reverse();
+        runs.reverse();
     }
-    chosen
 }
 
 /// The runs of a job that are looked for, as a table.

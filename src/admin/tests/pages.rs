@@ -402,12 +402,40 @@ async fn without_the_token_no_page_quotes_a_run() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_chosen_among_the_runs_of_all_jobs_is_not_passed_over() {
+async fn the_runs_of_all_jobs_are_put_in_order_and_shown_page_by_page() {
+    let runs = |page: &str| {
+        let table = page.split("data-part=\"runs\"").nth(1).unwrap_or_default();
+        let table = table.split("</table>").next().unwrap_or_default();
+        let names = table.split("<a href=\"/runs?job=").skip(1);
+        let names = names.filter_map(|rest| rest.split('"').next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
     let server = server().await;
-    let refused = server.get("/runs?sort=took").await;
-    assert_eq!(refused.status, 400);
-    assert!(refused.body.contains("sort"), "{}", refused.body);
-    assert_eq!(server.get("/runs?sort=took&job=report").await.status, 200);
+    let latest_first = server.get("/runs").await.body;
+    assert_eq!(runs(&latest_first), ["report", "mail"]);
+    assert!(!latest_first.contains("class=\"pager\""), "{latest_first}");
+    for (order, names) in [
+        ("started", ["report", "mail"]),
+        ("-started", ["mail", "report"]),
+        ("took", ["mail", "report"]),
+        ("-took", ["report", "mail"]),
+    ] {
+        let page = server.get(&format!("/runs?sort={order}")).await.body;
+        assert_eq!(runs(&page), names, "{order}");
+    }
+    let first = server.get("/runs?size=1").await.body;
+    assert_eq!(runs(&first), ["report"]);
+    assert!(first.contains("1–1 of at least 2"), "{first}");
+    let further = "<a rel=\"next\" href=\"/runs?page=2&amp;size=1\">";
+    assert!(first.contains(further), "{first}");
+    assert!(first.contains("Last run of each job"), "{first}");
+    let second = server.get("/runs?page=2&size=1").await.body;
+    assert_eq!(runs(&second), ["mail"]);
+    assert!(second.contains("2–2 of 2") && !second.contains("rel=\"next\""));
+    assert!(!second.contains("Last run of each job"), "{second}");
+    let longest = server.get("/runs?size=1&sort=took").await.body;
+    assert_eq!(runs(&longest), ["mail"], "the longest of all");
+    assert!(longest.contains("1–1 of 2"), "{longest}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        history::RunRecord,
+        history::{KEPT_RUNS, RunRecord},
         status::{FleetStatus, JobStatus},
     },
     Fleet,
@@ -32,6 +32,9 @@ use crate::job::shard::whole;
 pub(crate) const MOST_READ: usize = 200;
 #[cfg(feature = "admin")]
 pub(crate) const MOST_READ_FOR_A_PAGE: usize = 50;
+/// Runs that so many histories have at most.
+#[cfg(feature = "admin")]
+pub(crate) const MOST_FOR_A_PAGE: usize = MOST_READ_FOR_A_PAGE * KEPT_RUNS as usize;
 const AT_ONCE: usize = 8;
 
 /// Of which jobs.
@@ -104,7 +107,7 @@ impl Fleet {
             for kept in futures_util::future::join_all(asked).await {
                 found.extend(kept?);
             }
-            found.sort_by_cached_key(|kept| Reverse((kept.run.order(), kept.run.job.clone())));
+            found.sort_by_cached_key(|kept| Reverse(kept.run.place()));
             found.truncate(limit);
             read += some.len();
             left = rest;

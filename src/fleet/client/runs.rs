@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Which runs are wanted; all of them by default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunFilter {
     /// That began then or later.
     pub(crate) since: Option<Timestamp>,

@@ -1,6 +1,7 @@
 //! A worker that is made up: a thousand jobs, and one of everything with everything that it can tell.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeSet,
     sync::{Arc, Mutex},
 };
@@ -23,12 +24,14 @@ use crate::{
         rights::Seen,
         routes,
         shared::Shared,
+        source::RecentAsked,
     },
     clock::Clock,
     event::Events,
     fleet::{
         RunFilter,
         audit::AuditEntry,
+        client::recent::RecentRuns,
         history::RunRecord,
         items::{HeldItem, ItemPage, ItemsAsked, ItemsChanged, LeftAlone},
         status::{FleetStatus, JobStatus, LockStatus},
@@ -179,6 +182,14 @@ impl AdminSource for Sample {
         wanted.sort_by_key(RunRecord::place);
         wanted.drain(..wanted.len().saturating_sub(limit));
         Ok(Some(wanted))
+    }
+    async fn recent(&self, asked: RecentAsked) -> Result<RecentRuns, String> {
+        self.ask()?;
+        let mut runs = self.runs.clone();
+        runs.retain(|run| run.job.contains(&asked.job_has) && asked.filter.wants(run));
+        runs.sort_by_key(|run| Reverse(run.place()));
+        runs.truncate(asked.most);
+        Ok(RecentRuns { runs, unread: 3 })
     }
     fn live(&self) -> Result<(), String> {
         Ok(())
