@@ -1216,7 +1216,7 @@ async fn the_runs_of_a_job_are_listed() {
     assert_eq!(runs.len(), 3);
     for (query, status, word) in [
         ("?job=reprot", 404, "no such job"),
-        ("", 400, "job: this is needed"),
+        ("?job=report&name=rep", 400, "name: either this or job"),
         (
             "?job=report&limit=many",
             400,

@@ -1,7 +1,7 @@
 //! Follows runs as far as the store tells of them: `history JOB --follow`, `trigger JOB --follow`.
 //!
-//! The loops here look and write; [`story`] decides what is worth a line. What a run prints reaches the store when the run ends, so
-//! that it is shown then; meanwhile there is what the run says of its progress.
+//! The loops here look and write; [`story`] decides what is worth a line. What a command prints reaches the store two or three seconds
+//! later, of much its beginning and its end, and is shown line by line.
 
 pub(super) mod story;
 
@@ -35,6 +35,8 @@ use story::{HowFar, Pace, Story};
 const LOOK: Duration = Duration::from_millis(500);
 /// The history is written in the background: the end of the last attempt may come so much later than that of its trigger.
 const SETTLE: Duration = Duration::from_secs(3);
+/// Runs in flight whose output is shown while they go on: each costs a question at each look.
+const SHOWN: usize = 8;
 /// A trigger is followed for so long where no other limit was said.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -313,11 +315,23 @@ impl Following {
     async fn tell(&mut self, mut kept: Vec<Kept>, idle: &str) -> io::Result<()> {
         for place in self.story.news(kept.iter().map(|kept| &kept.run)) {
             let one = &mut kept[place];
-            if self.outputs && one.run.outcome != RUNNING {
+            let is_over = self.outputs && one.run.outcome != RUNNING;
+            if is_over {
                 // Without it the rest is told all the same.
                 let _ = self.fleet.read_output(one).await;
             }
+            // The rest of what it has left, before its end; all of it under the one line of a run that was soon over.
+            let has_begun = self.story.has_output(&one.run);
+            if is_over && has_begun {
+                self.tell_output(&one.run, true)?;
+            }
             self.voice.run(&one.run, self.outputs)?;
+            if is_over && !has_begun {
+                self.tell_output(&one.run, true)?;
+            }
+        }
+        if self.outputs {
+            self.tell_live(&kept).await?;
         }
         self.kept = kept;
         let runs = self.kept.iter().map(|kept| &kept.run);
@@ -327,6 +341,31 @@ impl Following {
                 self.voice.idle(idle);
                 Ok(())
             }
+        }
+    }
+}
+
+impl Following {
+    /// Tells what the runs in flight have left since it was told last.
+    async fn tell_live(&mut self, kept: &[Kept]) -> io::Result<()> {
+        let in_flight = kept.iter().filter(|kept| kept.run.outcome == RUNNING);
+        let in_flight: Vec<&Kept> = in_flight.collect();
+        for kept in in_flight.iter().rev().take(SHOWN) {
+            let mut kept = (*kept).clone();
+            // It is read again at the next look.
+            if self.fleet.read_output(&mut kept).await.is_ok() {
+                self.tell_output(&kept.run, false)?;
+            }
+        }
+        self.story
+            .forget_outputs(in_flight.iter().map(|kept| &kept.run));
+        Ok(())
+    }
+
+    fn tell_output(&mut self, run: &RunRecord, is_over: bool) -> io::Result<()> {
+        match self.story.unseen(run, is_over) {
+            Some(text) => self.voice.output(run, &text),
+            None => Ok(()),
         }
     }
 }
@@ -364,13 +403,20 @@ impl Voice {
             return self.line(&json_line(run));
         }
         let mut text = story::line(run, self.paint) + "\n";
-        if outputs && run.output_bytes > 0 && run.outcome != RUNNING {
-            text += &match run.output {
-                Some(_) => left_to_read(run),
-                None => "    what it has left to read cannot be read\n".to_owned(),
-            };
+        if outputs && run.output_bytes > 0 && run.output.is_none() {
+            text += "    what it has left to read cannot be read\n";
         }
         self.line(&text)
+    }
+
+    fn output(&mut self, run: &RunRecord, text: &str) -> io::Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        self.line(&left_to_read(&RunRecord {
+            output: Some(text.to_owned()),
+            ..run.clone()
+        }))
     }
 
     /// On a terminal at the bottom, elsewhere now and then in a line.

@@ -80,8 +80,8 @@ pub struct HistoryArgs {
     /// Print what each run has left to read under its line
     #[arg(long)]
     pub output: bool,
-    /// Go on: a line for each run that begins or ends, how far it is, until Ctrl-C. How far a command is says its last line; all
-    /// that is kept of what it prints is shown with --output, when it has ended
+    /// Go on: a line for each run that begins or ends, how far it is, until Ctrl-C. How far a command is says its last line; with
+    /// --output what it prints is shown a few seconds after it was printed
     #[arg(long, short, requires = "job", conflicts_with = "until")]
     pub follow: bool,
     /// Print JSON; with --follow a line of it for each run that begins or ends

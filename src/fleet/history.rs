@@ -3,7 +3,8 @@
 //! Every attempt that starts gets the next number of its job, `seq`, and a document `history/JOB/NN` with
 //! `NN = seq mod 100`: a ring, so that the last [`KEPT_RUNS`] runs are kept and nothing has to be pruned. It is written
 //! when the attempt starts and again when it ends. What the run left to read lies apart, in `output/JOB/NN`, so that
-//! listing a hundred runs does not move their output over the connection that renews leases; it is read run by run.
+//! listing a hundred runs does not move their output over the connection that renews leases; it is read run by run. What a run in
+//! flight has left so far is in `live/JOB/NN` ([`LiveText`]), and becomes its output where it is found dead.
 //!
 //! Jobs that run everywhere have no shared numbers: each replica has a ring of its own, `history/JOB/NAME-NN`. So have
 //! batches, of which what went well is told together: a record is one batch ([`RunRecord::batch`]) or the work of up to a
@@ -37,6 +38,9 @@ pub(crate) const HISTORY_LIFETIME: Duration = Duration::from_secs(400 * 24 * 360
 /// The same for runs of jobs that run everywhere: rings of replicas that are gone are never written over.
 pub(crate) const EVERYWHERE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long what a run in flight has left is kept after it was told: long enough for a successor to find it.
+pub(crate) const LIVE_LIFETIME: Duration = Duration::from_secs(3600);
+
 /// One attempt at one run.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,9 +70,9 @@ pub struct RunRecord {
     pub ended: Option<Timestamp>,
     /// How long it took, in milliseconds; `null` while it runs and when it was interrupted.
     pub took_ms: Option<u64>,
-    /// What it left to read; `null` when nothing, or when it could not be read.
+    /// What it left to read, and while it runs what it has left so far; `null` when nothing, or when it could not be read.
     pub output: Option<String>,
-    /// Bytes that it left to read.
+    /// Bytes that it left to read; 0 while it runs.
     pub output_bytes: u64,
     /// Names of the parameters that its trigger gave it; never their values.
     pub params: Vec<String>,
@@ -114,6 +118,14 @@ pub struct Resumed {
     pub bytes: u64,
     /// When it was left, by the clock of ticks; `null` when that is not known.
     pub saved: Option<Timestamp>,
+}
+
+/// What a run in flight has left to read so far.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LiveText {
+    pub(crate) run_id: String,
+    pub(crate) text: String,
 }
 
 /// What is known of an attempt. A later state writes over an earlier one.
@@ -204,6 +216,12 @@ impl RunRecord {
         Some(format!("output/{}", record.strip_prefix("history/")?))
     }
 
+    /// The document with what the run has left so far, beside the record of this name.
+    pub(crate) fn live_beside(record: &str) -> String {
+        let place = record.split_once('/').map_or(record, |(_, place)| place);
+        format!("live/{place}")
+    }
+
     /// The revision of the documents of attempt `seq` in this state.
     pub(crate) fn revision(seq: u64, stage: Stage) -> u64 {
         seq.saturating_mul(STAGES).saturating_add(stage as u64)
@@ -260,6 +278,28 @@ impl RunRecord {
             "{began:021}.{seq:020}.{}.{}.{}",
             self.job, self.replica, self.run_id
         )
+    }
+}
+
+// === impl LiveText ===
+
+impl LiveText {
+    /// The revision of a text that is told at this time, after one with that revision: of a run, and of those that have its place
+    /// later.
+    pub(crate) fn revision(at: Timestamp, last: u64) -> u64 {
+        let at = u64::try_from(at.as_millisecond()).unwrap_or(0);
+        at.max(last.saturating_add(1))
+    }
+
+    pub(crate) fn to_body(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// What the run of this id has left, if the document is about it: its place may be a newer run's by then.
+    pub(crate) fn of_run(run_id: &str, doc: &Doc) -> Option<String> {
+        let told: Self = serde_json::from_str(&doc.body).ok()?;
+        let is_its = !run_id.is_empty() && told.run_id == run_id && !told.text.is_empty();
+        is_its.then_some(told.text)
     }
 }
 

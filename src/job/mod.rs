@@ -53,6 +53,7 @@ pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
 pub use progress::{Rate, RunProgress};
 pub use retry::Retry;
+pub(crate) use run::WeakRun;
 pub use run::{Run, Stopped};
 pub use setup::RunFacts;
 pub(crate) use setup::{Checkpoints, RunSetup};

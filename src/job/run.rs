@@ -6,7 +6,7 @@ mod traced;
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, Weak},
     time::Duration,
 };
 
@@ -31,6 +31,9 @@ pub struct Run(Arc<Inner>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped: {0}")]
 pub struct Stopped(pub String);
+
+/// A run that may have gone.
+pub(crate) struct WeakRun(Weak<Inner>);
 
 struct Inner {
     setup: RunSetup,
@@ -62,7 +65,19 @@ const TIME_LIMIT: &str = "the run's time limit has passed";
 
 // === impl Run ===
 
+impl WeakRun {
+    /// The run, if any of it is left.
+    pub(crate) fn upgrade(&self) -> Option<Run> {
+        self.0.upgrade().map(Run)
+    }
+}
+
 impl Run {
+    /// For one that is not to keep it.
+    pub(crate) fn downgrade(&self) -> WeakRun {
+        WeakRun(Arc::downgrade(&self.0))
+    }
+
     /// A run under `lease` (none for jobs that run everywhere), told to stop `margin` before the lease ends and at
     /// `until` at the latest: for tests of a job.
     #[doc(hidden)] // for the tests of the stock jobs; `testing::run` is for yours

@@ -7,6 +7,8 @@ use crate::clock::Moment;
 pub(super) struct RunReport {
     pub(super) progress: Progress,
     pub(super) output: Option<String>,
+    /// How often it has left text.
+    pub(super) texts: u64,
     pub(super) items: Items,
 }
 
@@ -15,6 +17,7 @@ impl RunReport {
         Self {
             progress: Progress::begun(at),
             output: None,
+            texts: 0,
             items: Items::default(),
         }
     }

@@ -6,6 +6,7 @@
 //! line in the log; it is tried again a few times. What is told of terms (`terms`) has a way of its own: a thousand that begin at one
 //! instant leave no run out.
 
+mod live;
 mod tellings;
 mod terms;
 mod write;
@@ -19,7 +20,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use self::tellings::Tellings;
+use self::{live::LiveRuns, tellings::Tellings};
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},
@@ -66,6 +67,8 @@ struct Inner {
     left: latest::Sender<usize>,
     /// Terms that wait to be told.
     tellings: Mutex<Tellings>,
+    /// Runs in flight, whose texts are told.
+    live: Mutex<LiveRuns>,
     /// Ends of terms that are being told.
     ends: latest::Sender<usize>,
 }
@@ -86,6 +89,8 @@ pub(super) struct Entry {
     place: u64,
     record: RunRecord,
     since: Moment,
+    /// What it leaves is told for as long as this is there.
+    in_flight: Arc<()>,
 }
 
 /// Something to write.
@@ -118,6 +123,7 @@ impl History {
             numbers: tokio::sync::Mutex::default(),
             left: latest::Sender::new(0),
             tellings: Mutex::default(),
+            live: Mutex::default(),
             ends: latest::Sender::new(0),
         }))
     }
@@ -149,7 +155,9 @@ impl History {
             stage: Stage::Running,
             output: None,
         });
+        let in_flight = self.follow(run, &record);
         Entry {
+            in_flight,
             history: self.clone(),
             place,
             record,
@@ -251,6 +259,7 @@ impl fmt::Debug for History {
 impl Entry {
     /// The attempt has ended.
     pub(super) fn ended(mut self, run: &Run, ended: &Ended) {
+        drop(self.in_flight);
         let Inner { clock, locks, .. } = &*self.history.0;
         let took = clock.now().since(self.since).as_millis();
         let output = run.kept_output().filter(|text| !text.is_empty());

@@ -11,7 +11,7 @@ use crate::{
     fleet::{client::runs, terms},
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
-    status::RunRecord,
+    status::{RunRecord, runs::LIVE_LIFETIME},
     testing::{cluster::Cluster, members::Member},
     worker::ready::Body,
 };
@@ -150,6 +150,40 @@ async fn an_interrupted_run_is_marked_by_its_successor() {
     assert_eq!(after[0].run_id, before[0].run_id);
     assert!(after[0].ended.is_some() && after[0].took_ms.is_none());
     assert!(after[0].token < after[1].token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_had_left_when_its_replica_died_stays() {
+    let fleet = Cluster::new(3);
+    let job = || {
+        Act(|run: Run| {
+            Box::pin(async move {
+                run.keep_output(format!("attempt {}\n", run.attempt()));
+                run.cancelled().await;
+                Ok(Outcome::Done)
+            }) as _
+        })
+    };
+    let spec = || Spec::every(SECOND * 30);
+    let a = fleet.join("a", job(), spec());
+    while !a.heard(|e| matches!(e, Event::RunStarted { .. })) {
+        fleet.sleep(ms(20)).await;
+    }
+    // Long enough for it to be told.
+    fleet.sleep(SECOND * 3).await;
+    let outputs = |runs: Vec<RunRecord>| runs.into_iter().map(|run| run.output);
+    let first = Some("attempt 1\n".to_owned());
+    let before: Vec<_> = outputs(history(&a).await).collect();
+    assert_eq!(before, [first.clone()]);
+    a.tasks.crash();
+    let b = fleet.join("b", job(), spec());
+    leader(&fleet, &[&b]).await;
+    // What runs in flight had left is not kept for so long.
+    fleet.sleep(LIVE_LIFETIME * 2).await;
+    let after = history(&b).await;
+    assert_eq!(after[0].outcome, "interrupted");
+    let after: Vec<_> = outputs(after).collect();
+    assert_eq!(after[..2], [first, Some("attempt 2\n".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

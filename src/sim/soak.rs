@@ -51,7 +51,8 @@ struct Stored {
 impl Stored {
     fn on(cluster: &Cluster) -> Self {
         cluster.nodes[0].inspect(|state| {
-            let is_run = |name: &str| name.starts_with("history/") || name.starts_with("output/");
+            let of_runs = ["history/", "output/", "live/"];
+            let is_run = |name: &str| of_runs.iter().any(|of| name.starts_with(of));
             let is_term = |name: &str| name.starts_with("terms/");
             let (terms, all): (Vec<_>, Vec<_>) =
                 state.documents().partition(|(name, _)| is_term(name));

@@ -286,6 +286,11 @@ impl Guarded {
         self.written.last_line()
     }
 
+    /// What is kept of captured output so far.
+    pub(crate) fn text(&self) -> String {
+        self.written.text()
+    }
+
     /// Tells the command and everything it started to end (SIGTERM); what is left after `grace` is killed. Calling it
     /// again can only shorten the grace.
     pub fn terminate(&self, grace: Duration) {

@@ -131,6 +131,11 @@ impl Written {
         (capture.written(), capture.last_line())
     }
 
+    /// All of it that is kept, with a line about what was left out.
+    pub(super) fn text(&self) -> String {
+        self.capture().text()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.capture().written()
     }

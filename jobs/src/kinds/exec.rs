@@ -240,7 +240,8 @@ impl Exec {
         command
     }
 
-    /// Waits for the end, and brings it about when the run is to stop. Meanwhile the run says what the command wrote last.
+    /// Waits for the end, and brings it about when the run is to stop. Meanwhile the run says what the command wrote last, and leaves
+    /// what it has written so far.
     async fn end(run: &Run, command: &Guarded) -> End {
         let clock = Clock::system();
         let mut told = 0;
@@ -260,6 +261,7 @@ impl Exec {
                         let (written, line) = command.last_line();
                         told = written;
                         run.message(&line.unwrap_or_default());
+                        run.keep_output(command.text());
                     }
                 }
             }

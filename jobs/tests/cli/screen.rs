@@ -2,6 +2,7 @@
 //! case has a worker of its own on the embedded store. About fifteen seconds, most of them between beats and looks.
 
 use std::{
+    fs,
     fs::File,
     io::{BufRead, BufReader, Read},
     os::fd::OwnedFd,
@@ -29,6 +30,10 @@ params = { command = ["sh", "-c", "echo on the way; exit 3"], fatal_on = [3] }
 kind = "exec"
 schedule = "manual"
 params = { command = ["sleep", "600"] }
+[jobs.talks]
+kind = "exec"
+schedule = "manual"
+params = { command = ["sh", "-c", "echo first; until [ -e go ]; do sleep 0.1; done; echo second"] }
 "#;
 
 /// A process that is killed where a test fails.
@@ -221,6 +226,21 @@ fn a_followed_trigger_tells_its_attempt_and_exits_as_it_ended() {
     assert_eq!(answer["outcome"], "failed");
     assert_eq!(answer["attempts"][0]["output"], "on the way\n");
     assert!(failed.err.contains("fails, attempt 1: "), "{}", failed.err);
+
+    // What a command prints is shown while it runs: this one waits for a file.
+    let mut command = watchkeeper(folder.path());
+    command.args(["trigger", "talks", "--follow"]);
+    let (following, mut lines) = spawned(&mut command);
+    assert!(lines.any(|line| line == "    first"), "it never spoke");
+    fs::write(folder.path().join("go"), "").unwrap();
+    let rest: Vec<String> = lines.collect();
+    following.ended_well();
+    let second = rest.iter().position(|line| line == "    second");
+    let done = rest
+        .iter()
+        .position(|line| line.contains("attempt 1: done after "));
+    assert!(second.is_some() && second < done, "{rest:?}");
+    assert!(!rest.contains(&"    first".to_owned()), "once: {rest:?}");
 
     let mut command = watchkeeper(folder.path());
     command.args(["trigger", "slow", "--follow"]);

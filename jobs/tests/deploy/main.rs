@@ -184,6 +184,17 @@ fn the_overlays_are_understood() {
             format!("port: {port}"),
             "[jobs.heartbeat]".to_owned(),
             "name: watchkeeper-".to_owned(),
+            // A pair is spread over machines and zones.
+            "topologyKey: kubernetes.io/hostname".to_owned(),
+            "whenUnsatisfiable: DoNotSchedule".to_owned(),
+            "topologyKey: topology.kubernetes.io/zone".to_owned(),
+            // It is asked whether it turns and whether it does its part, and has time to end.
+            "startupProbe:".to_owned(),
+            "livenessProbe:".to_owned(),
+            "path: /livez".to_owned(),
+            "readinessProbe:".to_owned(),
+            "path: /readyz".to_owned(),
+            "terminationGracePeriodSeconds: 50".to_owned(),
         ] {
             assert!(said.contains(&wanted), "{overlay}: no {wanted}\n{said}");
         }

@@ -69,10 +69,14 @@ pub(super) static RUN: Named = Named {
         ),
         field(
             "output",
-            "What it left to read; `null` when nothing.",
+            "What it left to read, and while it runs what it has left so far; `null` when nothing.",
             Schema::OrNull(&Schema::Text),
         ),
-        field("output_bytes", "Bytes that it left to read.", Schema::Count),
+        field(
+            "output_bytes",
+            "Bytes that it left to read; 0 while it runs.",
+            Schema::Count,
+        ),
         field(
             "params",
             "Names of the parameters that its trigger gave it.",

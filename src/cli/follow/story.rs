@@ -3,8 +3,13 @@
 //! # Invariants
 //! - A run is told when it is first seen, and again when its outcome is another one; never twice the same.
 //!   (a_run_is_told_once_for_each_of_its_outcomes)
+//! - Of what a run leaves each whole line is told once, and the rest of it at the end; where some of it was left out, that is told.
+//!   (what_a_run_leaves_is_told_line_by_line)
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
@@ -26,6 +31,11 @@ use crate::{
 /// Where there is no terminal, how far a run is is told so often at most.
 const SELDOM: Duration = Duration::from_secs(10);
 
+/// By so many bytes at its end a text is found again.
+const ANCHOR: usize = 256;
+/// The end of the line about what was left out of a long text.
+const LEFT_OUT: &str = " bytes left out ...\n";
+
 /// Job, ring and number of a run: what tells it from all others.
 type Id = (String, String, u64);
 
@@ -34,6 +44,8 @@ type Id = (String, String, u64);
 pub(in crate::cli) struct Story {
     /// The outcome with which each run was told, of those that were seen last.
     told: BTreeMap<Id, String>,
+    /// What was told of what those in flight have left.
+    outputs: BTreeMap<Id, String>,
 }
 
 /// How far the run is that has been under way for the longest time.
@@ -71,6 +83,53 @@ impl Story {
         self.told = seen;
         news
     }
+
+    /// Whether some of what a run in flight has left was told.
+    pub(in crate::cli) fn has_output(&self, run: &RunRecord) -> bool {
+        self.outputs.contains_key(&id_of(run))
+    }
+
+    /// What is new of what a run has left to read; nothing where that is no whole line yet, unless the run is over.
+    pub(in crate::cli) fn unseen(&mut self, run: &RunRecord, is_over: bool) -> Option<String> {
+        let (id, all) = (id_of(run), run.output.as_deref().unwrap_or_default());
+        let whole = match is_over {
+            true => all,
+            false => &all[..all.rfind('\n').map_or(0, |end| end + 1)],
+        };
+        let seen = self.outputs.get(&id).map_or("", String::as_str);
+        let unseen = unseen(seen, whole);
+        match is_over {
+            true => _ = self.outputs.remove(&id),
+            false if unseen.is_empty() => {}
+            false => _ = self.outputs.insert(id, whole.to_owned()),
+        }
+        Some(unseen).filter(|unseen| !unseen.is_empty())
+    }
+
+    /// Forgets what was told of all runs but these.
+    pub(in crate::cli) fn forget_outputs<'a>(
+        &mut self,
+        but: impl IntoIterator<Item = &'a RunRecord>,
+    ) {
+        let in_flight: BTreeSet<Id> = but.into_iter().map(id_of).collect();
+        self.outputs.retain(|id, _| in_flight.contains(id));
+    }
+}
+
+/// What follows in `now` what was seen. Of a long text the beginning and the end are kept: where the end that was seen is not in it any
+/// more, a line says that something is missing.
+fn unseen(seen: &str, now: &str) -> String {
+    if let Some(rest) = now.strip_prefix(seen) {
+        return rest.to_owned();
+    }
+    let from = seen.len().saturating_sub(ANCHOR);
+    let from = (from..=seen.len()).find(|at| seen.is_char_boundary(*at));
+    let anchor = &seen[from.unwrap_or(seen.len())..];
+    if let Some(at) = now.rfind(anchor) {
+        return now[at + anchor.len()..].to_owned();
+    }
+    let tail = now.split_once(LEFT_OUT).map_or(now, |(_, tail)| tail);
+    format!("...\n{tail}")
 }
 
 fn id_of(run: &RunRecord) -> Id {
@@ -222,6 +281,49 @@ mod tests {
         elsewhere.token = None;
         // It has a ring of its own.
         assert_eq!(story.news(&[run(3, RUNNING), elsewhere]), [1]);
+    }
+
+    #[test]
+    fn what_a_run_leaves_is_told_line_by_line() {
+        let mut story = Story::default();
+        let mut tell = |text: &str, is_over| {
+            let run = RunRecord {
+                output: Some(text.to_owned()),
+                ..run(1, RUNNING)
+            };
+            story.unseen(&run, is_over).unwrap_or_default()
+        };
+        assert_eq!(tell("", false), "");
+        assert_eq!(tell("one\ntw", false), "one\n");
+        assert_eq!(tell("one\ntw", false), "");
+        assert_eq!(tell("one\ntwo\nthree\nfo", false), "two\nthree\n");
+        assert_eq!(tell("one\ntwo\nthree\nfour", true), "four");
+        // It was forgotten: another run in its place begins anew.
+        assert_eq!(tell("one\n", false), "one\n");
+        // The middle is left out, and the end that was seen is still there.
+        assert_eq!(
+            tell("o\n... 9 bytes left out ...\none\ntwo\n", false),
+            "two\n"
+        );
+        assert_eq!(
+            tell("o\n... 99 bytes left out ...\nsix\nseven\n", false),
+            "...\nsix\nseven\n"
+        );
+        assert_eq!(tell("o\n... 99 bytes left out ...\nsix\nseven\n", true), "");
+    }
+
+    #[test]
+    fn what_was_told_of_runs_that_have_gone_is_forgotten() {
+        let mut story = Story::default();
+        for seq in 1..=3 {
+            let run = RunRecord {
+                output: Some("one\n".to_owned()),
+                ..run(seq, RUNNING)
+            };
+            assert!(story.unseen(&run, false).is_some());
+        }
+        story.forget_outputs([&run(2, RUNNING)]);
+        assert_eq!(story.outputs.len(), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     super::{
         explain::{self, Explanation, StoredJob},
-        history::RunRecord,
+        history::{LiveText, RUNNING, RunRecord},
         intent::{self, Intent, Pause},
         status::{FleetStatus, JobStatus},
     },
@@ -300,8 +300,12 @@ async fn last_kept(
     Ok(kept)
 }
 
-/// What the run has left to read; nothing where that could not be kept.
+/// What the run has left to read, so far where it runs; nothing where that could not be kept.
 async fn output_of(locks: &Locks, kept: &Kept) -> Result<Option<String>, LockError> {
+    if kept.run.outcome == RUNNING {
+        let told = locks.doc(&RunRecord::live_beside(&kept.beside)).await?;
+        return Ok(told.and_then(|doc| LiveText::of_run(&kept.run.run_id, &doc)));
+    }
     if kept.run.output_bytes == 0 {
         return Ok(None);
     }

@@ -50,12 +50,15 @@ impl Run {
 
     /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
     /// [`MAX_OUTPUT`](crate::job::MAX_OUTPUT) bytes the beginning and the end are kept, with a line between them that
-    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Every client that may
-    /// read the store can read it: keep secrets out.
+    /// says how many were left out. The last call counts; one after the end of the run changes nothing. What a run that goes on has
+    /// left so far is shown a few seconds later, and stays where its replica dies. Every client that may read the store can read it:
+    /// keep secrets out.
     pub fn keep_output(&self, text: impl Into<String>) {
         // Cut before the lock is taken: no reader waits for a long text.
         let kept = output::bounded(text.into());
-        self.report().output = Some(kept);
+        let mut report = self.report();
+        report.output = Some(kept);
+        report.texts += 1;
     }
 
     /// Counts items of this batch by what became of them, for the history: `sent`, `failed`, any bounded word. One of
@@ -121,6 +124,17 @@ impl Run {
     #[must_use]
     pub fn kept_output(&self) -> Option<String> {
         self.report().output.clone()
+    }
+
+    /// How often it has left text to read.
+    pub(crate) fn texts(&self) -> u64 {
+        self.report().texts
+    }
+
+    /// The number of the last text that it has left, and the text.
+    pub(crate) fn last_text(&self) -> (u64, String) {
+        let report = self.report();
+        (report.texts, report.output.clone().unwrap_or_default())
     }
 
     fn report(&self) -> MutexGuard<'_, RunReport> {

@@ -5,16 +5,24 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::{write::TOGETHER, *};
+use super::{
+    live::{AT_ONCE, EVERY},
+    write::TOGETHER,
+    *,
+};
 use crate::{
     chance::Chance,
-    fleet::terms::{self as fleet_terms, TermRecord},
+    fleet::{
+        client::runs,
+        terms::{self as fleet_terms, TermRecord},
+    },
     job::RunFacts,
     node::{
         Node, Op, Token,
         memory::{Cut, MemoryNode},
     },
     sim_clock::SimTime,
+    status::runs::{LIVE_LIFETIME, LiveText},
 };
 
 fn history() -> (History, MemoryNode, SimTime) {
@@ -120,6 +128,66 @@ async fn what_has_to_be_tried_again_keeps_no_other_writing_waiting() {
     history.flush(Duration::from_secs(2)).await;
     let docs = history.0.locks.docs("history/job/").await.unwrap();
     assert_eq!(docs.len(), 10);
+}
+
+/// The texts of runs in flight that the store has.
+async fn live(history: &History) -> Vec<String> {
+    let docs = history.0.locks.docs("live/job/").await.unwrap();
+    let texts = docs.iter().filter_map(|doc| LiveText::of_run("id", doc));
+    texts.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_leaves_is_shown_while_it_goes_on() {
+    let (history, _node, time) = history();
+    let clock = time.clock();
+    let run = run(&clock);
+    let entry = history.started(&run, 7, (clock.now(), clock.wall()));
+    let shown = async || {
+        let runs = runs::last(&history.0.locks, "job", 9).await.unwrap();
+        (runs[0].outcome.clone(), runs[0].output.clone())
+    };
+    clock.sleep(EVERY * 3).await;
+    assert!(live(&history).await.is_empty(), "it has left nothing");
+    for text in ["one\n", "one\ntwo\n"] {
+        run.keep_output(text);
+        clock.sleep(EVERY + Duration::from_millis(100)).await;
+        assert_eq!(shown().await, (RUNNING.to_owned(), Some(text.to_owned())));
+    }
+    // It says no more for longer than what was told stays.
+    clock.sleep(LIVE_LIFETIME * 3).await;
+    assert_eq!(live(&history).await, ["one\ntwo\n"]);
+    run.keep_output("all");
+    entry.ended(&run, &Ended::Done);
+    history.flush(Duration::from_secs(1)).await;
+    assert_eq!(shown().await, ("done".to_owned(), Some("all".to_owned())));
+    // Nothing is told of it any more.
+    clock.sleep(LIVE_LIFETIME * 2).await;
+    assert!(live(&history).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_runs_leave_text_few_of_it_is_told_at_a_time() {
+    let (history, _node, time) = history();
+    let clock = time.clock();
+    let many: Vec<(Run, Entry)> = (1..=40)
+        .map(|seq| {
+            let run = run(&clock);
+            let entry = history.started(&run, seq, (clock.now(), clock.wall()));
+            (run, entry)
+        })
+        .collect();
+    let leave = |text: &str| many.iter().for_each(|(run, _)| run.keep_output(text));
+    leave("one");
+    clock.sleep(Duration::from_millis(100)).await;
+    for told in [AT_ONCE, AT_ONCE * 2, 40] {
+        clock.sleep(EVERY).await;
+        assert_eq!(live(&history).await.len(), told);
+        // Those that have been told have something new, and wait for their turn.
+        leave("two");
+    }
+    let told = live(&history).await;
+    assert!(told.contains(&"two".to_owned()), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use crate::{
     lock::LockError,
     status::{
         RunRecord,
-        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, Stage},
+        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, LiveText, RUNNING, Stage},
     },
 };
 
@@ -99,11 +99,24 @@ impl History {
                 let mut record = found
                     .filter(|found| found.seq == unknown.seq)
                     .unwrap_or_else(|| (**unknown).clone());
+                let left = self.left_by(&record, &name).await?;
                 record.interrupt(self.0.locks.wall());
-                self.put(&record, Stage::Interrupted, None).await
+                if let Some(left) = &left {
+                    record.output_bytes = left.len() as u64;
+                }
+                self.put(&record, Stage::Interrupted, left.as_deref()).await
             }
             Writing::Batch { record, seq } => self.put_batch(record, seq).await,
         }
+    }
+
+    /// What a run that has died had left to read, as far as it was told.
+    async fn left_by(&self, record: &RunRecord, name: &str) -> Result<Option<String>, LockError> {
+        if record.outcome != RUNNING {
+            return Ok(None);
+        }
+        let told = self.0.locks.doc(&RunRecord::live_beside(name)).await?;
+        Ok(told.and_then(|doc| LiveText::of_run(&record.run_id, &doc)))
     }
 
     /// Two replicas of one machine that have no names share a ring: the number that one of them takes may be the other's by
@@ -179,7 +192,7 @@ impl History {
         locks.put_doc(&name, rev, lifetime, record.to_body()).await
     }
 
-    fn documents(&self, record: &RunRecord) -> (String, String) {
+    pub(super) fn documents(&self, record: &RunRecord) -> (String, String) {
         let ring = record.is_of_replica().then_some(&*self.0.author.ring);
         RunRecord::documents(&record.job, ring, record.seq)
     }
