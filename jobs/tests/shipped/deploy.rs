@@ -444,6 +444,28 @@ fn an_image_is_not_built_of_what_the_cache_has_of_another_checkout() {
     }
 }
 
+/// Who takes an image or a package cannot build more in.
+#[test]
+fn an_image_and_a_release_have_every_feature_of_the_command() {
+    let cargo = read("jobs/Cargo.toml");
+    let (_, features) = cargo.split_once("[features]\n").unwrap();
+    let (features, _) = features.split_once("\n[").unwrap();
+    let features = features.lines().filter(|line| !line.starts_with('#'));
+    let named = features.filter_map(|line| Some(line.split_once(" = ")?.0));
+    let default = cargo
+        .lines()
+        .find(|line| line.starts_with("default = "))
+        .unwrap();
+    let others =
+        named.filter(|name| *name != "default" && !default.contains(&format!("\"{name}\"")));
+    let others: Vec<&str> = others.collect();
+    assert_eq!(others, ["otel"]);
+    for file in ["deploy/Dockerfile", "deploy/release"] {
+        let wanted = format!("--package watchkeeper-jobs --features {}", others.join(","));
+        assert!(read(file).contains(&wanted), "{file}");
+    }
+}
+
 // === what a release is made of
 
 /// Where the script finds what it packs, and where it goes: without making anything.
