@@ -7,6 +7,7 @@
 //! instant leave no run out.
 
 mod live;
+mod live_runs;
 mod tellings;
 mod terms;
 mod write;
@@ -20,7 +21,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use self::{live::LiveRuns, tellings::Tellings};
+use self::{live_runs::LiveRuns, tellings::Tellings};
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},

@@ -5,11 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::{
-    live::{AT_ONCE, EVERY},
-    write::TOGETHER,
-    *,
-};
+use super::{live::EVERY, live_runs::AT_ONCE, write::TOGETHER, *};
 use crate::{
     chance::Chance,
     fleet::{
