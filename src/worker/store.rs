@@ -169,7 +169,10 @@ pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
         .filter(|(_, trouble)| wants_a_person(trouble))
         .collect();
     if !refuse_strangers(locks).await? {
+        // What a node says about itself is in the log already, or comes soon.
+        let trouble = troubles.iter().flatten().next();
         tracing::warn!(
+            cause = trouble.map(NodeError::cause),
             "too few lock nodes have told for whom they keep locks: if it is for a fleet that is configured differently, nothing \
              will run here, and `watchkeeper doctor` says so"
         );

@@ -12,7 +12,7 @@ pub enum Refusal {
     ReadOnly,
     /// `LOADING`
     Loading,
-    /// `OOM`. etcd: `mvcc: database space exceeded`.
+    /// `OOM`. etcd: `mvcc: database space exceeded`. PostgreSQL: its disk is full.
     OutOfMemory,
     /// `MISCONF`
     Misconf,
@@ -101,9 +101,9 @@ impl Refusal {
                 "it reads its data after a start and is used when it has: nothing to do but wait"
             }
             Self::OutOfMemory => {
-                "its memory is full: raise maxmemory of Redis or move other data away (leases are still extended and released \
-                 meanwhile); make room on the disk of PostgreSQL; compact and defragment etcd, then disarm its alarm (etcdctl \
-                 compact, defrag --cluster, alarm disarm), and set --auto-compaction-retention"
+                "it is full, and is used again by itself when it has room. Redis: raise maxmemory or move other data away (leases \
+                 are still extended and released meanwhile). PostgreSQL: make room on its disk. etcd: compact and defragment it, \
+                 then disarm its alarm (etcdctl compact, defrag --cluster, alarm disarm), and set --auto-compaction-retention"
             }
             Self::Misconf => {
                 "it cannot save its data and refuses every change: look at its disk and its log, or set \

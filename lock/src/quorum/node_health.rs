@@ -14,11 +14,12 @@
 //! answered because their runtime stands still, is no reason to believe that the node is not: the probe asks over the
 //! keeper's.   (a_connection_of_callers_that_is_lost_is_no_lost_node)
 //!
-//! A node that refuses access (a password that was changed, a right that was taken) is not down: another user's call, or a look, may
-//! well be answered. It is told in the log when that begins, and not again with each call.
-//! (a_node_that_refuses_access_is_told_of_once)
+//! A node that refuses access (a password that was changed, a right that was taken) or has no room for more is not down: another
+//! user's call, a look or a release may well be answered. It is told in the log when that begins, with what is to be done, and not
+//! again with each call.   (a_node_that_refuses_access_is_told_of_once, a_full_node_is_told_of_once)
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -43,7 +44,7 @@ use crate::{
     settings::FleetConfig,
 };
 
-/// Access that was not refused for so long is told anew when it is.
+/// What was not refused for so long is told anew when it is.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// What is known of one node.
@@ -72,8 +73,8 @@ pub(crate) struct NodeHealth {
 #[derive(Default)]
 struct Learned {
     trouble: Option<NodeError>,
-    /// When it has refused access last.
-    denied: Option<Moment>,
+    /// When it has last refused what a person has to mend, by the cause.
+    refused: BTreeMap<&'static str, Moment>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
     /// The configuration of another fleet that is about to admit it, or has a node beside it.
@@ -94,10 +95,22 @@ pub(super) enum Whose {
     Callers,
 }
 
-/// Whether a person is to be told of an access that is refused now. What a user without all rights may do says nothing: between two
-/// refusals many a look is answered.
-fn is_news(denied: Option<Moment>, now: Moment) -> bool {
-    denied.is_none_or(|last| now.since(last) >= QUIET)
+/// What is said of a node that refuses this without being down, where a person has to mend it.
+fn complaint(trouble: &NodeError) -> Option<&'static str> {
+    match trouble {
+        NodeError::Auth(_) => Some("node refuses access"),
+        NodeError::Refused {
+            refusal: Refusal::OutOfMemory | Refusal::Misconf | Refusal::NoReplicas,
+            ..
+        } => Some("node refuses to write"),
+        _ => None,
+    }
+}
+
+/// Whether a person is to be told of what is refused now. What is answered in between says nothing: a user without all rights may look,
+/// and in a full store much still fits where it lies.
+fn is_news(last: Option<Moment>, now: Moment) -> bool {
+    last.is_none_or(|last| now.since(last) >= QUIET)
 }
 
 /// Whether a connection has led to no answer, which may be its own fault.
@@ -314,16 +327,14 @@ impl NodeHealth {
             .err()
             .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
             .cloned();
-        let denied = match result {
-            Err(why @ NodeError::Auth(_)) => {
-                is_news(learned.denied.replace(now), now).then_some(why)
-            }
-            _ => None,
-        };
+        let refused = result.as_ref().err();
+        let refused = refused.and_then(|why| Some((why, complaint(why)?)));
+        let told =
+            refused.filter(|(why, _)| is_news(learned.refused.insert(why.cause(), now), now));
         drop(learned);
         // It is not down, and nothing else would show it.
-        if let Some(why) = denied {
-            tracing::warn!(node = self.name, cause = why.cause(), %why, "node refuses access");
+        if let Some((why, complaint)) = told {
+            tracing::warn!(node = self.name, cause = why.cause(), %why, "{complaint}");
         }
         if let Ok(reply) = result {
             let (wall, number) = &self.wall;

@@ -690,15 +690,16 @@ async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
     }
 }
 
+fn lines_with(paper: &Paper, words: &str) -> Vec<String> {
+    let text = paper.text();
+    let lines = text.lines().filter(|line| line.contains(words));
+    lines.map(str::to_owned).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_access_is_told_of_once() {
     let (paper, _reading) = Paper::reading(tracing::Level::INFO);
-    let told = || {
-        let text = paper.text();
-        let lines = text.lines().filter(|line| line.contains("refuses access"));
-        let lines: Vec<String> = lines.map(str::to_owned).collect();
-        lines
-    };
+    let told = || lines_with(&paper, "refuses access");
     let clock = SimTime::new().clock();
     let node = MemoryNode::new("n", clock.clone());
     let link = link(Arc::new(node.clone()), clock.clone());
@@ -728,4 +729,47 @@ async fn a_node_that_refuses_access_is_told_of_once() {
         assert!(link.send(vec![acquire("k")]).await.is_err());
     }
     assert_eq!(told().len(), 2);
+}
+
+/// In between it does what needs no room; another fault is told all the same.
+#[tokio::test(start_paused = true)]
+async fn a_full_node_is_told_of_once() {
+    let (paper, _reading) = Paper::reading(tracing::Level::INFO);
+    let told = || lines_with(&paper, "node refuses to write");
+    let clock = SimTime::new().clock();
+    let node = MemoryNode::new("n", clock.clone());
+    let link = link(Arc::new(node.clone()), clock.clone());
+    let refuse = async |refusal, said: &str| {
+        let said = said.to_owned();
+        node.faults()
+            .fail_all_with(NodeError::Refused { refusal, said });
+        assert!(link.send(vec![acquire("k")]).await.is_err());
+        node.faults().fail_none();
+        assert!(link.send(Vec::new()).await.is_ok());
+        assert!(!link.is_down());
+    };
+    for n in 0..5 {
+        let full = format!("could not extend file {n}: No space left on device");
+        refuse(Refusal::OutOfMemory, &full).await;
+    }
+    let lines = told();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for words in [
+        "WARN",
+        "oom",
+        "could not extend file 0",
+        "make room on its disk",
+    ] {
+        assert!(lines[0].contains(words), "{words}: {lines:?}");
+    }
+    refuse(Refusal::Misconf, "MISCONF").await;
+    assert_eq!(told().len(), 2);
+    // It had room meanwhile, and is full again.
+    clock.sleep(Duration::from_secs(600)).await;
+    refuse(Refusal::OutOfMemory, "OOM").await;
+    assert_eq!(told().len(), 3);
+    // What is no matter for a person, or was said elsewhere.
+    refuse(Refusal::NoScript, "NOSCRIPT").await;
+    refuse(Refusal::NoKey, "NOPERM").await;
+    assert_eq!(told().len(), 3);
 }
