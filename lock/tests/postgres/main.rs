@@ -157,6 +157,7 @@ fn main() {
         an_old_server_is_refused_by_its_version,
         tables_of_another_layout_are_refused_and_left_alone,
         a_full_database_grants_nothing_and_votes_when_there_is_room,
+        a_refused_connection_is_not_tried_again_with_each_call,
         a_certificate_that_is_not_trusted_is_refused_with_the_remedy,
         a_wrong_password_to_listen_with_is_told_once,
     }]);

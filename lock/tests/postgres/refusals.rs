@@ -14,7 +14,7 @@ use watchkeeper_lock::{
 
 use crate::{
     it::conformance::{granted, take},
-    node::{DURABLE, client, fresh, node, run, send, settings, url},
+    node::{DURABLE, client, fresh, node, run, send, settings, until, url},
     paper::Paper,
     server::{PostgresServer, USER},
 };
@@ -104,7 +104,7 @@ pub(crate) fn a_full_database_grants_nothing_and_votes_when_there_is_room(_: &Po
         assert!(
             refusal
                 .remedy()
-                .contains("make room on the disk of PostgreSQL")
+                .contains("PostgreSQL: make room on its disk")
         );
         owner
             .batch_execute("DROP TRIGGER full_disk ON watchkeeper.lease")
@@ -216,5 +216,36 @@ pub(crate) fn a_wrong_password_to_listen_with_is_told_once(_: &PostgresServer) {
         }
         assert!(rest.iter().all(|line| line.contains("DEBUG")), "{rest:?}");
         assert!(lines.iter().all(|line| !line.contains("swordfish")));
+    });
+}
+
+/// Each attempt costs it a process: those that ask for much do not ask for many.
+pub(crate) fn a_refused_connection_is_not_tried_again_with_each_call(_: &PostgresServer) {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let clock = Clock::system();
+        let node = node(&settings(&server.url("stranger", "postgres"), &fresh()));
+        let began = clock.now();
+        for _ in 0..100 {
+            let answer = send(&node, vec![take("k", "a")]).await;
+            assert!(matches!(answer, Err(NodeError::Auth(_))), "{answer:?}");
+        }
+        let most = 1 + clock.now().since(began).as_millis() / 500;
+        let refused = "role \"stranger\" does not exist";
+        let tried = server.log().matches(refused).count();
+        assert!(
+            u128::try_from(tried).unwrap() <= most,
+            "{tried} of {most} attempts"
+        );
+        // It is let in as soon as that is over.
+        let owner = client(&url(&server)).await;
+        owner
+            .batch_execute("CREATE ROLE stranger LOGIN SUPERUSER")
+            .await
+            .unwrap();
+        until("a vote", async || {
+            send(&node, vec![take("k", "a")]).await.is_ok()
+        })
+        .await;
     });
 }

@@ -123,6 +123,46 @@ impl PostgresServer {
 
     /// The same with further settings, after `prepare` has put files into its folder.
     pub(crate) fn start_with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        Self::make(settings, prepare, launch)
+    }
+
+    /// The same with a small disk beside it, where a database can be put: see [`PostgresServer::small_disk`]. It takes the right to mount.
+    pub(crate) fn start_on_a_small_disk(settings: &[&str]) -> Self {
+        let prepare = |folder: &Path| {
+            let disk = folder.join(SMALL_DISK);
+            fs::create_dir(disk).expect("our own directory");
+        };
+        Self::make(settings, prepare, launch_with_a_small_disk)
+    }
+
+    /// Fills that disk until nothing more fits.
+    pub(crate) fn fill(&self) {
+        let filled = fs::write(self.filler(), vec![0; 64 << 20]);
+        let why = filled.expect_err("a small disk");
+        assert_eq!(why.kind(), io::ErrorKind::StorageFull, "{why}");
+    }
+
+    /// Takes that away again.
+    pub(crate) fn make_room(&self) {
+        fs::remove_file(self.filler()).expect("it was filled");
+    }
+
+    /// The server sees the disk, and others only through it.
+    fn filler(&self) -> PathBuf {
+        let disk = self.dir.path().join(SMALL_DISK).join("filler");
+        PathBuf::from(format!("/proc/{}/root{}", self.child.id(), disk.display()))
+    }
+
+    /// The folder on it for tables.
+    pub(crate) fn small_disk(&self) -> PathBuf {
+        self.dir.path().join(SMALL_DISK).join("space")
+    }
+
+    fn make(
+        settings: &[&str],
+        prepare: impl FnOnce(&Path),
+        start: fn(&TempDir, &[String]) -> Child,
+    ) -> Self {
         let programs = programs().expect(REMEDY);
         let dir = TempDir::with_prefix("wk-postgres-").expect("a temporary directory");
         if let Some((user, group)) = servant() {
@@ -142,7 +182,7 @@ impl PostgresServer {
         );
         prepare(dir.path());
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let child = launch(&dir, &settings);
+        let child = start(&dir, &settings);
         let mut server = Self {
             child,
             settings,
@@ -318,7 +358,8 @@ impl PostgresServer {
         panic!("postgres was not ready within 15 s: {}", self.log());
     }
 
-    fn log(&self) -> String {
+    /// What it has written into its log.
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 }
@@ -346,14 +387,43 @@ impl Drop for PostgresServer {
     }
 }
 
+/// Where the small disk is, in the server's folder.
+const SMALL_DISK: &str = "small";
+
+/// Mounts it where only this process and its children see it, so that it ends with them, and becomes the server.
+fn launch_with_a_small_disk(dir: &TempDir, settings: &[String]) -> Child {
+    let (owner, become_it) = match servant() {
+        Some((user, group)) => (
+            format!("-o {user} -g {group}"),
+            format!("setpriv --reuid {user} --regid {group} --clear-groups --"),
+        ),
+        None => Default::default(),
+    };
+    let script = format!(
+        "mount -t tmpfs -o size=16m none {SMALL_DISK} && install -d -m 700 {owner} {SMALL_DISK}/space && \
+         exec {become_it} \"$0\" \"$@\""
+    );
+    let mut server = command_as_we_are(Path::new("unshare"), dir.path());
+    server.args(["--mount", "sh", "-c", &script]);
+    server.arg(program_of_the_server());
+    run_server(server, dir, settings)
+}
+
 fn launch(dir: &TempDir, settings: &[String]) -> Child {
+    let server = command(&program_of_the_server(), dir.path());
+    run_server(server, dir, settings)
+}
+
+fn program_of_the_server() -> PathBuf {
+    programs().expect(REMEDY).join("postgres")
+}
+
+fn run_server(mut server: Command, dir: &TempDir, settings: &[String]) -> Child {
     let log = fs::File::options()
         .create(true)
         .append(true)
         .open(dir.path().join("log"))
         .expect("a log file");
-    let programs = programs().expect(REMEDY);
-    let mut server = command(&programs.join("postgres"), dir.path());
     server.args(["-D", "data", "-k"]).arg(dir.path());
     let ours = [
         "listen_addresses=",
@@ -376,15 +446,21 @@ fn launch(dir: &TempDir, settings: &[String]) -> Child {
 
 /// A program of the server in its folder, with nothing of our environment that means something to it.
 pub(crate) fn command(program: &Path, dir: &Path) -> Command {
+    let mut command = command_as_we_are(program, dir);
+    if let Some((user, group)) = servant() {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+/// The same by the user who runs the tests.
+fn command_as_we_are(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PG") {
             command.env_remove(name);
         }
-    }
-    if let Some((user, group)) = servant() {
-        command.uid(user).gid(group);
     }
     command
 }

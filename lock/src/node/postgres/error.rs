@@ -57,6 +57,10 @@ fn refusal(code: &SqlState, text: &str) -> Option<NodeError> {
         | SqlState::DATATYPE_MISMATCH
         | SqlState::UNDEFINED_FUNCTION => refused(Refusal::Tables),
         SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => refused(Refusal::OutOfMemory),
+        // Of a first connection to a database: it names neither the file nor that the disk is full.
+        SqlState::INTERNAL_ERROR if text.contains("could not write init file") => {
+            refused(Refusal::OutOfMemory)
+        }
         SqlState::LOCK_NOT_AVAILABLE => Some(NodeError::Unfit(format!(
             "{text}: another program holds the namespace's row for too long"
         ))),
@@ -100,4 +104,25 @@ pub fn chain(error: &Error) -> String {
         text += "; name the file of its CA as `sslrootcert` in the address, or write sslmode=disable where the network is trusted";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_known_however_the_server_says_it() {
+        let cause = |code: &SqlState, text: &str| refusal(code, text).map(|why| why.cause());
+        for (code, text) in [
+            (
+                SqlState::DISK_FULL,
+                "could not extend file \"base/5/16384\": No space left on device",
+            ),
+            (SqlState::INTERNAL_ERROR, "could not write init file"),
+        ] {
+            assert_eq!(cause(&code, text), Some("oom"), "{text}");
+        }
+        let other = "cache lookup failed for relation 16384";
+        assert_eq!(cause(&SqlState::INTERNAL_ERROR, other), None);
+    }
 }

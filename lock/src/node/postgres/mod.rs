@@ -92,7 +92,12 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::Mutex as Turnstile;
 
-use self::{announce::Listener, rows::Sql, session::Session, shared::Shared};
+use self::{
+    announce::Listener,
+    rows::Sql,
+    session::Session,
+    shared::{RefusedLately, Shared},
+};
 pub use self::{
     layout::{ddl, quoted},
     shared::PostgresNodeSettings,
@@ -133,6 +138,7 @@ impl PostgresNode {
             furthest: Furthest::default(),
             pooled: Arc::default(),
             joined: OnceLock::new(),
+            refused: RefusedLately::default(),
         };
         Self::over(Arc::new(shared))
     }

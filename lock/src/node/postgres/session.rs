@@ -90,7 +90,13 @@ pub(super) async fn ready<'s>(
     let kept = slot.take().filter(usable);
     let session = match kept {
         Some(session) => session,
-        None => Session::open(shared).await?,
+        None => {
+            if let Some(why) = shared.refused.why(shared.clock.now()) {
+                return Err(why);
+            }
+            let opened = Session::open(shared).await;
+            opened.inspect_err(|why| shared.refused.learn(shared.clock.now(), why))?
+        }
     };
     Ok(slot.insert(session))
 }

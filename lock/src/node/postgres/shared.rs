@@ -1,19 +1,22 @@
 //! What all connections of a node have in common.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use super::{address::PgAddress, rows::Sql};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Moment},
     node::{
-        GuardSettings, Servers,
+        GuardSettings, NodeError, Refusal, Servers,
         remote::{Compared, Furthest},
     },
     spawn::Spawn,
 };
+
+/// A connection that was refused is not tried again for so long.
+const TURNED_AWAY: Duration = Duration::from_millis(500);
 
 /// Where a database is, and how it is used.
 #[derive(Clone, Debug)]
@@ -46,7 +49,13 @@ pub(super) struct Shared {
     /// Whether nothing can be kept on the way to the server: see [`super::kept`].
     pub(super) pooled: Arc<AtomicBool>,
     pub(super) joined: OnceLock<(Servers, usize)>,
+    pub(super) refused: RefusedLately,
 }
+
+/// Why no connection was made of late, where the server is not down. Nothing else paces those that ask again, and each attempt
+/// costs the server a process.
+#[derive(Default)]
+pub(super) struct RefusedLately(Mutex<Option<(Moment, NodeError)>>);
 
 // === impl Shared ===
 
@@ -58,5 +67,54 @@ impl Shared {
         } = &self.settings;
         let both = format!("{schema}\0{namespace}");
         format!("watchkeeper_{:016x}", crate::hash::fnv1a(both.bytes()))
+    }
+}
+
+// === impl RefusedLately ===
+
+impl RefusedLately {
+    /// Why none is to be tried now.
+    pub(super) fn why(&self, now: Moment) -> Option<NodeError> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.as_ref();
+        let last = last.filter(|(at, _)| now.since(*at) < TURNED_AWAY);
+        last.map(|(_, why)| why.clone())
+    }
+
+    pub(super) fn learn(&self, now: Moment, why: &NodeError) {
+        // A person has to mend these. What is down is asked again at its own pace, and the rest passes.
+        let lasts = matches!(
+            why,
+            NodeError::Auth(_)
+                | NodeError::Refused {
+                    refusal: Refusal::OutOfMemory,
+                    ..
+                }
+        );
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = lasts.then(|| (now, why.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_refused_is_not_tried_again_at_once() {
+        let refused = RefusedLately::default();
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        assert_eq!(refused.why(at(0)), None);
+        let full = NodeError::Refused {
+            refusal: Refusal::OutOfMemory,
+            said: "could not write init file".to_owned(),
+        };
+        for lasting in [full, NodeError::Auth("no such user".to_owned())] {
+            refused.learn(at(0), &lasting);
+            assert_eq!(refused.why(at(499)), Some(lasting));
+            assert_eq!(refused.why(at(500)), None);
+        }
+        refused.learn(at(0), &NodeError::Unreachable("refused".to_owned()));
+        assert_eq!(refused.why(at(1)), None);
     }
 }
