@@ -12,6 +12,18 @@ pub(in crate::cli) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Fi
     found
 }
 
+const NO_REPLICA: &str = "no replica runs";
+
+/// Where most nodes write nothing, replicas that run cannot say so.
+pub(super) fn nothing_is_written(found: &mut [Finding]) {
+    for finding in found.iter_mut().filter(|f| f.finding == NO_REPLICA) {
+        finding.finding =
+            "whether replicas run is not known: they say so in the nodes, which do not write"
+                .to_owned();
+        finding.remedy = "see the nodes' own findings".to_owned();
+    }
+}
+
 /// Nodes answer, and of the fleet nothing could be read: whether it is well was not found out.
 pub(super) fn unseen(why: &str) -> Finding {
     Finding::error(
@@ -26,7 +38,7 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
     match fleet.replicas.len() {
         0 => found.push(Finding::warning(
             "fleet",
-            "no replica runs",
+            NO_REPLICA,
             "start one: watchkeeper run (programs under `lock` and `elect` need none)",
         )),
         1 => found.push(Finding::warning(
@@ -372,5 +384,18 @@ mod tests {
                 "{found:?}"
             );
         }
+    }
+
+    #[test]
+    fn replicas_that_cannot_say_that_they_run_are_not_told_to_be_started() {
+        let mut found = judge(&FleetStatus::default(), &[]);
+        assert!(found.iter().any(|f| f.remedy.contains("start one")));
+        nothing_is_written(&mut found);
+        assert!(found.iter().all(|f| !f.remedy.contains("start one")));
+        let told = found.iter().find(|f| f.finding.contains("do not write"));
+        assert!(
+            told.is_some_and(|f| f.remedy.contains("nodes")),
+            "{found:?}"
+        );
     }
 }

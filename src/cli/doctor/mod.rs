@@ -145,6 +145,8 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     };
     let mut findings = nodes::judge(&states, &nodes::Limits::of(config));
     let up = states.iter().filter(|state| state.up).count();
+    let written = |state: &&NodeState| state.up && state.write_error.is_none();
+    let writes = states.iter().filter(written).count() > states.len() / 2;
     if up > states.len() / 2 {
         // It connects anew, and one connection may take longer than one call.
         let limits = Limits::reached(probe::to_reach(config.locks.backend), probe::PATIENCE);
@@ -153,6 +155,9 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
             Ok(seen) => {
                 let mut found = admission::judge(&seen.admissions);
                 found.extend(fleet::judge(&seen.status, &seen.locks));
+                if !writes {
+                    fleet::nothing_is_written(&mut found);
+                }
                 found.extend(ledgers::ahead(&seen.locks, seen.now, seen.skew));
                 found
             }

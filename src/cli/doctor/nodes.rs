@@ -143,7 +143,14 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
              locks.etcd.endpoints)",
         ),
     };
+    let why = without_remedy(why, remedy);
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
+}
+
+/// What a server said, where its remedy is said beside it.
+fn without_remedy<'w>(why: &'w str, remedy: &str) -> &'w str {
+    let said = why.strip_suffix(remedy);
+    said.and_then(|said| said.strip_suffix(": ")).unwrap_or(why)
 }
 
 const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgres.url and password, or locks.etcd.username and password), \
@@ -152,11 +159,14 @@ const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgr
 
 fn rights(node: &NodeState) -> Option<Finding> {
     let why = node.write_error.as_ref()?;
-    let remedy = if node.denied {
-        RIGHTS
-    } else {
-        "make it writable: a node that cannot write cannot vote"
+    let remedy = match node.wants {
+        _ if node.denied => RIGHTS,
+        // It says itself why it does not write.
+        _ if node.facts.alarms.is_some() => return None,
+        Some(wants) => wants,
+        None => "make it writable: a node that cannot write cannot vote",
     };
+    let why = without_remedy(why, remedy);
     Some(Finding::error(
         &node.name,
         format!("it answers, but does not write: {why}"),

@@ -24,6 +24,9 @@ const AGAIN: Duration = Duration::from_millis(60);
 /// The same of a store with several addresses, of which the first may be silent: so long it may take to reach the second.
 const TO_REACH_THE_NEXT: Duration = Duration::from_secs(6);
 
+/// What is written on probation has 4 KiB.
+const IDS_IN_A_PROBE: usize = 128;
+
 /// Calls that are timed.
 const CALLS: usize = 9;
 
@@ -151,17 +154,22 @@ async fn time(node: &dyn Node, clock: &Clock, state: &mut NodeState) {
     state.slowest_us = trips.last().map(micros);
 }
 
-/// Whether this user may do what locks need: the same script, and writing.
+/// Whether this user may do what locks need, the same script and writing; and whether there is room.
 async fn write(node: &dyn Node, clock: &Clock) -> Result<(), NodeError> {
-    let name = format!("doctor/{}", Chance::system().id());
+    let chance = Chance::system();
+    let name = format!("doctor/{}", chance.id());
     let put = Op::PutDoc {
         name: name.clone(),
         rev: 1,
         ttl: Duration::from_secs(1),
-        body: "{}".to_owned(),
+        // Larger than what fits in where something else was, and of what does not become smaller.
+        body: (0..IDS_IN_A_PROBE).map(|_| chance.id()).collect(),
     };
-    let probe = ask(node, clock, vec![put, Op::RemoveDoc { name }]);
-    probe.await.map(drop)
+    ask(node, clock, vec![put]).await?;
+    // In a call of its own: a store that writes what a call leaves would write nothing.
+    ask(node, clock, vec![Op::RemoveDoc { name }])
+        .await
+        .map(drop)
 }
 
 async fn ask(node: &dyn Node, clock: &Clock, ops: Vec<Op>) -> Result<Reply, NodeError> {
@@ -236,5 +244,43 @@ mod tests {
         let state = look(&node, &clock, to_reach(Backend::Postgres)).await;
         assert!(state.error.is_some_and(|why| why.contains("unreachable")));
         assert!(clock.now().since(start) < TO_ANSWER * 2);
+    }
+    /// Answers what would leave nothing, and takes nothing new.
+    struct Full(MemoryNode);
+
+    #[async_trait::async_trait]
+    impl Node for Full {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+            let puts = call.ops.iter().any(|op| matches!(op, Op::PutDoc { .. }));
+            let removes = call.ops.iter().any(|op| matches!(op, Op::RemoveDoc { .. }));
+            match puts && !removes {
+                true => Err(NodeError::Refused {
+                    refusal: crate::node::Refusal::OutOfMemory,
+                    said: "no space".to_owned(),
+                }),
+                false => self.0.call(call).await,
+            }
+        }
+        async fn announcements(&self) -> Option<Announcements> {
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_answers_and_has_no_room_is_found() {
+        let clock = SimTime::new().clock();
+        let node = MemoryNode::new("n", clock.clone());
+        let state = look(&Full(node.clone()), &clock, TO_ANSWER).await;
+        assert!(state.up && state.wants.is_some());
+        assert!(
+            state
+                .write_error
+                .is_some_and(|why| why.contains("no space"))
+        );
+        let state = look(&node, &clock, TO_ANSWER).await;
+        assert_eq!(state.write_error, None);
     }
 }

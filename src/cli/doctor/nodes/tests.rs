@@ -85,7 +85,7 @@ fn a_good_node_is_ok_and_says_how_it_does() {
 #[test]
 fn every_fault_of_a_node_has_its_remedy() {
     type Change = fn(&mut NodeState);
-    let faults: [(Change, Severity, &str, &str); 24] = [
+    let faults: [(Change, Severity, &str, &str); 26] = [
         (
             |n| {
                 n.damage.found = vec!["the row of `a` is malformed".into()];
@@ -215,6 +215,24 @@ fn every_fault_of_a_node_has_its_remedy() {
         ),
         (
             |n| {
+                n.write_error = Some("No space left: it is full".into());
+                n.wants = Some("it is full");
+            },
+            Severity::Error,
+            "it answers, but does not write: No space left",
+            "it is full",
+        ),
+        (
+            |n| {
+                n.write_error = Some("space exceeded".into());
+                n.facts.alarms = Some("alarm:NOSPACE".into());
+            },
+            Severity::Error,
+            "alarm:NOSPACE",
+            "etcdctl alarm disarm",
+        ),
+        (
+            |n| {
                 n.write_error = Some("NOPERM".into());
                 n.denied = true;
             },
@@ -254,6 +272,21 @@ fn every_fault_of_a_node_has_its_remedy() {
             found.1.contains(finding) && found.2.contains(remedy),
             "{found:?}"
         );
+    }
+}
+
+#[test]
+fn a_remedy_is_said_once() {
+    for change in [
+        |n: &mut NodeState| n.write_error = Some("no space: it is full".into()),
+        |n: &mut NodeState| n.error = Some("no space: it is full".into()),
+    ] {
+        let (_, finding, remedy) = fault(|n| {
+            change(n);
+            n.wants = Some("it is full");
+        });
+        assert_eq!(remedy, "it is full");
+        assert!(finding.ends_with(": no space"), "{finding}");
     }
 }
 
