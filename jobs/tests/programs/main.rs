@@ -34,6 +34,8 @@ mod etcd_server;
 mod examples;
 mod exits;
 mod far;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod full;
 mod library;
 mod lists;
 mod operator;
@@ -276,6 +278,14 @@ fn main() {
             "postgres_pooled::access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release",
             access::a_worker_behind_a_pooler_says_that_it_hears_of_no_release,
         ));
+        cases.push(full::trial_of_postgres(
+            "postgres::full::a_worker_waits_until_it_has_room",
+            full::a_worker_waits_until_postgres_has_room,
+        ));
+        cases.push(full::trial_of_postgres(
+            "postgres::full::a_leader_stands_by_until_it_has_room",
+            full::a_leader_stands_by_until_postgres_has_room,
+        ));
     }
     #[cfg(feature = "etcd")]
     {
@@ -291,6 +301,14 @@ fn main() {
         cases.push(own(
             "etcd::access::a_worker_without_rights_does_not_start",
             access::a_worker_without_rights_in_etcd_does_not_start,
+        ));
+        cases.push(own(
+            "etcd::full::a_worker_waits_until_it_has_room",
+            full::a_worker_waits_until_etcd_has_room,
+        ));
+        cases.push(own(
+            "etcd::full::a_leader_stands_by_until_it_has_room",
+            full::a_leader_stands_by_until_etcd_has_room,
         ));
     }
     // For figures, not for every day.

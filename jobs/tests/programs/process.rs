@@ -80,6 +80,13 @@ impl Running {
         lines.iter().any(|(_, line)| line.contains(text))
     }
 
+    /// How many lines it has written that contain all of these.
+    pub(crate) fn count(&self, texts: &[&str]) -> usize {
+        let lines = self.lines.lock().unwrap();
+        let says = |line: &str| texts.iter().all(|text| line.contains(text));
+        lines.iter().filter(|(_, line)| says(line)).count()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         signal_child(&self.child, signal);
     }

@@ -285,7 +285,7 @@ pub(crate) fn execute(url: &str, statements: &str) {
 }
 
 /// Runs this with a client of its own, on a thread of its own.
-fn with_client<T: Send + 'static>(
+pub(crate) fn with_client<T: Send + 'static>(
     url: &str,
     act: impl AsyncFnOnce(Client) -> T + Send + 'static,
 ) -> JoinHandle<T> {
