@@ -174,7 +174,7 @@ async fn what_a_run_had_left_when_its_replica_died_stays() {
     let outputs = |runs: Vec<RunRecord>| runs.into_iter().map(|run| run.output);
     let first = Some("attempt 1\n".to_owned());
     let before: Vec<_> = outputs(history(&a).await).collect();
-    assert_eq!(before, [first.clone()]);
+    assert_eq!(before, std::slice::from_ref(&first));
     a.tasks.crash();
     let b = fleet.join("b", job(), spec());
     leader(&fleet, &[&b]).await;
