@@ -8,6 +8,7 @@
 const POLL_MS = 5000;
 const RETRY_MS = 30000;
 const HIDDEN_MS = 10000;
+const ASKED = "up to date, asked for every 5 s";
 
 // Markup comes from our own server alone; browsers with trusted types let nothing else through.
 const rules = { createHTML: (html) => html };
@@ -147,7 +148,6 @@ function setClock() {
 
 function span(ms) {
   const s = Math.floor(ms / 1000);
-  if (s < 10) return `${s}.${Math.floor((ms % 1000) / 100)} s`;
   if (s < 120) return `${s} s`;
   if (s < 7200) return `${Math.floor(s / 60)} min`;
   if (s < 172800) return `${Math.floor(s / 3600)} h`;
@@ -161,8 +161,8 @@ function count() {
     const at = Date.parse(time.dateTime);
     if (Number.isNaN(at)) continue;
     const ms = Math.abs(now - at);
-    const bare = time.className === "for";
-    const text = bare ? span(ms) : at > now ? `in ${span(ms)}` : `${span(ms)} ago`;
+    let text = span(ms);
+    if (time.className === "rel") text = ms < 1000 ? "now" : at > now ? `in ${text}` : `${text} ago`;
     if (time.textContent !== text) time.textContent = text;
   }
   const here = performance.now();
@@ -213,7 +213,7 @@ async function poll() {
     const answer = await fetch(page, { cache: "no-store", redirect: "error" });
     if (!answer.ok) throw new Error(String(answer.status));
     const isPatched = patchPage(await answer.text());
-    if (isPatched) say("up to date, asked for every 5 s", "good");
+    if (isPatched) say(ASKED, "good");
     else say("this page has other parts now: load it again", "warn");
   } catch {
     say("the page cannot be reached; it is asked for again", "bad");
@@ -286,8 +286,9 @@ function openStream() {
 function start() {
   if (paused || document.hidden || source !== null) return;
   if (mode === "stream" && "EventSource" in window && navigator.locks) startStream();
-  else if (mode === "stream" || mode === "poll") {
-    if (pollTimer === null) pollTimer = setTimeout(poll, POLL_MS);
+  else if (pollTimer === null) {
+    say(ASKED, "good");
+    pollTimer = setTimeout(poll, POLL_MS);
   }
 }
 
@@ -298,7 +299,7 @@ function toggle(button) {
   button.setAttribute("aria-pressed", String(paused));
   if (paused) {
     stop();
-    say("paused: nothing on this page changes", "warn");
+    say("frozen: nothing on this page changes", "warn");
   } else {
     say("");
     poll().then(start);
@@ -310,16 +311,18 @@ function addControls() {
   if (place === null) return null;
   const pause = document.createElement("button");
   pause.type = "button";
-  pause.textContent = "Pause";
+  pause.textContent = "Freeze";
   pause.setAttribute("aria-pressed", "false");
   pause.addEventListener("click", () => toggle(pause));
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const here = document.createElement("a");
   const query = new URLSearchParams(location.search);
+  place.append(pause);
+  if ((query.get("tz") ?? "UTC") === zone) return pause;
   query.set("tz", zone);
   here.href = `${location.pathname}?${query}`;
   here.textContent = `times of ${zone}`;
-  place.append(pause, here);
+  place.append(here);
   return pause;
 }
 

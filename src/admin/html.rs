@@ -45,6 +45,18 @@ impl Html {
         self.text(text).markup("</a>")
     }
 
+    /// The same with one piece of markup in the place of another: both are literals, and text has neither.
+    pub(super) fn replaced(self, from: &'static str, to: &'static str) -> Self {
+        Self(self.0.replace(from, to))
+    }
+
+    /// The same with this markup behind so many bytes.
+    pub(super) fn with_end(mut self, bytes: usize, end: &'static str) -> Self {
+        self.0.truncate(bytes);
+        self.0.push_str(end);
+        self
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }

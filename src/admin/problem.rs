@@ -1,4 +1,5 @@
-//! Why something was not answered: `application/problem+json`, as RFC 9457 has it, with what to do about it.
+//! Why something was not answered: `application/problem+json`, as RFC 9457 has it, with what to do about it; a page that says the same
+//! where a browser has asked for one.
 //!
 //! Each [`Kind`] has one status, one title and one remedy; a [`Problem`] adds what was wrong this time. The kinds are a part of the
 //! API: clients compare `type`, and people read `detail` and `remedy`.
@@ -8,12 +9,15 @@
 
 use axum::{
     body::Body,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 
-use super::schema::{Named, Schema, field, maybe};
+use super::{
+    page::layout::refusal,
+    schema::{Named, Schema, field, maybe},
+};
 
 /// When to ask again after trouble that passes, in seconds.
 const SOON: &str = "2";
@@ -259,6 +263,25 @@ impl Kind {
             remedy,
         }
     }
+
+    /// What a person at a browser can do, where that is something else.
+    fn for_a_person(self) -> Option<&'static str> {
+        match self {
+            Self::BadParameter => {
+                Some("Change it in the address, or begin anew with all that there is.")
+            }
+            Self::TokenNeeded => Some(
+                "Sign in with any name: the token is the password. `watchkeeper token` prints it for the user of the worker.",
+            ),
+            Self::NoSuchPath => {
+                Some("The ways at the head of this page lead to all that there are.")
+            }
+            Self::Unknown => {
+                Some("It may be gone, or be written in another way: look for it in the lists.")
+            }
+            _ => None,
+        }
+    }
 }
 
 // === impl Facts ===
@@ -311,8 +334,34 @@ impl IntoResponse for Problem {
         if facts.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(SOON));
         }
+        answer.extensions_mut().insert(self);
         answer
     }
+}
+
+/// An answer as a browser shows it: what was refused is told as a page, with the status and the headers that it has.
+pub(super) fn for_a_browser(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    headers.append(header::VARY, HeaderValue::from_static("accept"));
+    let Some(problem) = answer.extensions_mut().remove::<Problem>() else {
+        return answer;
+    };
+    let facts = problem.kind.facts();
+    let remedy = problem.kind.for_a_person().unwrap_or(facts.remedy);
+    let page = refusal(facts.title, &problem.detail, remedy);
+    let headers = answer.headers_mut();
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, kind);
+    headers.remove(header::CONTENT_LENGTH);
+    *answer.body_mut() = Body::from(page);
+    answer
+}
+
+/// Whether a page is asked for: a path of the API has none.
+pub(super) fn wants_page(path: &str, headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT).into_iter();
+    let mut accepts = accepts.filter_map(|accept| accept.to_str().ok());
+    !path.starts_with("/api/") && accepts.any(|accept| accept.contains("text/html"))
 }
 
 #[cfg(test)]

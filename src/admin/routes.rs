@@ -21,7 +21,7 @@ use super::{
     api, assets,
     listener::{Listener, Stay},
     live, openapi, orders,
-    problem::{Kind, Problem},
+    problem::{Kind, Problem, for_a_browser, wants_page},
     rights::{Asker, Refusal, Rules, Seen, Want},
     route::{Answer, Handler, Route},
     shared::Shared,
@@ -269,7 +269,8 @@ async fn guard(
 ) -> Response {
     let (head, body) = request.into_parts();
     let asker = shared.rules.asker(&head, peer.address.ip());
-    let mut answer = match shared.rules.judge(&head, peer.address.ip()) {
+    let wants_page = wants_page(head.uri.path(), &head.headers);
+    let answer = match shared.rules.judge(&head, peer.address.ip()) {
         Ok(seen) => {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(seen);
@@ -285,6 +286,10 @@ async fn guard(
             let looking = [Method::GET, Method::HEAD].contains(&head.method);
             refused(refusal, looking)
         }
+    };
+    let mut answer = match wants_page {
+        true => for_a_browser(answer),
+        false => answer,
     };
     for (name, value) in &HEADERS {
         // A document with a tag says by itself how it may be kept.

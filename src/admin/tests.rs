@@ -711,7 +711,7 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
     for part in [
         "<b>alpha</b>",
         "pid 7",
-        "data-label=\"Token\">41",
+        "<small>token 41",
         "60 s",
         "<strong class=\"bad\">NO LEADER</strong>",
         "batch cell-9",
@@ -815,11 +815,11 @@ async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
     });
     let page = server.await.get("/").await.body;
     for part in [
-        "paused</strong><small>by root@h&lt;, <time",
-        ">5 min ago</time></small><small>the masters move</small>",
-        "<small>running for <time",
-        ">30 s</time></small><small>before: done <time",
-        ">4 min ago</time></small>",
+        "paused</strong> <span class=\"note\">by root@h&lt;, <time",
+        ">5 min ago</time></span><small>the masters move</small>",
+        "<span class=\"now\">running</span> <span class=\"note\">for <time",
+        ">30 s</time></span><small>before: done <span class=\"note\"><time",
+        ">4 min ago</time></span></small>",
         "up, no vote</strong><small>votes again in 12s at most</small>",
         "240 µs",
         "-7 ms",

@@ -12,7 +12,7 @@ pub(crate) const ASKED_FOR: &str =
 
 /// Nothing on the page changes, since a person has said so.
 pub(crate) const STANDS_STILL: &str =
-    "document.getElementById('live')?.textContent === 'paused: nothing on this page changes'";
+    "document.getElementById('live')?.textContent === 'frozen: nothing on this page changes'";
 
 /// It is still the page on which [`mark`] was called, and no other that has taken its place.
 pub(crate) const MARKED: &str = "window.marked === true";
@@ -31,7 +31,7 @@ pub(crate) fn row(job: &str) -> String {
 /// The row of this job says that it is paused.
 pub(crate) fn is_paused(job: &str) -> String {
     let row = row(job);
-    format!("({row}?.cells[0].textContent.includes('paused') === true)")
+    format!("({row}?.querySelector('td[data-label="State"]')?.textContent.includes('paused') === true)")
 }
 
 /// The row of this job names this leader.

@@ -10,6 +10,8 @@ use super::{super::pattern::encoded, times::Zone};
 /// Rows that a table shows, at most and unless told otherwise.
 pub(in crate::admin) const MOST_ROWS: usize = 100;
 const ROWS: usize = 50;
+/// The same on the page of one job, where there is much else.
+const ROWS_OF_JOB: usize = 20;
 /// Pages that can be asked for.
 const MOST_PAGES: usize = 100_000;
 /// Bytes of a text, and of the name of anything: as many as the API takes.
@@ -48,6 +50,19 @@ pub(in crate::admin) struct Misfit {
 
 // === impl Address ===
 
+impl Default for Address {
+    /// Of no page: nothing is chosen.
+    fn default() -> Self {
+        Self {
+            path: String::new(),
+            given: BTreeMap::new(),
+            page: 1,
+            size: ROWS,
+            zone: Zone::utc(),
+        }
+    }
+}
+
 impl Address {
     /// What was chosen of a view.
     ///
@@ -82,8 +97,13 @@ impl Address {
         {
             return misfit("sort", one_of(takes.sorts));
         }
+        let path = path.into();
+        let rows = match path.starts_with("/jobs/") {
+            true => ROWS_OF_JOB,
+            false => ROWS,
+        };
         let page = number(given.remove("page"), "page", 1, MOST_PAGES)?;
-        let size = number(given.get("size").cloned(), "size", ROWS, MOST_ROWS)?;
+        let size = number(given.get("size").cloned(), "size", rows, MOST_ROWS)?;
         let zone = match given.get("tz") {
             None => Zone::utc(),
             Some(name) => match Zone::named(name) {
@@ -92,7 +112,7 @@ impl Address {
             },
         };
         Ok(Self {
-            path: path.into(),
+            path,
             given,
             page,
             size,
@@ -164,6 +184,12 @@ impl Address {
             };
         }
         written(&self.path, given)
+    }
+
+    /// Whether less is shown than there is.
+    pub(super) fn is_chosen(&self) -> bool {
+        let of_order = ["run", "shards", "size", "sort", "tz"];
+        self.given.keys().any(|name| !of_order.contains(name))
     }
 
     /// All that was chosen, as a text.

@@ -29,7 +29,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &[],
 };
 
-const FIELDS: [(&str, &str); 1] = [("q", "Who, what or why has")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search who, what and why")];
 
 const ORDERS: &str = "When | Who | Order | Of | Why | Result | Through";
 const STANDS: &str = "Since | By | Order | Of | Why";
@@ -80,7 +80,7 @@ fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
     };
     let key = |one: &&InForce| format!("{}/{}/{}/{}", one.order, one.of, one.at, one.id);
     Part::of(
-        ("stands", "Asked for, and stands"),
+        ("stands", "Standing orders"),
         STANDS,
         shown,
         key,

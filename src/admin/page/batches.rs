@@ -29,7 +29,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["after", "job"],
 };
 
-const FIELDS: [(&str, &str); 2] = [("q", "Job has"), ("job", "Job is")];
+const FIELDS: [(&str, &str); 2] = [("q", "Search jobs"), ("job", "Job")];
 
 const COLUMNS: &str = "Job | Backlog | Oldest | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
 
@@ -255,7 +255,7 @@ fn orders(view: &View<'_>, job: &str) -> Html {
     if some.is_empty() {
         return h;
     }
-    h.markup("<p class=\"orders\">Orders:");
+    h.markup("<p class=\"orders\">");
     for (state, count) in some {
         let all = [("all", state.word()), ("job", job)];
         let path = view.address.to("/orders/retry", &all);

@@ -57,6 +57,8 @@ pub(in crate::admin) struct Part {
     foot: Html,
     /// What stands there without rows.
     none: &'static str,
+    /// Whether its rows are shown when they are asked for.
+    folded: bool,
 }
 
 /// One row.
@@ -95,7 +97,7 @@ impl Part {
             cells(&mut h, &item);
             Row {
                 key: key(&item),
-                cells: h,
+                cells: with_nothing_marked(h),
             }
         };
         Self {
@@ -106,6 +108,7 @@ impl Part {
             note: String::new(),
             foot: Html::default(),
             none: "none",
+            folded: false,
         }
     }
 
@@ -125,23 +128,39 @@ impl Part {
         Self { none, ..self }
     }
 
+    /// With its rows behind its title, where they are long and seldom read.
+    pub(super) fn folded(self) -> Self {
+        Self {
+            folded: true,
+            ..self
+        }
+    }
+
     pub(super) fn write(&self, h: &mut Html) {
         h.markup("<section aria-labelledby=\"title-")
             .markup(self.id);
-        h.markup("\"><h2 id=\"title-").markup(self.id).markup("\">");
-        h.markup(self.title);
+        h.markup(match self.folded {
+            true => "\"><details><summary><h2 id=\"title-",
+            false => "\"><h2 id=\"title-",
+        });
+        h.markup(self.id).markup("\">").markup(self.title);
         if !self.note.is_empty() {
             h.markup(" <span class=\"note\">").text(&self.note);
             h.markup("</span>");
         }
-        h.markup("</h2>");
+        h.markup(match self.folded {
+            true => "</h2></summary>",
+            false => "</h2>",
+        });
         h.markup("<table data-part=\"").markup(self.id);
         h.markup("\"><caption>").markup(self.title);
         h.markup("</caption><thead><tr>");
         for column in self.columns.split(" | ") {
-            h.markup("<th scope=\"col\">")
-                .markup(column)
-                .markup("</th>");
+            h.markup(match FIGURES.contains(&column) {
+                true => "<th scope=\"col\" class=\"figure\">",
+                false => "<th scope=\"col\">",
+            });
+            h.markup(column).markup("</th>");
         }
         h.markup("</tr></thead><tbody>\n");
         for row in self.shown() {
@@ -150,7 +169,10 @@ impl Part {
         h.markup("</tbody></table><div data-piece=\"foot-")
             .markup(self.id);
         h.markup("\">").append(&self.foot);
-        h.markup("</div></section>\n");
+        h.markup(match self.folded {
+            true => "</div></details></section>\n",
+            false => "</div></section>\n",
+        });
     }
 
     /// Its rows; where it has none, the one that says so.
@@ -221,6 +243,36 @@ fn first_fading(html: &str) -> Option<(usize, &'static str, &'static str)> {
         Some((at, *open, *close))
     });
     found.min_by_key(|(at, _, _)| *at)
+}
+
+/// Columns of figures, which stand to the right, as `style.css` has it for their cells.
+const FIGURES: [&str; 15] = [
+    "Backlog",
+    "Clock",
+    "Dead",
+    "In doubt",
+    "In flight",
+    "Late",
+    "Nodes",
+    "Oldest",
+    "Oldest in flight",
+    "Parked",
+    "Rate",
+    "Round trip",
+    "Runs",
+    "Sent again",
+    "Took",
+];
+
+/// Cells without a value are marked: a narrow page leaves them out.
+fn with_nothing_marked(cells: Html) -> Html {
+    const NOTHING: &str = "\"><span class=\"nil\">–</span>";
+    let marked = cells.replaced("\">–<td", "\"><span class=\"nil\">–</span><td");
+    let before = marked.as_str().strip_suffix("\">–").map(str::len);
+    match before {
+        Some(bytes) => marked.with_end(bytes, NOTHING),
+        None => marked,
+    }
 }
 
 /// Begins a cell; the one before ends by itself, as HTML has it.

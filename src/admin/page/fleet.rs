@@ -2,7 +2,7 @@
 
 use super::{
     super::{html::Html, source::ALL_JOBS},
-    address::MOST_ROWS,
+    address::{MOST_ROWS, Takes},
     all::{Looked, Totals},
     block::{Block, Live, Page, Part, Piece},
     flying, jobs,
@@ -12,41 +12,46 @@ use super::{
 };
 use crate::fleet::status::JobStatus;
 
-const FIELDS: [(&str, &str); 1] = [("q", "Job has")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search jobs")];
+
+/// What the form chooses: the states are links, with their numbers.
+const FORM: Takes = Takes {
+    states: &[],
+    ..jobs::TAKES
+};
 
 /// Runs and replicas that are shown here; their own pages have all of them.
 const FEW: usize = 20;
 
-/// What can be wrong with jobs: the state that chooses them, and the words for one and for several.
-const ALARMS: [(&str, &str, &str); 4] = [
-    ("unled", "job has no leader", "jobs have no leader"),
-    (
-        "unknown",
-        "job has an unknown leader",
-        "jobs have unknown leaders",
-    ),
-    ("failing", "job fails", "jobs fail"),
-    (
-        "trouble",
-        "job has work that waits",
-        "jobs have work that waits",
-    ),
+/// Jobs by state: the state that chooses them, the words for it, and whether something is wrong with them.
+const STATES: [(&str, &str, bool); 7] = [
+    ("", "All", false),
+    ("unled", "No leader", true),
+    ("unknown", "Leader unknown", true),
+    ("failing", "Failing", true),
+    ("trouble", "Work waits", true),
+    ("paused", "Paused", false),
+    ("running", "Running", false),
 ];
 
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
-    let mut blocks = vec![Block::Piece(tiles(view)), Block::Piece(alarms(view))];
+    let mut bar = Html::default();
+    bar.markup("<div class=\"bar\">");
+    bar.append(&choices(view.address, &FORM, &FIELDS));
     if view.orders && view.totals.jobs > 0 {
-        blocks.push(Block::Plain(orders(view)));
+        bar.append(&orders(view));
     }
-    blocks.push(Block::Plain(choices(view.address, &jobs::TAKES, &FIELDS)));
+    bar.markup("</div>\n");
+    let mut blocks = vec![
+        Block::Piece(tiles(view)),
+        Block::Piece(states(view)),
+        Block::Plain(bar),
+    ];
     let (chosen, shown) = (view.chosen, view.shown());
     let foot = pager(view.address, (chosen.first, shown.len(), chosen.total));
     let part = jobs::part(view, ("jobs", "Jobs"), shown);
-    blocks.push(Block::Rows(
-        part.footed(foot)
-            .or_none("no replica has a job, or none fits"),
-    ));
+    blocks.push(Block::Rows(part.footed(foot).or_none(none(view))));
     blocks.extend(shards(view).map(Block::Rows));
     blocks.push(Block::Rows(in_flight(view)));
     let all = view.fleet.replicas.len();
@@ -57,6 +62,13 @@ pub(in crate::admin) fn page(view: &View<'_>) -> Page {
         title: TITLE_OF_FLEET.to_owned(),
         live: Live::Stream,
         blocks,
+    }
+}
+
+fn none(view: &View<'_>) -> &'static str {
+    match view.totals.jobs {
+        0 => "no replica has a job",
+        _ => "no job fits what is chosen",
     }
 }
 
@@ -75,13 +87,13 @@ pub(in crate::admin) fn totals(all: &[JobStatus]) -> Totals {
 /// What can be asked of all jobs.
 fn orders(view: &View<'_>) -> Html {
     let mut h = Html::default();
-    h.markup("<p class=\"orders\">Orders:");
+    h.markup("<p class=\"orders\">");
     for (path, word) in [
         ("/orders/pause_all", "pause all jobs"),
         ("/orders/resume_all", "resume all jobs"),
     ] {
-        h.markup(" ");
         h.link(&view.address.to(path, &[("all", ALL_JOBS)]), word);
+        h.markup(" ");
     }
     h.markup("</p>\n");
     h
@@ -136,44 +148,53 @@ fn tiles(view: &View<'_>) -> Piece {
     }
 }
 
-/// How many jobs are in each kind of trouble, each with the way to them.
-fn alarms(view: &View<'_>) -> Piece {
+/// How many jobs are in each state, each with the way to them, and how old that is.
+fn states(view: &View<'_>) -> Piece {
     let mut h = Html::default();
-    h.markup("<p class=\"alarms\" data-piece=\"alarms\">");
-    let mut any = false;
-    for (state, one, several) in ALARMS {
-        let count = view.totals.in_state(state);
+    h.markup("<div class=\"states\" data-piece=\"states\"><nav aria-label=\"Jobs by state\"><ul>");
+    let mut wrong = 0;
+    for (state, words, is_wrong) in STATES {
+        let count = match state {
+            "" => view.totals.jobs,
+            state => view.totals.in_state(state),
+        };
         // What one replica knows by itself is too little for an alarm.
-        if count == 0 || view.looked == Looked::NotYet {
-            continue;
-        }
-        any = true;
-        h.markup("<strong class=\"bad\"><a href=\"");
-        h.text(view.address.to("/", &[("state", state)]));
-        h.markup("\">").text(count).markup(" ");
-        h.markup(if count == 1 { one } else { several });
-        h.markup("</a></strong> ");
+        let alarms = is_wrong && count > 0 && view.looked != Looked::NotYet;
+        wrong += usize::from(alarms);
+        h.markup(match (alarms, count) {
+            (true, _) => "<li><a class=\"bad\" href=\"",
+            (_, 0) => "<li><a class=\"zero\" href=\"",
+            _ => "<li><a href=\"",
+        });
+        h.text(view.address.with(&[("state", state)]));
+        h.markup(match view.address.get("state") == state {
+            true => "\" aria-current=\"true\">",
+            false => "\">",
+        });
+        h.markup(words).markup(" <b>").text(count);
+        h.markup("</b></a></li>");
     }
+    h.markup("</ul></nav>");
     match view.looked {
         Looked::NotYet => {
-            h.markup("<span class=\"warn\">all jobs are being looked at: until then this is what the replica knows by itself</span>");
+            h.markup("<p class=\"warn\">all jobs are being looked at: until then this is what the replica knows by itself</p>");
         }
-        _ if !any => {
-            h.markup("<span class=\"good\">nothing is known to be wrong with a job</span>");
+        _ if wrong == 0 => {
+            h.markup("<p class=\"good\">nothing is known to be wrong with a job</p>");
         }
         _ => {}
     }
     if let Looked::At(at) = view.looked {
-        h.markup(" <small>all jobs as they were ");
+        h.markup("<p class=\"note\">all jobs as they were ");
         view.times.relative(&mut h, at);
         if view.is_fresh {
             h.markup("; those in the table as they are now");
         }
-        h.markup("</small>");
+        h.markup("</p>");
     }
-    h.markup("</p>\n");
+    h.markup("</div>\n");
     Piece {
-        name: "alarms",
+        name: "states",
         html: h,
     }
 }

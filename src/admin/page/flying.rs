@@ -3,7 +3,6 @@
 use super::{
     super::html::Html,
     block::{Part, cell},
-    times::or_dash,
     view::View,
 };
 use crate::fleet::status::{JobStatus, RunStatus};
@@ -11,7 +10,7 @@ use crate::fleet::status::{JobStatus, RunStatus};
 /// The name of their table.
 pub(super) const PART: &str = "flying";
 
-const COLUMNS: &str = "Job | Run | On | Token | Started | Progress";
+const COLUMNS: &str = "Job | Run | Replica | Started | Progress";
 
 /// A run and its job.
 pub(super) type Flying<'a> = (&'a JobStatus, &'a RunStatus);
@@ -45,11 +44,13 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus, run: &RunStatus) {
     cell(h, "Run");
     match &run.batch {
         Some(batch) => h.markup("batch ").text(batch),
-        None => h.text(view.times.at(run.tick)),
+        None => h.text(view.times.short(run.tick)),
     };
     h.small(format_args!("attempt {}", run.attempt));
-    cell(h, "On").text(view.name_of(&run.replica));
-    cell(h, "Token").text(or_dash(run.token));
+    cell(h, "Replica").text(view.name_of(&run.replica));
+    if let Some(token) = run.token {
+        h.small(format_args!("token {token}"));
+    }
     cell(h, "Started");
     view.times.moment(h, Some(run.started));
     cell(h, "Progress");

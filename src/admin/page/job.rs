@@ -7,8 +7,8 @@ use super::{
     address::Takes,
     block::{Block, Live, Page, Part, Piece, cell},
     flying, jobs,
-    layout::choices,
-    plot::{Bar, Cell, Stretch, bars, line, row},
+    layout::{choices, zone_of},
+    plot::{BROADEST, Bar, Cell, Stretch, bars, is_whole, line, row},
     runs,
     terms::{End, Term, terms},
     times::{measured, millis, or_dash, span},
@@ -52,6 +52,9 @@ pub(in crate::admin) struct JobData<'a> {
 
 /// The page.
 pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
+    if let Some(run) = data.run {
+        return of_run(view, data, run);
+    }
     let status = view.job(data.name);
     let mut blocks = Vec::new();
     if let Some(job) = status
@@ -67,9 +70,9 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
             .markup(".</p>\n");
         blocks.push(Block::Plain(h));
     }
-    if let Some(run) = data.run {
-        let run = in_full(view, run, data.trace_link.as_deref());
-        blocks.push(Block::Piece(Piece::around("run", &run)));
+    if let Ok(facts) = data.facts {
+        let trouble = trouble(view, &facts.runs);
+        blocks.push(Block::Piece(Piece::around("trouble", &trouble)));
     }
     blocks.extend(parts(view, data.name).into_iter().map(Block::Rows));
     match data.facts {
@@ -80,17 +83,84 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
             blocks.push(Block::Plain(h));
         }
     }
-    let live = match (view.address.get("run"), data.run) {
-        ("", _) => Live::Stream,
-        (_, Some(run)) if run.outcome == RUNNING => Live::Poll,
-        // A person reads what one run has left, which may be much, and which does not change.
-        _ => Live::Off,
-    };
     Page {
         title: data.name.to_owned(),
-        live,
+        live: match view.address.get("run") {
+            "" => Live::Stream,
+            // It is not known, and will not be.
+            _ => Live::Off,
+        },
         blocks,
     }
+}
+
+/// The page of one run, with the other attempts of its tick.
+fn of_run(view: &View<'_>, data: &JobData<'_>, run: &RunRecord) -> Page {
+    let full = in_full(view, run, data.trace_link.as_deref());
+    let mut blocks = vec![Block::Piece(Piece::around("run", &full))];
+    if let Ok(facts) = data.facts {
+        let attempts = attempts_of(&facts.runs, run.tick);
+        let part = runs::part_of(view, ("runs", "Attempts of this tick"), attempts);
+        blocks.push(Block::Rows(part));
+    }
+    let attempt = match run.attempt {
+        0 => String::new(),
+        attempt => format!(", attempt {attempt}"),
+    };
+    Page {
+        title: format!("{}: {}{attempt}", data.name, view.times.at(run.tick)),
+        live: match run.outcome == RUNNING {
+            true => Live::Poll,
+            // A person reads what one run has left, which may be much, and which does not change.
+            false => Live::Off,
+        },
+        blocks,
+    }
+}
+
+/// The runs of a tick, the first attempt first.
+fn attempts_of(runs: &[RunRecord], tick: Timestamp) -> impl Iterator<Item = &RunRecord> + Clone {
+    let of_tick = move |run: &&RunRecord| run.tick == tick && !run.is_of_replica();
+    runs.iter().filter(of_tick)
+}
+
+/// What is wrong with its last run: since when, how often, why, and where to read on; nothing where it went well.
+fn trouble(view: &View<'_>, runs: &[RunRecord]) -> Html {
+    let mut h = Html::default();
+    let is_bad = |run: &&RunRecord| matches!(runs::class(&run.outcome), "bad" | "warn");
+    let ended = || runs.iter().rev().filter(|run| run.outcome != RUNNING);
+    let Some(last) = ended().next().filter(is_bad) else {
+        return h;
+    };
+    let bad = ended().take_while(is_bad);
+    let (count, first) = (bad.clone().count(), bad.last().unwrap_or(last));
+    h.markup("<div class=\"trouble\"><p><strong>");
+    h.text(&last.outcome).markup("</strong> ");
+    view.times.relative(&mut h, last.ended.unwrap_or(last.tick));
+    if count > 1 {
+        let more = if count < ended().count() {
+            ""
+        } else {
+            " or more"
+        };
+        h.text(format_args!(" · {count}{more} runs in a row, for "));
+        view.times
+            .since(&mut h, first.started.unwrap_or(first.tick));
+    }
+    if !last.run_id.is_empty() {
+        let run = view
+            .address
+            .to(view.address.path(), &[("run", last.run_id.as_str())]);
+        h.markup(" · ").link(&run, "this run");
+    }
+    h.markup("</p>");
+    match (last.detail.as_str(), view.signed_in) {
+        ("", _) => {}
+        (detail, true) => _ = h.markup("<p>").text(detail).markup("</p>"),
+        (_, false) => _ = h.markup("<p>Sign in to see why.</p>"),
+    }
+    h.markup("</div>\n");
+    h
 }
 
 /// The same as long as nothing but time has passed in what the status tells of it: what the store tells of it is read anew when this
@@ -122,7 +192,7 @@ fn parts(view: &View<'_>, name: &str) -> Vec<Part> {
 /// What can be asked of it.
 fn orders(view: &View<'_>, job: &JobStatus) -> Html {
     let mut h = Html::default();
-    h.markup("<p class=\"orders\">Orders:");
+    h.markup("<p class=\"orders\">");
     let led = !matches!(job.coordination.as_str(), "batch" | "everywhere");
     let all = [
         ("/orders/trigger", "run now", led),
@@ -135,8 +205,8 @@ fn orders(view: &View<'_>, job: &JobStatus) -> Html {
         ("/orders/resign", "hand over", led && job.leader.is_some()),
     ];
     for (path, word, _) in all.iter().filter(|(_, _, fits)| *fits) {
-        h.markup(" ");
         h.link(&view.address.to(path, &[("job", job.name.as_str())]), word);
+        h.markup(" ");
     }
     h.markup("</p>\n");
     h
@@ -170,22 +240,22 @@ fn told(blocks: &mut Vec<Block>, view: &View<'_>, status: Option<&JobStatus>, fa
         let line = term_line(view, terms);
         blocks.push(Block::Piece(Piece::around("term-line", &line)));
     }
-    // Tables come after all that is drawn: that is taken in at a glance.
+    // Tables come after all that is drawn: that is taken in at a glance. Runs are what most look for.
+    blocks.push(Block::Plain(choices(view.address, &TAKES, &FIELDS)));
+    blocks.push(Block::Rows(runs::part(view, &facts.runs)));
     if let Some(Ok(ticks)) = &facts.ticks {
-        if !ticks.next.is_empty() {
-            let next = ("next", "Next ticks");
-            blocks.push(Block::Rows(tick_part(view, next, &ticks.next, false)));
-        }
         if !ticks.last.is_empty() {
-            let last = ("last", "Last ticks");
-            blocks.push(Block::Rows(tick_part(view, last, &ticks.last, true)));
+            let part = tick_part(view, ("last", "Last ticks"), ticks, &facts.runs);
+            blocks.push(Block::Rows(part));
+        }
+        if !ticks.next.is_empty() {
+            let part = tick_part(view, ("next", "Next ticks"), ticks, &facts.runs);
+            blocks.push(Block::Rows(part));
         }
     }
     if let Some(terms) = &terms {
         blocks.push(Block::Rows(term_part(view, terms)));
     }
-    blocks.push(Block::Plain(choices(view.address, &TAKES, &FIELDS)));
-    blocks.push(Block::Rows(runs::part(view, &facts.runs)));
 }
 
 fn schedule(view: &View<'_>, facts: &JobFacts, ticks: &JobTicks) -> Html {
@@ -242,46 +312,113 @@ fn tick_line(view: &View<'_>, ticks: &JobTicks) -> Html {
         of("good"),
         of("bad")
     );
-    h.markup("<figure class=\"row\">");
-    row(&mut h, &said, &cells, ticks.last.len());
-    h.markup("<figcaption>")
-        .text(&said)
-        .markup("</figcaption></figure>\n");
+    h.markup("<figure class=\"row\"><figcaption>").text(&said);
+    h.markup("</figcaption>");
+    row(&mut h, &said, &cells, ticks.last.len(), BROADEST);
+    let mut times = ticks.last.iter().chain(&ticks.next).map(|tick| tick.at);
+    let first = times.next();
+    let last = times.last().filter(|_| is_whole(cells.len()));
+    axis(&mut h, view, [first, last]);
+    h.markup("</figure>\n");
     h
 }
 
+/// The last ticks, the latest first, or the next ones.
 fn tick_part(
     view: &View<'_>,
     name: (&'static str, &'static str),
-    ticks: &[TickStatus],
-    latest_first: bool,
+    ticks: &JobTicks,
+    runs: &[RunRecord],
 ) -> Part {
-    let columns = "Tick | In its zone | What is known | Why";
-    let mut shown: Vec<&TickStatus> = ticks.iter().collect();
-    if latest_first {
-        shown.reverse();
-    }
+    let is_past = name.0 == "last";
+    let mut shown: Vec<&TickStatus> = match is_past {
+        true => ticks.last.iter().rev().collect(),
+        false => ticks.next.iter().collect(),
+    };
+    shown.dedup_by_key(|tick| tick.at);
+    let zone = ticks.zone.as_deref().unwrap_or("UTC");
+    let is_local = zone == zone_of(view.address);
+    let columns = match is_past {
+        true => "Tick | Outcome | What is known",
+        false => "Tick | Outcome",
+    };
     let key = |tick: &&TickStatus| tick.at.to_string();
     Part::of(name, columns, shown, key, |h, tick| {
         cell(h, "Tick");
         view.times.moment(h, Some(tick.at));
-        cell(h, "In its zone").text(&tick.local);
+        if !is_local {
+            h.small(&tick.local);
+        }
         if let Some(odd) = &tick.oddity {
             h.bad(odd);
         }
-        cell(h, "What is known");
+        cell(h, "Outcome");
         match tick.verdict.as_str() {
             FUTURE => _ = h.markup("to come"),
             verdict => runs::outcome(h, verdict),
         }
-        cell(h, "Why");
-        match (tick.verdict.as_str(), view.signed_in) {
-            (FUTURE, _) => h.markup("–"),
-            // It quotes what runs have said.
-            (_, true) => h.text(tick.sentences.join(" ")),
-            (_, false) => h.markup("<small>sign in to see why</small>"),
-        };
+        if is_past {
+            cell(h, "What is known");
+            known(h, view, tick, runs);
+        }
     })
+    .folded()
+}
+
+/// What has become of a tick: its attempts, what they said, once for all that said the same, and what else is known.
+fn known(h: &mut Html, view: &View<'_>, tick: &TickStatus, runs: &[RunRecord]) {
+    let attempts = attempts_of(runs, tick.at);
+    let mut said: Vec<&str> = Vec::new();
+    for run in attempts.clone() {
+        h.markup("<span class=\"attempt\">");
+        let words = format!("attempt {}", run.attempt);
+        match run.run_id.is_empty() {
+            true => h.text(words),
+            false => {
+                let run = [("run", run.run_id.as_str())];
+                h.link(&view.address.to(view.address.path(), &run), words)
+            }
+        };
+        if !run.replica_name.is_empty() {
+            h.markup(" on ").text(&run.replica_name);
+        }
+        if let Some(ms) = run.took_ms {
+            h.markup(", ").text(measured(ms));
+        }
+        if run.outcome != tick.verdict {
+            h.markup(", ").text(&run.outcome);
+        }
+        h.markup("</span> ");
+        if !run.detail.is_empty() && !said.contains(&run.detail.as_str()) {
+            said.push(&run.detail);
+        }
+    }
+    // Those about its attempts say what stands above.
+    let is_told = |sentence: &&String| {
+        attempts.clone().any(|run| {
+            let begin = format!("Attempt {} was started by ", run.attempt);
+            sentence.starts_with(&begin) && run.resumed.is_none() && run.params.is_empty()
+        })
+    };
+    let others: Vec<&String> = tick.sentences.iter().filter(|s| !is_told(s)).collect();
+    // Both quote what runs have said.
+    if !view.signed_in {
+        if !said.is_empty() || !others.is_empty() {
+            h.small("sign in to see why");
+        }
+        return;
+    }
+    let each = if said.len() == 1 && attempts.count() > 1 {
+        "each: "
+    } else {
+        ""
+    };
+    for detail in said {
+        h.small(format_args!("{each}{detail}"));
+    }
+    for sentence in others {
+        h.small(view.times.told(sentence));
+    }
 }
 
 /// How long the last runs took, and how late they began.
@@ -289,47 +426,68 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
     let mut h = Html::default();
     let begin = all.len().saturating_sub(DRAWN);
     let last = all.get(begin..).unwrap_or_default();
-    let took = last.iter().filter_map(|run| Some((run, run.took_ms?)));
-    let took: Vec<Bar> = took
-        .map(|(run, ms)| Bar {
+    let took: Vec<Bar> = last
+        .iter()
+        .map(|run| Bar {
             label: format!(
                 "{}: {}, {}",
                 view.times.at(run.tick),
-                measured(ms),
+                or_dash(run.took_ms.map(measured)),
                 run.outcome
             ),
-            value: ms,
+            value: run.took_ms,
             class: runs::class(&run.outcome),
         })
         .collect();
-    let late = last
+    let late: Vec<Bar> = last
         .iter()
-        .filter_map(|run| Some((run, runs::late_ms(run)?)));
-    let late: Vec<Bar> = late
+        .map(|run| (run, runs::late_ms(run)))
         .map(|(run, ms)| Bar {
-            label: format!("{}: {} late", view.times.at(run.tick), measured(ms)),
+            label: format!(
+                "{}: {} late",
+                view.times.at(run.tick),
+                or_dash(ms.map(measured))
+            ),
             value: ms,
-            class: if ms > 1000 { "warn" } else { "soft" },
+            class: if ms > Some(1000) { "warn" } else { "soft" },
         })
         .collect();
     h.markup("<div class=\"figures\">");
     for (title, drawn) in [("Durations", took), ("Lateness", late)] {
-        let Some(most) = drawn.iter().map(|bar| bar.value).max() else {
+        let known = drawn.iter().filter_map(|bar| bar.value);
+        let Some(most) = known.clone().max() else {
             continue;
         };
         let most = measured(most);
-        let said = match drawn.len() {
+        let said = match known.count() {
             1 => format!("{title} of the last run: {most}"),
             count => format!("{title} of the last {count} runs, {most} at most"),
         };
-        h.markup("<figure>");
+        h.markup("<figure><figcaption>").text(&said);
+        h.markup("</figcaption>");
         bars(&mut h, &said, &drawn);
-        h.markup("<figcaption>")
-            .text(&said)
-            .markup("</figcaption></figure>\n");
+        let is_whole = is_whole(drawn.len());
+        let first = last.first().filter(|_| is_whole);
+        axis(
+            &mut h,
+            view,
+            [first, last.last()].map(|run| run.map(|run| run.tick)),
+        );
+        h.markup("</figure>\n");
     }
     h.markup("</div>\n");
     h
+}
+
+/// From when to when something is drawn.
+fn axis(h: &mut Html, view: &View<'_>, times: [Option<Timestamp>; 2]) {
+    h.markup("<p class=\"axis\">");
+    for at in times {
+        h.markup("<span>");
+        h.text(at.map_or_else(String::new, |at| view.times.short(at)));
+        h.markup("</span> ");
+    }
+    h.markup("</p>");
 }
 
 /// The terms on one line, and the time between them in which no replica led.
@@ -374,18 +532,18 @@ fn term_line(view: &View<'_>, terms: &[Term]) -> Html {
             span(whole)
         ),
     };
-    h.markup("<figure>");
+    h.markup("<figure class=\"line\"><figcaption>").text(&said);
+    h.markup("</figcaption>");
     line(&mut h, &said, &stretches, whole);
-    h.markup("<figcaption>")
-        .text(&said)
-        .markup("</figcaption></figure>\n");
+    axis(&mut h, view, [Some(begin), Some(view.times.now)]);
+    h.markup("</figure>\n");
     h
 }
 
 fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
     let columns = "Token | Replica | From | Until | Runs | Without a leader before | End";
     let key = |term: &&Term| term.token.to_string();
-    let name = ("terms", "Who led when");
+    let name = ("terms", "Leaders");
     let latest_first = terms.iter().rev().take(super::address::MOST_ROWS);
     Part::of(name, columns, latest_first, key, |h, term| {
         cell(h, "Token").text(term.token);
@@ -428,6 +586,7 @@ fn term_part(view: &View<'_>, terms: &[Term]) -> Part {
             _ => {}
         }
     })
+    .folded()
     .noted("the last 20 as their leaders have told, and others as far as the runs that are remembered tell")
 }
 
@@ -454,7 +613,7 @@ fn in_full(view: &View<'_>, run: &RunRecord, trace_link: Option<&str>) -> Html {
         ("Token", or_dash(run.token)),
         ("Started", at(run.started)),
         ("Ended", at(run.ended)),
-        ("Took", or_dash(run.took_ms.map(span))),
+        ("Took", or_dash(run.took_ms.map(measured))),
         ("Outcome", run.outcome.clone()),
         ("Parameters", params),
         ("Batches", words(run.batch_words())),

@@ -4,10 +4,12 @@ use super::{
     super::html::Html,
     address::{Address, Takes},
     block::{Part, cell},
+    layout::is_of_job,
+    runs,
     times::{left, or_dash, span},
     view::View,
 };
-use crate::fleet::status::JobStatus;
+use crate::fleet::status::{JobStatus, LeaderStatus};
 
 /// What can be chosen among jobs.
 pub(in crate::admin) const TAKES: Takes = Takes {
@@ -18,8 +20,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["shards"],
 };
 
-const COLUMNS: &str =
-    "Job | Leader | Token | Since | Remaining | Schedule | Last tick | Next tick | Backlog";
+const COLUMNS: &str = "Job | State | Leader | Schedule | Last tick | Next tick | Backlog";
 
 /// The jobs that are looked for, in the order that is asked for: those in trouble first, and by their names otherwise.
 pub(in crate::admin) fn chosen(jobs: &[JobStatus], address: &Address) -> Vec<usize> {
@@ -91,20 +92,9 @@ pub(super) fn part<'a>(
 fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     let times = &view.times;
     cell(h, "Job").link(&view.address.to_job(&job.name), &job.name);
-    paused(h, view, job);
+    cell(h, "State");
+    state(h, view, job);
     leader(h, view, job);
-    let leader = job.leader.as_ref();
-    cell(h, "Token").text(or_dash(leader.map(|l| l.token)));
-    cell(h, "Since");
-    times.moment(h, leader.and_then(|l| l.since));
-    cell(h, "Remaining");
-    match leader.and_then(|l| l.remaining_ms) {
-        Some(ms) => left(h, ms),
-        None => _ = h.markup("–"),
-    }
-    if let Some(margin) = leader.and_then(|l| l.margin) {
-        h.small(format_args!("margin {margin}"));
-    }
     cell(h, "Schedule").text(&job.schedule);
     if let Some(zone) = &job.zone {
         h.small(zone);
@@ -114,7 +104,6 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     }
     cell(h, "Last tick");
     times.moment(h, job.last_tick);
-    last_run(h, view, job);
     cell(h, "Next tick");
     times.moment(h, job.next_tick);
     cell(h, "Backlog").text(or_dash(job.backlog));
@@ -144,10 +133,7 @@ fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     match &job.leader {
         Some(leader) => {
             h.markup("<b>").text(leader.shown()).markup("</b>");
-            if !leader.replica.is_empty() {
-                h.markup("<small>").text(&leader.host);
-                h.markup(" · pid ").text(leader.pid).markup("</small>");
-            }
+            term(h, view, leader);
         }
         None if !job.leader_known => {
             h.markup("<strong class=\"warn\">unknown</strong>");
@@ -166,48 +152,98 @@ fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     }
 }
 
+/// Its term: how long it lasts yet, since when it leads, under which token, and where that is.
+fn term(h: &mut Html, view: &View<'_>, leader: &LeaderStatus) {
+    if let Some(ms) = leader.remaining_ms {
+        h.markup(" <span class=\"note\">");
+        left(h, ms);
+        h.markup(" left</span>");
+    }
+    h.markup("<small>token ").text(leader.token);
+    if let Some(since) = leader.since {
+        h.markup(" · <span title=\"leads since ");
+        h.text(view.times.at(since)).markup("\">for ");
+        view.times.since(h, since);
+        h.markup("</span>");
+    }
+    if let Some(margin) = leader.margin {
+        h.text(format_args!(" · margin {margin}"));
+    }
+    h.markup("</small>");
+    // Where there are many, the table of replicas has it.
+    if is_of_job(view.address) && !leader.replica.is_empty() {
+        h.markup("<small>").text(&leader.host);
+        h.markup(" · pid ").text(leader.pid).markup("</small>");
+    }
+}
+
+/// Whether it is paused, what runs, and how the last run ended: what is wrong first.
+fn state(h: &mut Html, view: &View<'_>, job: &JobStatus) {
+    paused(h, view, job);
+    let running = job.running_since();
+    let before = |h: &mut Html| last_run(h, view, job, running.is_some());
+    if is_failing(job) {
+        before(h);
+    }
+    if let Some(since) = running {
+        h.markup("<span class=\"now\">running</span> <span class=\"note\">for ");
+        view.times.since(h, since);
+        h.markup("</span>");
+    }
+    if !is_failing(job) {
+        before(h);
+    }
+    if !job.paused && running.is_none() && job.last_outcome.is_none() && job.shards_failing == 0 {
+        h.markup("–");
+    }
+}
+
 pub(super) fn paused(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     if !job.paused {
         return;
     }
-    h.markup(" <strong class=\"warn\">paused</strong>");
+    h.markup("<strong class=\"warn\">paused</strong> ");
     if let Some(by) = &job.paused_by {
-        h.markup("<small>by ").text(by);
+        h.markup("<span class=\"note\">by ").text(by);
         if let Some(since) = job.paused_since {
             h.markup(", ");
             view.times.relative(h, since);
         }
-        h.markup("</small>");
+        h.markup("</span>");
     }
     if let Some(why) = job.paused_why.as_ref().filter(|why| !why.is_empty()) {
         h.small(why);
     }
 }
 
-/// What runs, and apart from it how the last run ended.
-fn last_run(h: &mut Html, view: &View<'_>, job: &JobStatus) {
-    let running = job.running_since();
-    if let Some(since) = running {
-        h.markup("<small>running for ");
-        view.times.since(h, since);
-        h.markup("</small>");
+/// How the last run ended; in small letters where that is well and another one is under way.
+fn last_run(h: &mut Html, view: &View<'_>, job: &JobStatus, is_running: bool) {
+    let failing = job.shards_failing;
+    if failing > 0 {
+        h.markup("<strong class=\"bad\">").text(failing);
+        h.markup(if failing == 1 {
+            " shard fails</strong>"
+        } else {
+            " shards fail</strong>"
+        });
     }
-    let Some(outcome) = &job.last_outcome else {
+    let Some(word) = &job.last_outcome else {
         return;
     };
-    h.markup(match outcome.as_str() {
-        "done" | "skipped" => "<small>",
-        _ => "<small class=\"bad\">",
-    });
-    if running.is_some() {
-        h.markup("before: ");
+    let is_small = is_running && !is_failing(job);
+    match is_small {
+        true => _ = h.markup("<small>before: ").text(word),
+        false => runs::outcome(h, word),
     }
-    h.text(outcome);
+    h.markup(" <span class=\"note\">");
     if let Some(at) = job.last_ended {
-        h.markup(" ");
         view.times.relative(h, at);
     }
-    h.markup("</small>");
+    h.markup(if is_small {
+        "</span></small>"
+    } else {
+        "</span> "
+    });
 }
 
 #[cfg(test)]
@@ -215,7 +251,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::fleet::status::{LeaderStatus, RunStatus};
+    use crate::fleet::status::RunStatus;
 
     fn job(name: &str) -> JobStatus {
         JobStatus {

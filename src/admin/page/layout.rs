@@ -30,33 +30,12 @@ const HEAD: &str = "<meta charset=\"utf-8\">
 /// A page as HTML.
 pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
     let mut h = Html::default();
-    h.markup("<!doctype html>\n<html lang=\"en\" data-live=\"");
-    h.markup(match page.live {
-        Live::Stream => "stream",
-        Live::Poll => "poll",
-        Live::Off => "off",
-    });
-    h.markup("\"><head>").markup(HEAD);
-    if page.live != Live::Off {
-        h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
-    }
-    h.markup("<title>").text(&page.title);
-    h.markup(" · Watchkeeper</title><link rel=\"icon\" type=\"image/svg+xml\" href=\"");
-    h.text(&ICON.address)
-        .markup("\"><link rel=\"stylesheet\" href=\"");
-    h.text(&STYLE.address).markup("\"><script src=\"");
-    h.text(&SCRIPT.address)
-        .markup("\" type=\"module\"></script></head><body>\n");
-    h.markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
-    h.markup("<header><div class=\"top\"><h1>Watchkeeper</h1>");
-    ways(&mut h, view.address);
-    h.markup("<div class=\"tools\"><span id=\"live\" role=\"status\" aria-live=\"polite\"></span></div></div>\n");
+    begin(&mut h, view.address, &page.title, page.live);
     h.append(&strip(view).html);
     h.markup("</header>\n<main id=\"main\">\n");
     if page.title != TITLE_OF_FLEET {
-        h.markup("<h2 class=\"title\">")
-            .text(&page.title)
-            .markup("</h2>\n");
+        above(&mut h, view.address);
+        title(&mut h, &page.title);
     }
     for block in &page.blocks {
         match block {
@@ -73,10 +52,77 @@ pub(in crate::admin) fn render(view: &View<'_>, page: &Page) -> String {
     h.into_string()
 }
 
+/// Why there is no page, for a person at a browser: nothing of the fleet is told.
+pub(in crate::admin) fn refusal(of: &'static str, detail: &str, remedy: &str) -> String {
+    let mut h = Html::default();
+    begin(&mut h, &Address::default(), of, Live::Off);
+    h.markup("</header>\n<main id=\"main\">\n");
+    title(&mut h, of);
+    h.markup("<section><p class=\"bad\">").text(detail);
+    h.markup("</p><p>").text(remedy).markup("</p>");
+    h.markup(
+        "<p class=\"orders\"><a href=\"/\">to the fleet</a> <a href=\"/login\">sign in</a></p>",
+    );
+    h.markup("</section></main></body></html>\n");
+    h.into_string()
+}
+
+fn title(h: &mut Html, title: &str) {
+    h.markup("<h2 class=\"title\">").text(title);
+    h.markup("</h2>\n");
+}
+
+/// The page that this one is a part of, where there is one.
+fn above(h: &mut Html, address: &Address) {
+    if !is_of_job(address) {
+        return;
+    }
+    h.markup("<p class=\"above\">");
+    h.link(&address.to("/", &[]), TITLE_OF_FLEET);
+    if !address.get("run").is_empty() {
+        let job = address.to(address.path(), &[]);
+        h.markup(" › ").link(&job, "Job");
+    }
+    h.markup(" ›</p>\n");
+}
+
+/// Whether the page is about one job alone.
+pub(super) fn is_of_job(address: &Address) -> bool {
+    address.path().starts_with("/jobs/")
+}
+
+/// All up to the end of the head of the page, which is left open.
+fn begin(h: &mut Html, address: &Address, title: &str, live: Live) {
+    h.markup("<!doctype html>\n<html lang=\"en\" data-live=\"");
+    h.markup(match live {
+        Live::Stream => "stream",
+        Live::Poll => "poll",
+        Live::Off => "off",
+    });
+    h.markup("\"><head>").markup(HEAD);
+    if live != Live::Off {
+        h.markup("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n");
+    }
+    h.markup("<title>").text(title);
+    h.markup(" · Watchkeeper</title><link rel=\"icon\" type=\"image/svg+xml\" href=\"");
+    h.text(&ICON.address)
+        .markup("\"><link rel=\"stylesheet\" href=\"");
+    h.text(&STYLE.address).markup("\"><script src=\"");
+    h.text(&SCRIPT.address)
+        .markup("\" type=\"module\"></script></head><body>\n");
+    h.markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
+    h.markup("<header><div class=\"top\"><h1>");
+    h.link(&address.to("/", &[]), "Watchkeeper");
+    h.markup("</h1>");
+    ways(h, address);
+    h.markup("<div class=\"tools\"><span id=\"live\" role=\"status\" aria-live=\"polite\"></span></div></div>\n");
+}
+
 /// The page that needs no title of its own.
 pub(super) const TITLE_OF_FLEET: &str = "Fleet";
 
-fn zone_of(address: &Address) -> &str {
+/// The zone in which times are written.
+pub(super) fn zone_of(address: &Address) -> &str {
     match address.get("tz") {
         "" => "UTC",
         zone => zone,
@@ -90,9 +136,11 @@ pub(in crate::admin) fn strip(view: &View<'_>) -> Piece {
     match view.fleet.replica(view.replica) {
         Some(me) => {
             h.markup("seen by <b>").text(&me.name);
-            h.markup("</b>, version ").text(&me.version);
+            h.markup("</b><span class=\"more\">, version ")
+                .text(&me.version);
             h.markup(", up ");
             view.times.since(&mut h, me.started);
+            h.markup("</span>");
         }
         None => {
             h.markup("seen by <b>").text(view.replica).markup("</b>");
@@ -107,7 +155,9 @@ pub(in crate::admin) fn strip(view: &View<'_>) -> Piece {
             .markup("</span>"),
     };
     margin(&mut h, view.fleet);
-    h.markup(" · <span class=\"fade\"><time class=\"now\" datetime=\"");
+    h.markup(
+        "<span class=\"more\"> · </span><span class=\"fade more\"><time class=\"now\" datetime=\"",
+    );
     h.text(view.times.now).markup("\">");
     h.text(view.times.at(view.times.now));
     h.markup("</time></span>");
@@ -151,13 +201,16 @@ fn ways(h: &mut Html, address: &Address) {
         h.markup("\"");
         if address.path() == path {
             h.markup(" aria-current=\"page\"");
+        } else if path == "/" && is_of_job(address) {
+            h.markup(" aria-current=\"true\"");
         }
         h.markup(">").markup(name).markup("</a></li>");
     }
     h.markup("</ul></nav>");
 }
 
-/// What is chosen on a page, to be chosen otherwise: `texts` are its fields beside the words that it takes.
+/// What is chosen on a page, to be chosen otherwise: `texts` are its fields beside the words that it takes. What is wanted seldom is
+/// folded away until something of it is chosen.
 pub(super) fn choices(
     address: &Address,
     takes: &Takes,
@@ -166,6 +219,46 @@ pub(super) fn choices(
     let mut h = Html::default();
     h.markup("<form class=\"choices\" role=\"search\" method=\"get\" action=\"");
     h.text(address.path()).markup("\">");
+    let (first, others) = texts.split_at(texts.len().min(1));
+    fields(&mut h, address, first);
+    words(&mut h, address, "state", "State", takes.states);
+    h.markup("<button>Show</button>");
+    if address.is_chosen() {
+        h.markup("<a href=\"").text(address.to(address.path(), &[]));
+        h.markup("\">show all</a>");
+    }
+    let seldom = ["sort", "tz"].into_iter();
+    let seldom = seldom.chain(others.iter().map(|(name, _)| *name));
+    h.markup("<details");
+    if seldom.clone().any(|name| !address.get(name).is_empty()) {
+        h.markup(" open");
+    }
+    h.markup("><summary>");
+    h.markup(match others.is_empty() {
+        true => "Order and zone",
+        false => "More filters",
+    });
+    h.markup("</summary><div>");
+    fields(&mut h, address, others);
+    words(&mut h, address, "sort", "Order", takes.sorts);
+    h.markup("<label>Zone <input name=\"tz\" maxlength=\"64\" placeholder=\"UTC\" value=\"");
+    h.text(address.get("tz"))
+        .markup("\"></label><button>Show</button></div></details>");
+    // What is chosen anew begins with its first rows.
+    let mut shown = vec!["after", "sort", "tz"];
+    shown.extend(texts.iter().map(|(name, _)| *name));
+    if !takes.states.is_empty() {
+        shown.push("state");
+    }
+    for (name, said) in address.kept(&shown) {
+        h.markup("<input type=\"hidden\" name=\"").markup(name);
+        h.markup("\" value=\"").text(said).markup("\">");
+    }
+    h.markup("</form>\n");
+    h
+}
+
+fn fields(h: &mut Html, address: &Address, texts: &[(&'static str, &'static str)]) {
     for (name, label) in texts.iter().copied() {
         h.markup("<label>")
             .markup(label)
@@ -174,38 +267,30 @@ pub(super) fn choices(
         h.markup("\" value=\"");
         h.text(address.get(name)).markup("\"></label>");
     }
-    let words = [
-        ("state", "State", takes.states),
-        ("sort", "Order", takes.sorts),
-    ];
-    for (name, label, words) in words {
-        if words.is_empty() {
-            continue;
-        }
-        h.markup("<label>").markup(label).markup(" <select name=\"");
-        h.markup(name).markup("\"><option value=\"\">");
-        h.markup(if name == "state" { "all" } else { "as usual" });
-        h.markup("</option>");
-        for word in words.iter().copied() {
-            option(&mut h, word, word, address.get(name));
-            if name == "sort" {
-                let (value, shown) = (format!("-{word}"), format!("{word}, backwards"));
-                option(&mut h, &value, &shown, address.get(name));
-            }
-        }
-        h.markup("</select></label>");
+}
+
+fn words(
+    h: &mut Html,
+    address: &Address,
+    name: &'static str,
+    label: &'static str,
+    words: &[&'static str],
+) {
+    if words.is_empty() {
+        return;
     }
-    h.markup("<label>Zone <input name=\"tz\" maxlength=\"64\" placeholder=\"UTC\" value=\"");
-    h.text(address.get("tz")).markup("\"></label>");
-    // What is chosen anew begins with its first rows.
-    let mut shown = vec!["after", "q", "state", "sort", "tz"];
-    shown.extend(texts.iter().map(|(name, _)| *name));
-    for (name, said) in address.kept(&shown) {
-        h.markup("<input type=\"hidden\" name=\"").markup(name);
-        h.markup("\" value=\"").text(said).markup("\">");
+    h.markup("<label>").markup(label).markup(" <select name=\"");
+    h.markup(name).markup("\"><option value=\"\">");
+    h.markup(if name == "state" { "all" } else { "default" });
+    h.markup("</option>");
+    for word in words.iter().copied() {
+        option(h, word, word, address.get(name));
+        if name == "sort" {
+            let (value, shown) = (format!("-{word}"), format!("{word}, backwards"));
+            option(h, &value, &shown, address.get(name));
+        }
     }
-    h.markup("<button>Show</button></form>\n");
-    h
+    h.markup("</select></label>");
 }
 
 fn option(h: &mut Html, value: &str, shown: &str, chosen: &str) {

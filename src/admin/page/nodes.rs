@@ -17,6 +17,9 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &[],
 };
 
+/// How broad a node is drawn, of a thousand.
+const MOST_OF_A_NODE: u64 = 120;
+
 const COLUMNS: &str = "Node | State | Round trip | Clock";
 
 /// The page.
@@ -87,10 +90,10 @@ fn drawing(h: &mut Html, fleet: &FleetStatus, needed: usize) {
         "{vote} of {} nodes vote, a lock needs {needed}",
         cells.len()
     );
-    h.markup("<figure class=\"row\">");
-    row(h, &said, &cells, needed);
-    h.markup("<figcaption>").text(&said);
-    h.markup(": those to the left of the edge</figcaption></figure>\n");
+    h.markup("<figure class=\"row\"><figcaption>").text(&said);
+    h.markup(": those to the left of the edge</figcaption>");
+    row(h, &said, &cells, needed, MOST_OF_A_NODE);
+    h.markup("</figure>\n");
 }
 
 /// The nodes as a table, in the order of the configuration.
@@ -118,11 +121,18 @@ pub(super) fn part(fleet: &FleetStatus) -> Part {
                 h.markup(" at most</small>");
             }
             cell(h, "Round trip");
-            fading(h, or_dash(node.rtt_us.map(|us| format!("{us} µs"))));
+            fading(h, or_dash(node.rtt_us.map(round_trip)));
             cell(h, "Clock");
             fading(h, or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
         },
     )
+}
+
+fn round_trip(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us} µs"),
+        _ => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+    }
 }
 
 /// Two nodes may have one name.

@@ -35,10 +35,10 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["job", "replica"],
 };
 
-const FIELDS: [(&str, &str); 3] = [("q", "Job has"), ("job", "Job is"), ("replica", "Replica")];
+const FIELDS: [(&str, &str); 3] = [("q", "Search jobs"), ("job", "Job"), ("replica", "Replica")];
 
-const COLUMNS_OF_ALL: &str = "Job | Run | On | Token | Started | Took | Late | Outcome | Detail";
-const COLUMNS: &str = "Run | On | Token | Started | Took | Late | Outcome | Detail";
+const COLUMNS_OF_ALL: &str = "Job | Run | Outcome | Replica | Started | Took | Late | Detail";
+const COLUMNS: &str = "Run | Outcome | Replica | Started | Took | Late | Detail";
 const LAST: &str = "Job | Outcome | Ended | Last tick";
 
 /// The page of one job, with its runs, the oldest first; why they cannot be read.
@@ -213,18 +213,26 @@ fn order(runs: &mut [&RunRecord], address: &Address) {
 pub(super) fn part(view: &View<'_>, runs: &[RunRecord]) -> Part {
     let chosen = chosen(runs, view.address);
     let (first, shown) = view.address.part(&chosen);
-    let name = ("runs", "Runs");
-    let key = |run: &&&RunRecord| format!("{}/{}/{}", run.job, run.replica, run.seq);
-    Part::of(name, COLUMNS, shown, key, |h, run| cells(h, view, run))
+    part_of(view, ("runs", "Runs"), shown.iter().copied())
         .or_none("no run is remembered that fits: a job that has never run has none")
         .footed(pager(view.address, (first, shown.len(), chosen.len())))
+}
+
+/// These runs of a job as a table.
+pub(super) fn part_of<'a>(
+    view: &View<'_>,
+    name: (&'static str, &'static str),
+    runs: impl IntoIterator<Item = &'a RunRecord>,
+) -> Part {
+    let key = |run: &&RunRecord| format!("{}/{}/{}", run.job, run.replica, run.seq);
+    Part::of(name, COLUMNS, runs, key, |h, run| cells(h, view, run))
 }
 
 fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
     let times = &view.times;
     cell(h, "Run");
     let what = match run.batch_words() {
-        words if words.is_empty() => times.at(run.tick),
+        words if words.is_empty() => times.short(run.tick),
         words => words,
     };
     match run.run_id.is_empty() {
@@ -240,11 +248,15 @@ fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
     if run.attempt > 0 {
         h.small(format_args!("attempt {}", run.attempt));
     }
-    cell(h, "On").text(match run.replica_name.as_str() {
+    cell(h, "Outcome");
+    outcome(h, &run.outcome);
+    cell(h, "Replica").text(match run.replica_name.as_str() {
         "" => "a replica that died before it could tell",
         name => name,
     });
-    cell(h, "Token").text(or_dash(run.token));
+    if let Some(token) = run.token {
+        h.small(format_args!("token {token}"));
+    }
     cell(h, "Started");
     times.moment(h, run.started);
     cell(h, "Took");
@@ -254,8 +266,6 @@ fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
         _ => _ = h.markup("–"),
     }
     cell(h, "Late").text(or_dash(late_ms(run).map(measured)));
-    cell(h, "Outcome");
-    outcome(h, &run.outcome);
     cell(h, "Detail");
     match (run.detail.as_str(), view.signed_in) {
         ("", _) => h.markup("–"),
@@ -269,8 +279,11 @@ fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
 
 /// An outcome in its colour, which is never all that tells it.
 pub(super) fn outcome(h: &mut Html, word: &str) {
-    h.markup("<span class=\"").markup(class(word)).markup("\">");
-    h.text(word).markup("</span>");
+    h.markup("<span class=\"").markup(match word {
+        RUNNING => "now",
+        word => class(word),
+    });
+    h.markup("\">").text(word).markup("</span>");
 }
 
 /// The class of an outcome, or of what else became of a tick.

@@ -49,7 +49,7 @@ impl Times {
     }
 
     /// The same, without what it has in common with the present moment, which stands on every page: the day and the zone.
-    fn short(&self, at: Timestamp) -> String {
+    pub(super) fn short(&self, at: Timestamp) -> String {
         let zoned = |at: Timestamp| at.to_zoned(self.zone.0.clone());
         let (then, now) = (zoned(at), zoned(self.now));
         match (then.offset() == now.offset(), then.date() == now.date()) {
@@ -58,6 +58,20 @@ impl Times {
             // The clocks were changed in between.
             (false, _) => self.at(at),
         }
+    }
+
+    /// A sentence with the moments in it as they are written here.
+    pub(super) fn told(&self, sentence: &str) -> String {
+        let word = |word: &str| {
+            let (open, rest) = word.split_at(word.find(|c| c != '(').unwrap_or(0));
+            let bare = rest.trim_end_matches(['.', ',', ';', ':', ')']);
+            match bare.parse::<Timestamp>() {
+                Ok(at) => format!("{open}{}{}", self.short(at), &rest[bare.len()..]),
+                Err(_) => word.to_owned(),
+            }
+        };
+        let words: Vec<String> = sentence.split(' ').map(word).collect();
+        words.join(" ")
     }
 
     /// How long ago or how soon, and when.
@@ -75,11 +89,12 @@ impl Times {
     pub(super) fn relative(&self, h: &mut Html, at: Timestamp) {
         h.markup("<time class=\"rel\" datetime=\"").text(at);
         h.markup("\">");
-        if at > self.now {
-            h.markup("in ").text(between(self.now, at));
-        } else {
-            h.text(between(at, self.now)).markup(" ago");
-        }
+        let (ahead, ago) = (millis(self.now, at), millis(at, self.now));
+        match ahead.max(ago) {
+            0..1000 => h.markup("now"),
+            _ if ahead > 0 => h.markup("in ").text(span(ahead)),
+            _ => h.text(span(ago)).markup(" ago"),
+        };
         h.markup("</time>");
     }
 
@@ -111,15 +126,15 @@ pub(super) fn or_dash(value: Option<impl ToString>) -> String {
 pub(super) fn measured(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
+        1000..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
         _ => span(ms),
     }
 }
 
-/// A length of time for people.
+/// A length of time for people, which goes on: in whole seconds.
 pub(super) fn span(ms: u64) -> String {
     match ms / 1000 {
-        0..10 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        s @ 10..120 => format!("{s} s"),
+        s @ 0..120 => format!("{s} s"),
         s @ 120..7200 => format!("{} min", s / 60),
         s @ 7200..172_800 => format!("{} h", s / 3600),
         s => format!("{} d", s / 86_400),
@@ -172,6 +187,12 @@ mod tests {
             let at: Timestamp = at.parse().unwrap();
             assert_eq!((&*utc.short(at), &*rome.short(at)), (in_utc, in_rome));
         }
+        let said =
+            "It ended at 2026-10-25T11:59:59.006Z, and (2026-10-25T11:59:58Z) is not 2026 or x.";
+        assert_eq!(
+            rome.told(said),
+            "It ended at 12:59:59, and (12:59:58) is not 2026 or x."
+        );
         let mut h = Html::default();
         utc.moment(&mut h, Some(now));
         let html = h.into_string();
@@ -184,8 +205,8 @@ mod tests {
     #[test]
     fn lengths_of_time_are_told_as_people_say_them() {
         for (ms, said) in [
-            (0, "0.0 s"),
-            (9_990, "9.9 s"),
+            (0, "0 s"),
+            (9_990, "9 s"),
             (60_500, "60 s"),
             (3_600_000, "60 min"),
             (7_200_000, "2 h"),
@@ -194,8 +215,8 @@ mod tests {
             assert_eq!(span(ms), said);
         }
         assert_eq!(
-            (measured(4), measured(1_040)),
-            ("4 ms".to_owned(), "1.0 s".to_owned())
+            (measured(4), measured(1_040), measured(10_500)),
+            ("4 ms".to_owned(), "1.0 s".to_owned(), "10 s".to_owned())
         );
     }
 }

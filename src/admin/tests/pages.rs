@@ -337,6 +337,11 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
         "<td data-label=\"Without a leader before\">10 s<td",
         "at the latest: seen by its runs",
         "data-label=\"Late\">2.0 s",
+        "<div class=\"trouble\"><p><strong>failed</strong> <time",
+        "2 runs in a row, for <time",
+        "<a href=\"/jobs/report?run=run-3\">this run</a></p><p>a secret of a run</p>",
+        "<a href=\"/jobs/report?run=run-2\">attempt 1</a> on alpha, 10 s, interrupted",
+        "<details><summary><h2 id=\"title-last\">Last ticks</h2></summary>",
         "<a href=\"/jobs/report?run=run-3\">",
         "<a href=\"/orders/trigger?job=report\">run now</a>",
         "<a href=\"/orders/resign?job=report\">hand over</a>",
@@ -360,6 +365,9 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
         "{run}"
     );
     let failed = server.get("/jobs/report?state=failed").await.body;
+    // Its ticks name others.
+    let failed = failed.split("data-part=\"runs\"").nth(1).unwrap();
+    let failed = failed.split("</table>").next().unwrap();
     assert!(failed.contains("run=run-3") && !failed.contains("run=run-1"));
     // A store that does not answer takes nothing from what the fleet tells.
     let blind = serving(Fake {
@@ -741,4 +749,72 @@ async fn items_are_shown_with_the_token_alone_and_without_orders_where_none_are_
     assert!(!open.contains("href=\"/orders/"), "{open}");
     let list = server.look("/api/v1/jobs/mail/items", "").await;
     assert_eq!(list.status, 401, "{}", list.body);
+}
+
+#[tokio::test]
+async fn what_is_refused_is_told_to_a_browser_as_a_page_and_to_others_as_a_problem() {
+    let server = server().await;
+    let browser = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+    for (path, more, status, told) in [
+        (
+            "/jobs/%3Cb%3E",
+            said(),
+            404,
+            "there is no job &quot;&lt;b&gt;&quot;",
+        ),
+        ("/nowhere", said(), 404, "there is no such page"),
+        ("/?state=burning", said(), 400, "state: one of "),
+        ("/audit", String::new(), 401, "Sign in with any name"),
+        (
+            "/orders/pause?job=report",
+            String::new(),
+            401,
+            "Sign in with any name",
+        ),
+    ] {
+        let page = server.look(path, &format!("{more}{browser}")).await;
+        assert_eq!(page.status, status, "{path}\n{}", page.body);
+        for part in [
+            "content-type: text/html; charset=utf-8\r\n",
+            "vary: accept\r\n",
+            "content-security-policy: default-src 'none';",
+            "cache-control: no-store",
+        ] {
+            assert!(page.head.contains(part), "{path}: {part}\n{}", page.head);
+        }
+        assert!(!page.head.contains("problem+json"), "{}", page.head);
+        assert_eq!(
+            page.head.matches("\ncontent-type").count(),
+            1,
+            "{}",
+            page.head
+        );
+        for part in [
+            told,
+            "<a href=\"/\">to the fleet</a>",
+            "<link rel=\"stylesheet\"",
+        ] {
+            assert!(page.body.contains(part), "{path}: {part}\n{}", page.body);
+        }
+        assert!(
+            !page.body.contains("<b>") && !page.body.contains("alpha"),
+            "{}",
+            page.body
+        );
+        // Of the same kind for all others, and with the same headers.
+        let asks = |head: &str| head.matches("www-authenticate: ").count();
+        for accept in ["", "Accept: */*\r\n", "Accept: application/json\r\n"] {
+            let problem = server.look(path, &format!("{more}{accept}")).await;
+            assert_eq!(problem.status, status, "{path}");
+            let kind = "content-type: application/problem+json";
+            assert!(problem.head.contains(kind), "{}", problem.head);
+            assert_eq!(asks(&problem.head), asks(&page.head), "{path}");
+            assert_eq!(asks(&problem.head), if status == 401 { 2 } else { 0 });
+        }
+    }
+    let asked = format!("{}{browser}", said());
+    let api = server.look("/api/v1/jobs/none", &asked).await;
+    assert_eq!(api.status, 404);
+    let kind = "content-type: application/problem+json";
+    assert!(api.head.contains(kind), "{}", api.head);
 }

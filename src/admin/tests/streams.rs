@@ -89,7 +89,7 @@ async fn the_page_of_a_job_is_followed() {
         let mut stream = follow(&server, path, "").await;
         let (_, seen) = read_for(&mut stream, id).await;
         assert!(seen.contains("<b>alpha</b>"), "{path}: {seen}");
-        let parts = "event: parts\ndata: jobs flying terms runs\n";
+        let parts = "event: parts\ndata: jobs flying runs terms\n";
         assert_eq!(seen.contains(parts), path == job, "{path}: {seen}");
         streams.push((path, stream));
     }
