@@ -318,6 +318,7 @@ function addControls() {
   const here = document.createElement("a");
   const query = new URLSearchParams(location.search);
   place.append(pause);
+  document.querySelector("footer p")?.append(" · keys: / search, p freeze");
   if ((query.get("tz") ?? "UTC") === zone) return pause;
   query.set("tz", zone);
   here.href = `${location.pathname}?${query}`;

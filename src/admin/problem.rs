@@ -264,23 +264,28 @@ impl Kind {
         }
     }
 
-    /// What a person at a browser can do, where that is something else.
-    fn for_a_person(self) -> Option<&'static str> {
-        match self {
-            Self::BadParameter => {
-                Some("Change it in the address, or begin anew with all that there is.")
-            }
-            Self::TokenNeeded => Some(
-                "Sign in with any name: the token is the password. `watchkeeper token` prints it for the user of the worker.",
+    /// The title and the remedy for a person at a browser, where they are others.
+    fn for_a_person(self) -> (Option<&'static str>, Option<&'static str>) {
+        let (title, remedy) = match self {
+            Self::BadParameter => (
+                "This address does not fit",
+                "Change what is named here, or begin anew with all that there is.",
             ),
-            Self::NoSuchPath => {
-                Some("The ways at the head of this page lead to all that there are.")
-            }
-            Self::Unknown => {
-                Some("It may be gone, or be written in another way: look for it in the lists.")
-            }
-            _ => None,
-        }
+            Self::TokenNeeded => (
+                "Sign in",
+                "Any name will do, and the token is the password: `watchkeeper token` prints it for the user of the worker.",
+            ),
+            Self::NoSuchPath => (
+                "There is no such page",
+                "The links at the head lead to all that there are.",
+            ),
+            Self::Unknown => (
+                "Not found",
+                "It may be gone, or be written in another way: look for it in the lists.",
+            ),
+            _ => return (None, None),
+        };
+        (Some(title), Some(remedy))
     }
 }
 
@@ -347,8 +352,9 @@ pub(super) fn for_a_browser(mut answer: Response) -> Response {
         return answer;
     };
     let facts = problem.kind.facts();
-    let remedy = problem.kind.for_a_person().unwrap_or(facts.remedy);
-    let page = refusal(facts.title, &problem.detail, remedy);
+    let (title, remedy) = problem.kind.for_a_person();
+    let title = title.unwrap_or(facts.title);
+    let page = refusal(title, &problem.detail, remedy.unwrap_or(facts.remedy));
     let headers = answer.headers_mut();
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     headers.insert(header::CONTENT_TYPE, kind);

@@ -87,7 +87,11 @@ fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
         |h, one| {
             cell(h, "Since");
             view.times.moment(h, Some(one.at));
-            cell(h, "By").text(&one.by);
+            cell(h, "By");
+            match view.fleet.replica(&one.by) {
+                Some(replica) => h.text(&replica.name).small("by itself"),
+                None => h.text(&one.by),
+            };
             cell(h, "Order").text(one.order);
             if view.orders && !one.id.is_empty() {
                 let path = view

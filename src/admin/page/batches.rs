@@ -6,7 +6,7 @@ use super::{
     block::{Block, Live, Page, Part, cell},
     flying,
     layout::{choices, pager},
-    times::{fading, or_dash, span},
+    times::{fading, grouped, or_dash, span},
     view::View,
 };
 use crate::fleet::{
@@ -177,7 +177,7 @@ fn is(job: &JobStatus, state: &str) -> bool {
 
 fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     cell(h, "Job").link(&view.address.to_job(&job.name), &job.name);
-    cell(h, "Backlog").text(or_dash(job.backlog));
+    cell(h, "Backlog").text(or_dash(job.backlog.map(grouped)));
     let grows = view.growth.get(&job.name).zip(job.backlog);
     if let Some((per_minute, backlog)) = grows {
         h.markup("<small>");

@@ -245,7 +245,7 @@ fn first_fading(html: &str) -> Option<(usize, &'static str, &'static str)> {
     found.min_by_key(|(at, _, _)| *at)
 }
 
-/// Columns of figures, which stand to the right, as `style.css` has it for their cells.
+/// Columns of figures, which stand to the right.
 const FIGURES: [&str; 15] = [
     "Backlog",
     "Clock",
@@ -277,7 +277,11 @@ fn with_nothing_marked(cells: Html) -> Html {
 
 /// Begins a cell; the one before ends by itself, as HTML has it.
 pub(super) fn cell<'a>(h: &'a mut Html, label: &'static str) -> &'a mut Html {
-    h.markup("<td data-label=\"").markup(label).markup("\">")
+    h.markup(match FIGURES.contains(&label) {
+        true => "<td class=\"figure\" data-label=\"",
+        false => "<td data-label=\"",
+    });
+    h.markup(label).markup("\">")
 }
 
 #[cfg(test)]

@@ -116,6 +116,14 @@ impl Kind {
         matches!(self, Self::PauseAll | Self::ResumeAll)
     }
 
+    /// Whether something ends by it that does not begin again by itself.
+    fn ends_something(self) -> bool {
+        matches!(
+            self,
+            Self::Drain | Self::Break | Self::Discard | Self::PauseAll
+        )
+    }
+
     fn title(self) -> &'static str {
         match self {
             Self::Trigger => "Run now",
@@ -141,11 +149,7 @@ pub(in crate::admin) fn page(view: &View<'_>, form: &Form<'_>) -> Page {
         h.markup("<p class=\"bad\" role=\"alert\">").text(trouble);
         h.markup("</p>\n");
     }
-    for sentence in consequences(view, form) {
-        h.markup("<p>").text(sentence).markup("</p>\n");
-    }
     fields(&mut h, view, form);
-    back(&mut h, view, form.kind, form.of);
     Page {
         title: format!("{} {}", form.kind.title(), form.of),
         live: Live::Off,
@@ -186,6 +190,9 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
     h.markup("<form class=\"order\" method=\"post\" action=\"/orders/");
     h.markup(form.kind.word());
     h.markup("\" autocomplete=\"off\">");
+    for sentence in consequences(view, form) {
+        h.markup("<p>").text(sentence).markup("</p>\n");
+    }
     hidden(h, "seal", form.seal);
     hidden(h, form.kind.field(), form.of);
     match form.kind {
@@ -228,8 +235,14 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
         h.markup("<label class=\"check\"><input type=\"checkbox\" name=\"sure\" value=\"yes\" required> ");
         h.markup("This cannot be taken back, and it is meant</label>");
     }
-    h.markup("<button>").markup(form.kind.title()).markup(" ");
-    h.text(form.of).markup("</button></form>\n");
+    h.markup(match form.kind.ends_something() {
+        true => "<button class=\"bad\">",
+        false => "<button>",
+    });
+    h.markup(form.kind.title()).markup(" ");
+    h.text(form.of).markup("</button>");
+    back(h, view, form.kind, form.of);
+    h.markup("</form>\n");
 }
 
 fn hidden(h: &mut Html, name: &'static str, value: &str) {
@@ -248,8 +261,8 @@ fn back(h: &mut Html, view: &View<'_>, kind: Kind, of: &str) {
         (_, "all") => view.address.to("/", &[]),
         _ => view.address.to("/audit", &[]),
     };
-    h.markup("<p>").link(&path, "back");
-    h.markup(" · ")
+    h.markup("<p class=\"orders\">").link(&path, "back");
+    h.markup(" ")
         .link(&view.address.to("/audit", &[]), "all orders");
     h.markup("</p>\n");
 }

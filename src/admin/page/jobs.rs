@@ -6,7 +6,7 @@ use super::{
     block::{Part, cell},
     layout::is_of_job,
     runs,
-    times::{left, or_dash, span},
+    times::{grouped, left, or_dash, span},
     view::View,
 };
 use crate::fleet::status::{JobStatus, LeaderStatus};
@@ -106,7 +106,7 @@ fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     times.moment(h, job.last_tick);
     cell(h, "Next tick");
     times.moment(h, job.next_tick);
-    cell(h, "Backlog").text(or_dash(job.backlog));
+    cell(h, "Backlog").text(or_dash(job.backlog.map(grouped)));
     if let Some(trouble) = &job.trouble {
         h.bad(trouble);
     }

@@ -123,9 +123,9 @@ pub(super) fn row(h: &mut Html, title: &str, cells: &[Cell], edge: usize, most: 
         if cell.class == Some("bad") {
             // With a piece broken out.
             h.markup("<rect class=\"notch\" x=\"")
-                .text(n * step + width / 3);
-            h.markup("\" y=\"0\" width=\"").text(width / 3);
-            h.markup("\" height=\"45\"/>");
+                .text(n * step + width / 5 * 2);
+            h.markup("\" y=\"0\" width=\"").text(width / 5);
+            h.markup("\" height=\"40\"/>");
         }
     }
     if edge > 0 && edge < cells.len() {
@@ -187,7 +187,7 @@ mod tests {
         for part in [
             "<rect class=\"good\" x=\"0\" y=\"0\" width=\"242\" height=\"100\"><title>&lt;b&gt;</title>",
             "<rect class=\"bad\" x=\"250\" y=\"0\" width=\"242\" height=\"100\">",
-            "</rect><rect class=\"notch\" x=\"330\" y=\"0\" width=\"80\" height=\"45\"/>",
+            "</rect><rect class=\"notch\" x=\"346\" y=\"0\" width=\"48\" height=\"40\"/>",
             "<rect class=\"soft\" x=\"500\" y=\"40\" width=\"242\" height=\"60\">",
             "<rect class=\"soft\" x=\"750\" y=\"70\" width=\"242\" height=\"30\">",
             "<rect class=\"edge\" x=\"745\" y=\"0\" width=\"2\" height=\"100\"/>",

@@ -118,6 +118,19 @@ pub(super) fn fading(h: &mut Html, text: impl std::fmt::Display) {
     h.markup("</span>");
 }
 
+/// A number, with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 pub(super) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "–".into(), |value| value.to_string())
 }
@@ -200,6 +213,14 @@ mod tests {
             html.ends_with("<small title=\"2026-10-25 12:00:00 UTC\">12:00:00</small>"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        for (number, said) in [(0, "0"), (999, "999"), (1_000, "1\u{202f}000")] {
+            assert_eq!(grouped(number), said);
+        }
+        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
     }
 
     #[test]

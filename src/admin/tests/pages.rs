@@ -764,12 +764,12 @@ async fn what_is_refused_is_told_to_a_browser_as_a_page_and_to_others_as_a_probl
         ),
         ("/nowhere", said(), 404, "there is no such page"),
         ("/?state=burning", said(), 400, "state: one of "),
-        ("/audit", String::new(), 401, "Sign in with any name"),
+        ("/audit", String::new(), 401, "Any name will do"),
         (
             "/orders/pause?job=report",
             String::new(),
             401,
-            "Sign in with any name",
+            "Any name will do",
         ),
     ] {
         let page = server.look(path, &format!("{more}{browser}")).await;
