@@ -10,7 +10,7 @@ use crate::{
 
 /// What the fields of the form say.
 const CHOSEN: &str = "['q', 'state', 'sort', 'tz', 'size'].map(
-    (name) => document.querySelector(`form.choices [name=${name}]`).value
+    (name) => document.querySelector(`form.choices [name=${name}]`)?.value ?? ''
 )";
 
 /// The row that says that there is none.
@@ -23,6 +23,7 @@ pub(crate) fn what_is_chosen_on_a_page_survives_a_reload() {
     // Two rows a page, so that there is a second one.
     browser.open(&scene.url(0, "/?size=2"));
     browser.fill("input[name=q]", "e");
+    browser.click("form.choices summary");
     browser.choose("sort", "name");
     browser.fill("input[name=tz]", "Europe/Rome");
     browser.go("form.choices button");
@@ -49,8 +50,9 @@ pub(crate) fn what_is_chosen_on_a_page_survives_a_reload() {
     browser.wait("pause", &is_paused("report"));
     assert_eq!(keys(&browser, "jobs"), ["report"]);
 
-    browser.choose("state", "paused");
-    browser.go("form.choices button");
+    browser.go(".states a[href*=\"state=paused\"]");
+    let chosen = browser.value(CHOSEN);
+    assert_eq!(chosen, json!(["e", "paused", "name", "Europe/Rome", "2"]));
     assert_eq!(keys(&browser, "jobs"), ["pulse", "report"]);
     browser.reload();
     browser.wait("stream", FOLLOWED);

@@ -31,7 +31,9 @@ pub(crate) fn row(job: &str) -> String {
 /// The row of this job says that it is paused.
 pub(crate) fn is_paused(job: &str) -> String {
     let row = row(job);
-    format!("({row}?.querySelector('td[data-label="State"]')?.textContent.includes('paused') === true)")
+    format!(
+        "({row}?.querySelector('td[data-label=\"State\"]')?.textContent.includes('paused') === true)"
+    )
 }
 
 /// The row of this job names this leader.

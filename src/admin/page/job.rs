@@ -599,32 +599,36 @@ fn is_trace_id(text: &str) -> bool {
 fn in_full(view: &View<'_>, run: &RunRecord, trace_link: Option<&str>) -> Html {
     let mut h = Html::default();
     h.markup("<section aria-labelledby=\"title-run\"><h2 id=\"title-run\">Run ");
-    h.text(&run.run_id).markup("</h2><dl>");
+    h.text(&run.run_id).markup("</h2><dl class=\"facts\">");
     let words = |text: String| or_dash(Some(text).filter(|text| !text.is_empty()));
     let at = |at: Option<Timestamp>| or_dash(at.map(|at| view.times.at(at)));
     let params = match view.signed_in {
         true => words(run.params.join(", ")),
+        false if run.params.is_empty() => words(String::new()),
         false => "sign in to see them".to_owned(),
     };
+    h.markup("<div><dt>Outcome</dt><dd>");
+    runs::outcome(&mut h, &run.outcome);
+    h.markup("</dd></div>");
     let rows = [
-        ("Tick", at(Some(run.tick))),
         ("Attempt", run.attempt.to_string()),
+        ("Due", at(Some(run.tick))),
+        ("Waited", or_dash(runs::late_ms(run).map(measured))),
+        ("Started", at(run.started)),
+        ("Took", or_dash(run.took_ms.map(measured))),
+        ("Ended", at(run.ended)),
         ("Replica", format!("{} ({})", run.replica_name, run.replica)),
         ("Token", or_dash(run.token)),
-        ("Started", at(run.started)),
-        ("Ended", at(run.ended)),
-        ("Took", or_dash(run.took_ms.map(measured))),
-        ("Outcome", run.outcome.clone()),
         ("Parameters", params),
         ("Batches", words(run.batch_words())),
     ];
-    for (name, value) in rows {
-        h.markup("<dt>").markup(name).markup("</dt><dd>");
-        h.text(value).markup("</dd>");
+    for (name, value) in rows.into_iter().filter(|(_, value)| value != "–") {
+        h.markup("<div><dt>").markup(name).markup("</dt><dd>");
+        h.text(value).markup("</dd></div>");
     }
     // It comes from the store: what is no id leads nowhere.
     if let Some(id) = run.trace_id.as_deref().filter(|id| is_trace_id(id)) {
-        h.markup("<dt>Trace</dt><dd>");
+        h.markup("<div><dt>Trace</dt><dd>");
         match trace_link {
             Some(link) => h
                 .markup("<a rel=\"noreferrer\" href=\"")
@@ -634,12 +638,12 @@ fn in_full(view: &View<'_>, run: &RunRecord, trace_link: Option<&str>) -> Html {
                 .markup("</a>"),
             None => h.text(id),
         };
-        h.markup("</dd>");
+        h.markup("</dd></div>");
     }
     if let Some(resumed) = &run.resumed {
-        h.markup("<dt>Resumed</dt><dd>from a checkpoint of ")
+        h.markup("<div><dt>Resumed</dt><dd>from a checkpoint of ")
             .text(resumed.bytes);
-        h.markup(" bytes</dd>");
+        h.markup(" bytes</dd></div>");
     }
     h.markup("</dl>");
     if !view.signed_in {

@@ -4,6 +4,7 @@ use super::{
     super::{
         assets::{ICON, SCRIPT, STYLE},
         html::Html,
+        pattern::values,
     },
     address::{Address, LONGEST, Takes},
     block::{Block, Live, Page, Piece},
@@ -79,9 +80,9 @@ fn above(h: &mut Html, address: &Address) {
     }
     h.markup("<p class=\"above\">");
     h.link(&address.to("/", &[]), TITLE_OF_FLEET);
-    if !address.get("run").is_empty() {
-        let job = address.to(address.path(), &[]);
-        h.markup(" › ").link(&job, "Job");
+    let job = values("/jobs/{job}", address.path()).and_then(|mut job| job.pop());
+    if let Some(job) = job.filter(|_| !address.get("run").is_empty()) {
+        h.markup(" › ").link(&address.to_job(&job), job);
     }
     h.markup(" ›</p>\n");
 }
