@@ -53,8 +53,8 @@ fn the_first_stop_leads_to_the_content(browser: &Browser) {
 fn stops_come_in_the_order_of_the_page(browser: &Browser) {
     let wanted = [
         "a.skip",
-        "nav a[href=\"/\"]",
-        "nav a[href=\"/audit\"]",
+        "header nav a[href=\"/\"]",
+        "header nav a[href=\"/audit\"]",
         "header .tools button[aria-pressed]",
         ".states a[href=\"/?state=paused\"]",
         "form.choices input[name=q]",

@@ -29,7 +29,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &[],
 };
 
-const FIELDS: [(&str, &str); 1] = [("q", "Search who, what and why")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search")];
 
 const ORDERS: &str = "When | Who | Order | Of | Why | Result | Through";
 const STANDS: &str = "Since | By | Order | Of | Why";

@@ -29,7 +29,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["after", "job"],
 };
 
-const FIELDS: [(&str, &str); 2] = [("q", "Search jobs"), ("job", "Job")];
+const FIELDS: [(&str, &str); 2] = [("q", "Search"), ("job", "Job")];
 
 const COLUMNS: &str = "Job | Backlog | Oldest | In flight | Oldest in flight | Rate | Sent again | In doubt | Dead | Parked";
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fleet::status::JobStatus;
 
-const FIELDS: [(&str, &str); 1] = [("q", "Search jobs")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search")];
 
 /// What the form chooses: the states are links, with their numbers.
 const FORM: Takes = Takes {

@@ -317,7 +317,7 @@ fn tick_line(view: &View<'_>, ticks: &JobTicks) -> Html {
     row(&mut h, &said, &cells, ticks.last.len(), BROADEST);
     let mut times = ticks.last.iter().chain(&ticks.next).map(|tick| tick.at);
     let first = times.next();
-    let last = times.last().filter(|_| is_whole(cells.len()));
+    let last = times.next_back().filter(|_| is_whole(cells.len()));
     axis(&mut h, view, [first, last]);
     h.markup("</figure>\n");
     h
@@ -408,10 +408,13 @@ fn known(h: &mut Html, view: &View<'_>, tick: &TickStatus, runs: &[RunRecord]) {
         }
         return;
     }
-    let each = if said.len() == 1 && attempts.count() > 1 {
-        "each: "
-    } else {
-        ""
+    let is_alike = said.len() == 1
+        && attempts
+            .clone()
+            .all(|run| said.contains(&run.detail.as_str()));
+    let each = match is_alike && attempts.count() > 1 {
+        true => "each: ",
+        false => "",
     };
     for detail in said {
         h.small(format_args!("{each}{detail}"));

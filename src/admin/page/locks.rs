@@ -17,7 +17,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["key"],
 };
 
-const FIELDS: [(&str, &str); 1] = [("q", "Search keys")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search")];
 
 const COLUMNS: &str = "Lock | Held by | Token | Remaining | Nodes | State";
 const BY_NODE: &str = "Node | Value in the key | Remaining | Owner in the record | Token | Record";

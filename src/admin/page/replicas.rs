@@ -21,7 +21,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &[],
 };
 
-const FIELDS: [(&str, &str); 1] = [("q", "Search names and hosts")];
+const FIELDS: [(&str, &str); 1] = [("q", "Search")];
 
 /// Jobs that are named of those that a replica defines in its own way.
 const NAMED: usize = 3;

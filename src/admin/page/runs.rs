@@ -35,7 +35,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     texts: &["job", "replica"],
 };
 
-const FIELDS: [(&str, &str); 3] = [("q", "Search jobs"), ("job", "Job"), ("replica", "Replica")];
+const FIELDS: [(&str, &str); 3] = [("q", "Search"), ("job", "Job"), ("replica", "Replica")];
 
 const COLUMNS_OF_ALL: &str = "Job | Run | Outcome | Replica | Started | Took | Late | Detail";
 const COLUMNS: &str = "Run | Outcome | Replica | Started | Took | Late | Detail";

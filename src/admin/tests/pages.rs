@@ -818,3 +818,58 @@ async fn what_is_refused_is_told_to_a_browser_as_a_page_and_to_others_as_a_probl
     let kind = "content-type: application/problem+json";
     assert!(api.head.contains(kind), "{}", api.head);
 }
+
+#[tokio::test]
+async fn jobs_are_counted_by_state_and_each_number_leads_to_them() {
+    let server = server().await;
+    let page = server.get("/?q=e&tz=Europe%2FRome").await.body;
+    for part in [
+        "<a href=\"/?q=e&amp;tz=Europe%2FRome\" aria-current=\"true\">All <b>",
+        "<a class=\"bad\" href=\"/?q=e&amp;state=unled&amp;tz=Europe%2FRome\">No leader <b>1</b></a>",
+        "<a class=\"zero\" href=\"/?q=e&amp;state=failing&amp;tz=Europe%2FRome\">Failing <b>0</b></a>",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let page = server.get("/?state=unled").await.body;
+    let chosen =
+        "<a class=\"bad\" href=\"/?state=unled\" aria-current=\"true\">No leader <b>1</b></a>";
+    assert!(page.contains(chosen), "{page}");
+    assert_eq!(page.matches("aria-current=\"true\"").count(), 1, "{page}");
+}
+
+#[tokio::test]
+async fn what_all_attempts_of_a_tick_said_is_said_once() {
+    let known = async |details: [&str; 3]| {
+        let mut facts = facts();
+        let run = facts.runs.remove(2);
+        facts.runs = (1_u32..)
+            .zip(details)
+            .map(|(attempt, detail)| RunRecord {
+                run_id: format!("run-{attempt}"),
+                attempt,
+                detail: detail.into(),
+                tick: at(120),
+                ..run.clone()
+            })
+            .collect();
+        let server = serving(Fake {
+            fleet: fleet(),
+            facts,
+            ..Fake::default()
+        })
+        .await;
+        let page = server.get("/jobs/report").await.body;
+        let table = page.split("data-part=\"last\"").nth(1).unwrap();
+        table.split("</table>").next().unwrap().to_owned()
+    };
+    let alike = known(["it broke"; 3]).await;
+    assert_eq!(alike.matches("it broke").count(), 1, "{alike}");
+    assert!(alike.contains("<small>each: it broke</small>"), "{alike}");
+    assert_eq!(alike.matches("attempt ").count(), 3, "{alike}");
+    let other = known(["it broke", "", "it broke"]).await;
+    assert!(other.contains("<small>it broke</small>"), "{other}");
+    let several = known(["it broke", "no way", "it broke"]).await;
+    for part in ["<small>it broke</small>", "<small>no way</small>"] {
+        assert_eq!(several.matches(part).count(), 1, "{several}");
+    }
+}
