@@ -131,6 +131,7 @@ fn main() {
         a_standby_is_refused,
         of_several_servers_the_primary_is_shown,
         a_database_that_takes_no_writes_is_refused_until_it_does,
+        a_server_that_is_set_read_only_takes_no_writes_of_living_connections,
         a_copy_from_before_is_noticed,
         connections_beside_each_other_see_no_copy_from_before,
         a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,

@@ -263,7 +263,8 @@ impl Session {
         if call.ops.iter().all(rules::only_looks) {
             return self.look(&asked, wanted).await;
         }
-        let opening = self.opening("READ COMMITTED, READ WRITE", shared.settings.node_timeout);
+        // Not `READ WRITE`: a server that was told to take no writes, so that another one may, would take them all the same.
+        let opening = self.opening("READ COMMITTED", shared.settings.node_timeout);
         let namespace = &shared.settings.namespace;
         let take = shared.sql.take(namespace);
         let statements = shared.sql.read(namespace, &wanted);
