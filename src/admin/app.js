@@ -349,6 +349,8 @@ function onVisibility() {
   }
 }
 
+for (const part of document.querySelectorAll("details.folds")) part.open = false;
+
 if (mode === "stream" || mode === "poll") {
   note(document.body);
   setClock();

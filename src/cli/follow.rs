@@ -313,6 +313,13 @@ impl Following {
 
     /// Tells what is new of these runs, and how far they are; `idle` where none is under way. An error when the reader has gone.
     async fn tell(&mut self, mut kept: Vec<Kept>, idle: &str) -> io::Result<()> {
+        let in_flight = |kept: &[Kept]| {
+            kept.iter()
+                .filter(|kept| kept.run.outcome == RUNNING)
+                .count()
+        };
+        // Those that were in flight a moment ago, too: the last lines of one that has ended come now.
+        let is_one_of_many = in_flight(&kept).max(in_flight(&self.kept)) > 1;
         for place in self.story.news(kept.iter().map(|kept| &kept.run)) {
             let one = &mut kept[place];
             let is_over = self.outputs && one.run.outcome != RUNNING;
@@ -323,15 +330,15 @@ impl Following {
             // The rest of what it has left, before its end; all of it under the one line of a run that was soon over.
             let has_begun = self.story.has_output(&one.run);
             if is_over && has_begun {
-                self.tell_output(&one.run, true)?;
+                self.tell_output(&one.run, true, is_one_of_many)?;
             }
             self.voice.run(&one.run, self.outputs)?;
             if is_over && !has_begun {
-                self.tell_output(&one.run, true)?;
+                self.tell_output(&one.run, true, false)?;
             }
         }
-        if self.outputs {
-            self.tell_live(&kept).await?;
+        if self.outputs && !self.voice.json {
+            self.tell_live(&kept, is_one_of_many).await?;
         }
         self.kept = kept;
         let runs = self.kept.iter().map(|kept| &kept.run);
@@ -347,14 +354,14 @@ impl Following {
 
 impl Following {
     /// Tells what the runs in flight have left since it was told last.
-    async fn tell_live(&mut self, kept: &[Kept]) -> io::Result<()> {
+    async fn tell_live(&mut self, kept: &[Kept], is_one_of_many: bool) -> io::Result<()> {
         let in_flight = kept.iter().filter(|kept| kept.run.outcome == RUNNING);
         let in_flight: Vec<&Kept> = in_flight.collect();
         for kept in in_flight.iter().rev().take(SHOWN) {
             let mut kept = (*kept).clone();
             // It is read again at the next look.
             if self.fleet.read_output(&mut kept).await.is_ok() {
-                self.tell_output(&kept.run, false)?;
+                self.tell_output(&kept.run, false, is_one_of_many)?;
             }
         }
         self.story
@@ -362,9 +369,15 @@ impl Following {
         Ok(())
     }
 
-    fn tell_output(&mut self, run: &RunRecord, is_over: bool) -> io::Result<()> {
+    /// The job is named with each line where there are several.
+    fn tell_output(
+        &mut self,
+        run: &RunRecord,
+        is_over: bool,
+        is_one_of_many: bool,
+    ) -> io::Result<()> {
         match self.story.unseen(run, is_over) {
-            Some(text) => self.voice.output(run, &text),
+            Some(text) => self.voice.output(run, &text, is_one_of_many),
             None => Ok(()),
         }
     }
@@ -409,12 +422,16 @@ impl Voice {
         self.line(&text)
     }
 
-    fn output(&mut self, run: &RunRecord, text: &str) -> io::Result<()> {
+    fn output(&mut self, run: &RunRecord, text: &str, with_job: bool) -> io::Result<()> {
         if self.json {
             return Ok(());
         }
+        let text = match with_job {
+            true => story::named(&run.job, text),
+            false => text.to_owned(),
+        };
         self.line(&left_to_read(&RunRecord {
-            output: Some(text.to_owned()),
+            output: Some(text),
             ..run.clone()
         }))
     }

@@ -128,7 +128,7 @@ impl Part {
         Self { none, ..self }
     }
 
-    /// With its rows behind its title, where they are long and seldom read.
+    /// With its rows behind its title, where they are long and seldom read; without a script they are shown.
     pub(super) fn folded(self) -> Self {
         Self {
             folded: true,
@@ -140,7 +140,8 @@ impl Part {
         h.markup("<section aria-labelledby=\"title-")
             .markup(self.id);
         h.markup(match self.folded {
-            true => "\"><details><summary><h2 id=\"title-",
+            // Open: without a script the page is loaded again every five seconds, and would fold it under its reader.
+            true => "\"><details class=\"folds\" open><summary><h2 id=\"title-",
             false => "\"><h2 id=\"title-",
         });
         h.markup(self.id).markup("\">").markup(self.title);

@@ -341,7 +341,7 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
         "2 runs in a row, for <time",
         "<a href=\"/jobs/report?run=run-3\">this run</a></p><p>a secret of a run</p>",
         "<a href=\"/jobs/report?run=run-2\">attempt 1</a> on alpha, 10 s, interrupted",
-        "<details><summary><h2 id=\"title-last\">Last ticks</h2></summary>",
+        "<details class=\"folds\" open><summary><h2 id=\"title-last\">Last ticks</h2></summary>",
         "<a href=\"/jobs/report?run=run-3\">",
         "<a href=\"/orders/trigger?job=report\">run now</a>",
         "<a href=\"/orders/resign?job=report\">hand over</a>",

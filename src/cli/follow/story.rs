@@ -91,7 +91,8 @@ impl Story {
 
     /// What is new of what a run has left to read; nothing where that is no whole line yet, unless the run is over.
     pub(in crate::cli) fn unseen(&mut self, run: &RunRecord, is_over: bool) -> Option<String> {
-        let (id, all) = (id_of(run), run.output.as_deref().unwrap_or_default());
+        // What cannot be read is not told as if something were missing.
+        let (id, all) = (id_of(run), run.output.as_deref()?);
         let whole = match is_over {
             true => all,
             false => &all[..all.rfind('\n').map_or(0, |end| end + 1)],
@@ -114,6 +115,13 @@ impl Story {
         let in_flight: BTreeSet<Id> = but.into_iter().map(id_of).collect();
         self.outputs.retain(|id, _| in_flight.contains(id));
     }
+}
+
+/// Lines with the name of their job before each.
+pub(in crate::cli) fn named(job: &str, text: &str) -> String {
+    text.lines()
+        .map(|line| format!("{job}: {line}\n"))
+        .collect()
 }
 
 /// What follows in `now` what was seen. Of a long text the beginning and the end are kept: where the end that was seen is not in it any
@@ -310,6 +318,18 @@ mod tests {
             "...\nsix\nseven\n"
         );
         assert_eq!(tell("o\n... 99 bytes left out ...\nsix\nseven\n", true), "");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_gap_and_lines_of_many_have_the_name_of_their_job() {
+        let mut story = Story::default();
+        let with = |output: Option<&str>| RunRecord {
+            output: output.map(str::to_owned),
+            ..run(1, RUNNING)
+        };
+        assert!(story.unseen(&with(Some("one\n")), false).is_some());
+        assert_eq!(story.unseen(&with(None), true), None);
+        assert_eq!(named("parts.1", "a\nb"), "parts.1: a\nparts.1: b\n");
     }
 
     #[test]
