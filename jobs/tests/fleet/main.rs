@@ -184,6 +184,8 @@ fn main() -> std::process::ExitCode {
         memory::{ ticks_that_all_masters_have_forgotten_are_said_by_their_span },
         moves::{ what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice },
     ]);
+    #[cfg(feature = "postgres")]
+    cases.push(moves::trial_from_a_database());
     cases.extend(on![masters_single:
         memory::{
             ticks_that_all_masters_have_forgotten_are_said_by_their_span,
@@ -267,6 +269,7 @@ fn main() -> std::process::ExitCode {
         storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
@@ -274,11 +277,17 @@ fn main() -> std::process::ExitCode {
         mail::{ a_table_is_sent_although_a_sender_is_killed },
     ]);
     #[cfg(feature = "postgres")]
+    cases.extend(on![postgres_pooled:
+        leaders::{ a_killed_leader_is_replaced_within_ttl_and_a_half_second },
+    ]);
+    #[cfg(feature = "postgres")]
     cases.extend(on![postgres_own: ticks::{ twenty_ticks_of_a_database_that_crashes }]);
     #[cfg(feature = "etcd")]
     cases.extend(on![etcd:
+        ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
         nodes::{ without_a_majority_nobody_leads },
@@ -378,10 +387,7 @@ fn main() -> std::process::ExitCode {
         stall::{ a_run_without_progress_is_taken_over_in_time },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
-        leaders::{
-            an_idle_leader_hands_over_at_once,
-            a_leader_ends_its_run_before_it_hands_over,
-        },
+        leaders::{ a_leader_ends_its_run_before_it_hands_over },
         nodes::{ a_standby_waits_quietly },
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
@@ -402,7 +408,7 @@ fn main() -> std::process::ExitCode {
         storm::{ a_storm_of_faults_loses_and_doubles_no_tick },
         commands::{ fifty_workers_die_or_freeze_and_no_two_commands_run_at_once },
         leaders::{
-            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
@@ -423,10 +429,7 @@ fn main() -> std::process::ExitCode {
             twenty_ticks_of_a_database_that_crashes,
         },
         tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
-        leaders::{
-            an_idle_leader_hands_over_at_once,
-            a_leader_ends_its_run_before_it_hands_over,
-        },
+        leaders::{ a_leader_ends_its_run_before_it_hands_over },
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ a_standby_waits_quietly },
         modes::{
@@ -464,6 +467,8 @@ fn main() -> std::process::ExitCode {
             the_last_line_of_a_running_command_is_its_progress,
         },
     ]);
+    #[cfg(feature = "etcd")]
+    long.push(moves::trial_from_masters());
     #[cfg(feature = "etcd")]
     long.extend(on![etcd: nodes::{ a_fleet_outlasts_a_start_without_its_masters }]);
     #[cfg(feature = "postgres")]

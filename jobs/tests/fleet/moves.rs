@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::{
@@ -74,11 +76,42 @@ pub(crate) fn a_fleet_moves_here_and_no_tick_runs_twice(store: Store) {
     drop(left);
 }
 
-/// With `move` in between: what falls due meanwhile is late in the new store as it would have been in the old one, and is made up
-/// for there; a pause goes along.
+/// From a file of one machine, with `move` in between: what falls due meanwhile is late in the new store as it would have been in the
+/// old one, and is made up for there; a pause goes along.
 pub(crate) fn what_was_decided_moves_along_and_no_tick_is_lost_or_runs_twice(store: Store) {
+    what_was_decided_moves_along(Store::embedded(), store);
+}
+
+/// The same from one store of many machines to another: from a database to three masters.
+#[cfg(feature = "postgres")]
+pub(crate) fn trial_from_a_database() -> Trial {
+    let name = "masters_guarded::moves::what_was_decided_in_a_database_moves_along";
+    where_redis_is(name, crate::postgres::trial_of_its_own, || {
+        what_was_decided_moves_along(Store::postgres(), Store::masters_guarded());
+    })
+}
+
+/// From three masters to etcd.
+#[cfg(feature = "etcd")]
+pub(crate) fn trial_from_masters() -> Trial {
+    let name = "etcd_guarded::moves::what_was_decided_on_masters_moves_along";
+    where_redis_is(name, crate::etcd_server::trial_of_its_own, || {
+        what_was_decided_moves_along(Store::masters(), Store::etcd_guarded());
+    })
+}
+
+/// A case that also needs what this trial asks for; ignored with the reason where one of both is missing.
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+fn where_redis_is(name: &str, trial: fn(&str, fn()) -> Trial, case: fn()) -> Trial {
+    match crate::server::binary() {
+        Some(_) => trial(name, case),
+        None => crate::server::trial(name, case),
+    }
+}
+
+fn what_was_decided_moves_along(from: Store, store: Store) {
     let jobs = beat("a", "400ms", BUSY) + &beat("b", "400ms", BUSY) + &beat("idle", "", "");
-    let mut fleet = Fleet::of(2, Store::embedded(), &jobs);
+    let mut fleet = Fleet::of(2, from, &jobs);
     let beats = fleet.beats();
     fleet.command(&["pause", "idle", "--reason", "it moves"]);
     for job in ["a", "b"] {

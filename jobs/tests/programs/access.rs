@@ -66,7 +66,8 @@ pub(crate) fn a_worker_that_postgres_does_not_let_in_does_not_start() {
     does_not_start(&settings, &["access refused", "locks.postgres.password"]);
 }
 
-/// A database that is not there, one in which our user may make no tables, and one that does not wait for its disk.
+/// A database that is not there, one in which our user may make no tables, one of a server that says of itself that it is old, and one
+/// that does not wait for its disk.
 #[cfg(feature = "postgres")]
 pub(crate) fn a_worker_whose_postgres_wants_a_person_does_not_start() {
     let settings = |server: &PostgresServer, user: &str, database: &str| {
@@ -86,12 +87,25 @@ pub(crate) fn a_worker_whose_postgres_wants_a_person_does_not_start() {
             "watchkeeper locks schema",
         ],
     );
+    execute(&server.url(USER, "postgres"), "CREATE DATABASE aged");
+    execute(&server.url(USER, "aged"), OLD);
+    does_not_start(
+        &settings(&server, USER, "aged"),
+        &["PostgreSQL 12", "PostgreSQL to 13"],
+    );
     let careless = PostgresServer::start();
     does_not_start(
         &settings(&careless, USER, "postgres"),
         &["fsync", "set fsync = on"],
     );
 }
+
+/// Makes a database answer as one of an old server.
+#[cfg(feature = "postgres")]
+const OLD: &str = "CREATE SCHEMA old; \
+    CREATE FUNCTION old.current_setting(text) RETURNS text LANGUAGE sql AS $$ \
+        SELECT CASE $1 WHEN 'server_version_num' THEN '120022' ELSE pg_catalog.current_setting($1) END $$; \
+    ALTER DATABASE aged SET search_path = old, pg_catalog";
 
 /// Its certificate is signed by a CA that nothing names.
 #[cfg(feature = "postgres")]

@@ -198,8 +198,15 @@ fn main() {
     cases.extend(on![sentinel, cluster:
         turns::{ a_killed_holder_is_followed_within_one_ttl },
         elect::{ a_killed_leader_is_followed_within_one_ttl },
-        operator::{ a_healthy_store_has_no_error },
+        operator::{
+            a_healthy_store_has_no_error,
+            the_rights_that_are_named_suffice_across_servers,
+        },
     ]);
+    cases.push(server::trial(
+        "masters::operator::servers_that_hide_their_configuration_cost_a_warning",
+        operator::servers_that_hide_their_configuration_cost_a_warning,
+    ));
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres:
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },

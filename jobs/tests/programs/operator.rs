@@ -3,7 +3,14 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{process::Done, scene::Scene, server::RedisServer, store::Store, wait::until};
+use crate::{
+    process::Done,
+    redis_place::{OK, user_with},
+    scene::Scene,
+    server::RedisServer,
+    store::Store,
+    wait::until,
+};
 
 /// `watchkeeper WORDS` on the scene's store.
 pub(crate) fn ask(scene: &Scene, line: &str) -> Done {
@@ -267,22 +274,44 @@ pub(crate) fn a_user_without_rights_is_told_which(store: Store) {
 /// The smallest rights that the book names are enough for these commands, too.
 pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
     let scene = Scene::new(store);
+    let rights = smallest_rights();
+    for server in scene.store.servers() {
+        assert_eq!(server.raw(&user_with(&rights)), OK);
+    }
+    let urls = scene.store.servers().each_ref().map(RedisServer::url);
+    rights_suffice(&scene, &urls.join(","));
+}
+
+/// The same where servers are replaced, and of what those that replace them are asked.
+pub(crate) fn the_rights_that_are_named_suffice_across_servers(store: Store) {
+    let scene = Scene::new(store);
+    let page = include_str!("../../../docs/operations/redis-failover.md");
+    let after = |words: &str| -> Vec<String> {
+        let (_, rest) = page.split_once(words).unwrap();
+        let rights = rest.split('`').nth(1).unwrap();
+        rights.split_whitespace().map(str::to_owned).collect()
+    };
+    let mut rights = smallest_rights();
+    rights.extend(after("in a Cluster also "));
+    let of_sentinels = after("A user of the sentinels\nneeds ");
+    let url = scene.store.failover().with_users(&rights, &of_sentinels);
+    rights_suffice(&scene, &url);
+}
+
+/// As the book has them, with a password.
+fn smallest_rights() -> Vec<String> {
     let page = include_str!("../../../docs/operations/redis.md");
     let (_, rule) = page.split_once("ACL SETUSER watchkeeper ").unwrap();
     let (rule, _) = rule.split_once("```").unwrap();
     let rule = rule.replace('\\', " ").replace("PASSWORD", "pw");
-    for server in scene.store.servers() {
-        let words: Vec<&str> = ["ACL", "SETUSER", "watchkeeper"]
-            .into_iter()
-            .chain(rule.split_whitespace())
-            .collect();
-        assert!(server.raw(&words).starts_with("+OK"));
-    }
-    let urls = scene.store.servers().each_ref().map(RedisServer::url);
-    // The guard needs no more; it is the first to need them.
+    rule.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A lock is taken and nothing is found, as that user. The guard needs no more; it is the first to need them.
+fn rights_suffice(scene: &Scene, nodes: &str) {
     for words in [&["lock", "k"][..], &["doctor"]] {
         let mut command = scene.guarded(words);
-        command.args(["--nodes", &urls.join(",")]);
+        command.args(["--nodes", nodes]);
         if words.len() > 1 {
             command.args(["--", "true"]);
         }
@@ -290,6 +319,27 @@ pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
         command.env("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "pw");
         crate::process::Running::start(command).done().with(0);
     }
+}
+
+/// As managed servers do: `doctor` says less, and all works.
+pub(crate) fn servers_that_hide_their_configuration_cost_a_warning() {
+    let hidden = ["--rename-command", "CONFIG", "", "--appendonly", "yes"];
+    let servers = [(); 3].map(|()| RedisServer::start_with(&hidden));
+    let refused = servers[0].raw(&["CONFIG", "GET", "port"]);
+    assert!(refused.starts_with("-ERR unknown command"), "{refused}");
+    let scene = Scene::new(Store::embedded());
+    let urls = servers.each_ref().map(RedisServer::url).join(",");
+    let lock = scene.bare(&["lock", "k", "--nodes", &urls, "--", "true"]);
+    crate::process::Running::start(lock).done().with(0);
+    let done = scene
+        .run_bare(&["doctor", "--json", "--nodes", &urls])
+        .with(0);
+    assert_eq!(findings(&done, "error"), []);
+    has(
+        &findings(&done, "warning"),
+        "appendfsync cannot be read",
+        "look at the server yourself",
+    );
 }
 
 /// Nothing is made where there is nothing.

@@ -149,6 +149,14 @@ impl Store {
         }
     }
 
+    /// The servers that are replaced, in cases that are only for them.
+    pub(crate) fn failover(&self) -> &RedisFailover {
+        match self {
+            Self::Failover(failover) => failover,
+            _ => panic!("this case is for servers that are replaced"),
+        }
+    }
+
     /// Takes the majority away: two masters stand still, or the server does.
     pub(crate) fn block(&self) {
         match self {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use watchkeeper::clock::{Clock, Moment};
 
-use crate::redis_place::{OK, PORT, Server, in_time};
+use crate::redis_place::{OK, PORT, Server, in_time, user_with};
 
 const MASTERS: usize = 3;
 
@@ -80,6 +80,14 @@ impl RedisCluster {
         let all = self.servers.iter();
         let all: Vec<String> = all.map(|one| format!("{}:{PORT}", one.host)).collect();
         format!("cluster://{}", all.join(","))
+    }
+
+    /// See [`crate::redis_failover::RedisFailover::with_users`].
+    pub(crate) fn with_user(&self, rights: &[String]) -> String {
+        for server in &self.servers {
+            assert_eq!(server.tell(&user_with(rights)), OK);
+        }
+        self.url()
     }
 
     /// Kills the master that has our slot, and says when most nodes named another one. It comes back, empty, as a replica of that.

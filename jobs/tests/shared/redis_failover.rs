@@ -61,6 +61,15 @@ impl RedisFailover {
         &self.url
     }
 
+    /// Makes a user with these rights on all servers, and one for those that replace them, who is in this address: `watchkeeper` with
+    /// the password `pw`.
+    pub(crate) fn with_users(&self, of_servers: &[String], of_sentinels: &[String]) -> String {
+        match &*self.servers() {
+            Servers::Sentinel(sentinels) => sentinels.with_users(of_servers, of_sentinels),
+            Servers::Cluster(cluster) => cluster.with_user(of_servers),
+        }
+    }
+
     /// What stands in the configuration below `[locks]`.
     pub(crate) fn settings(&self) -> String {
         let (max_ttl, urls) = (MAX_TTL.as_secs(), [&self.url]);

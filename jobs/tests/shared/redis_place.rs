@@ -38,6 +38,12 @@ pub(crate) fn host() -> String {
     format!("127.{high}.{low}.{number}")
 }
 
+/// The order that makes the user of the book, with these rights.
+pub(crate) fn user_with(rights: &[String]) -> Vec<&str> {
+    let words = ["ACL", "SETUSER", "watchkeeper"].into_iter();
+    words.chain(rights.iter().map(String::as_str)).collect()
+}
+
 /// Waits until `done`, by polling: neither servers nor sentinels give another event.
 #[track_caller]
 pub(crate) fn in_time(what: &str, mut done: impl FnMut() -> bool) {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use watchkeeper::clock::{Clock, Moment};
 
 use crate::{
-    redis_place::{self, Server, host, in_time},
+    redis_place::{self, OK, Server, host, in_time, user_with},
     server::{REMEDY, binary},
 };
 
@@ -62,6 +62,20 @@ impl Sentinels {
         let all = self.sentinels.iter();
         let all: Vec<String> = all.map(|one| format!("{}:{PORT}", one.host)).collect();
         format!("sentinel://{}/{MASTER}", all.join(","))
+    }
+
+    /// See [`crate::redis_failover::RedisFailover::with_users`].
+    pub(crate) fn with_users(&self, of_servers: &[String], of_sentinels: &[String]) -> String {
+        for server in &self.servers {
+            assert_eq!(server.tell(&user_with(of_servers)), OK);
+        }
+        let first = ["on", ">pw"].map(str::to_owned);
+        let rights = [&first, of_sentinels].concat();
+        for sentinel in &self.sentinels {
+            assert_eq!(sentinel.ask(&user_with(&rights)).as_deref(), Some(OK));
+        }
+        let url = self.url();
+        format!("{url}?sentinel_user=watchkeeper&sentinel_password=pw")
     }
 
     /// Kills the master, and says when most sentinels named another one. It comes back, empty, as a replica of that.

@@ -136,6 +136,7 @@ fn main() {
         connections_beside_each_other_see_no_copy_from_before,
         a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,
         an_extension_takes_two_ways_there_and_back_and_a_cycle_four,
+        ten_cycles_of_a_lock_take_forty_one_ways_at_most,
         other_clients_hear_of_a_release,
         a_listener_that_begins_late_says_so,
         a_release_is_heard_where_a_standby_is_named_first,

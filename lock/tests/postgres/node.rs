@@ -504,6 +504,31 @@ pub(crate) fn an_extension_takes_two_ways_there_and_back_and_a_cycle_four(server
     });
 }
 
+/// The same of whole cycles, by the client that programs use: whatever its keeper does beside them is counted, too.
+pub(crate) fn ten_cycles_of_a_lock_take_forty_one_ways_at_most(server: &PostgresServer) {
+    run(async {
+        let proxy = Proxy::start(&server.socket());
+        let node: Arc<dyn Node> = Arc::new(node(&settings(&proxy.url(), &fresh())));
+        let timing = Timing {
+            node_timeout: PATIENT,
+            ..Timing::default()
+        };
+        let locks = Locks::over(vec![node]).timing(timing).start().unwrap();
+        let cycle = async |name: &str| {
+            let lease = locks.lock(name).ttl(LONG).acquire().await.unwrap();
+            lease.release().await;
+        };
+        // What is asked once in the life of a client.
+        cycle("first").await;
+        let before = proxy.turns();
+        for _ in 0..10 {
+            cycle("k").await;
+        }
+        let turns = proxy.turns() - before;
+        assert!((40..=41).contains(&turns), "{turns}");
+    });
+}
+
 /// Releases are heard of through a connection of their own.
 pub(crate) fn other_clients_hear_of_a_release(server: &PostgresServer) {
     use crate::it::conformance::{release, waiting};
