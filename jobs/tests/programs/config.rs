@@ -37,7 +37,7 @@ pub(crate) fn a_configuration_of_another_program_will_do(store: Store) {
 fn patient(scene: &Scene, words: &[&str]) -> Command {
     let mut command = scene.bare(words);
     for store in ["REDIS", "POSTGRES", "ETCD"] {
-        command.env(format!("WATCHKEEPER_LOCKS__{store}__NODE_TIMEOUT"), "1s");
+        command.env(format!("WATCHKEEPER_LOCKS__{store}__NODE_TIMEOUT"), "500ms");
     }
     command
 }

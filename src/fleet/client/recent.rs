@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        history::{KEPT_RUNS, RunRecord},
+        history::RunRecord,
         status::{FleetStatus, JobStatus},
     },
     Fleet,
@@ -34,7 +34,8 @@ pub(crate) const MOST_READ: usize = 200;
 pub(crate) const MOST_READ_FOR_A_PAGE: usize = 50;
 /// Runs that so many histories have at most.
 #[cfg(feature = "admin")]
-pub(crate) const MOST_FOR_A_PAGE: usize = MOST_READ_FOR_A_PAGE * KEPT_RUNS as usize;
+pub(crate) const MOST_FOR_A_PAGE: usize =
+    MOST_READ_FOR_A_PAGE * crate::fleet::history::KEPT_RUNS as usize;
 const AT_ONCE: usize = 8;
 
 /// Of which jobs.
