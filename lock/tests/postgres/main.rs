@@ -10,6 +10,8 @@
 )]
 
 mod bank;
+mod calls;
+mod failover;
 mod fences;
 mod node;
 #[path = "../../src/base/paper.rs"]
@@ -123,8 +125,18 @@ fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
     let server = server::Shared::with(&node::DURABLE);
     let mut cases = own_cases![server:
-        no_two_hold_a_lock_while_the_server_is_killed,
         every_rule_of_admission,
+        other_clients_hear_of_a_release,
+        a_listener_that_begins_late_says_so,
+        a_user_without_rights_is_told_what_makes_the_tables,
+        a_server_that_forgets_in_a_power_cut_is_refused,
+        what_is_granted_waits_for_the_disk_whatever_the_database_is_set_to,
+        the_view_says_until_when_a_lease_lasts,
+        a_damaged_row_costs_its_lock_alone,
+        a_name_that_is_too_long_costs_itself_alone,
+    ];
+    cases.extend(cases![server: failover::{
+        no_two_hold_a_lock_while_the_server_is_killed,
         a_server_that_was_killed_votes_at_once_with_all_it_knew,
         a_promoted_standby_does_not_vote,
         a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
@@ -134,24 +146,18 @@ fn main() {
         a_server_that_is_set_read_only_takes_no_writes_of_living_connections,
         a_copy_from_before_is_noticed,
         connections_beside_each_other_see_no_copy_from_before,
+        a_release_is_heard_where_a_standby_is_named_first,
+        tables_that_were_made_again_do_not_vote,
+    }]);
+    cases.extend(cases![server: calls::{
         a_client_that_freezes_between_its_flights_delays_others_for_a_while_only,
         an_extension_takes_two_ways_there_and_back_and_a_cycle_four,
         ten_cycles_of_a_lock_take_forty_one_ways_at_most,
-        other_clients_hear_of_a_release,
-        a_listener_that_begins_late_says_so,
-        a_release_is_heard_where_a_standby_is_named_first,
-        a_user_without_rights_is_told_what_makes_the_tables,
-        a_server_that_forgets_in_a_power_cut_is_refused,
-        what_is_granted_waits_for_the_disk_whatever_the_database_is_set_to,
-        the_view_says_until_when_a_lease_lasts,
-        a_damaged_row_costs_its_lock_alone,
-        a_name_that_is_too_long_costs_itself_alone,
-        tables_that_were_made_again_do_not_vote,
         an_extension_of_a_row_that_has_gone_meanwhile_is_not_told_as_done,
         an_extension_leaves_a_row_alone_that_was_changed_meanwhile,
         a_call_carries_more_extensions_than_anything_else,
         pages_and_extensions_read_no_more_than_themselves,
-    ];
+    }]);
     cases.extend(cases![server: swapped::{
         a_pooler_that_was_not_noticed_is_noticed_before_anything_is_written,
     }]);
