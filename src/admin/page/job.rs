@@ -100,6 +100,8 @@ fn of_run(view: &View<'_>, data: &JobData<'_>, run: &RunRecord) -> Page {
     let mut blocks = vec![Block::Piece(Piece::around("run", &full))];
     if let Ok(facts) = data.facts {
         let attempts = attempts_of(&facts.runs, run.tick);
+        let line = attempt_line(view, attempts.clone());
+        blocks.push(Block::Piece(Piece::around("attempt-line", &line)));
         let part = runs::part_of(view, ("runs", "Attempts of this tick"), attempts);
         blocks.push(Block::Rows(part));
     }
@@ -479,6 +481,74 @@ fn drawings(view: &View<'_>, all: &[RunRecord]) -> Html {
         h.markup("</figure>\n");
     }
     h.markup("</div>\n");
+    h
+}
+
+/// The attempts of one tick on one line, with the time before each; from when it was due, which a batch is not.
+fn attempt_line<'a>(view: &View<'_>, runs: impl Iterator<Item = &'a RunRecord>) -> Html {
+    let mut h = Html::default();
+    let times = |run: &'a RunRecord| {
+        let started = run.started?;
+        // Of one that runs; and where nothing else is known, of one that could not tell.
+        let ended = run.ended.unwrap_or(view.times.now);
+        Some((run, started, ended.max(started)))
+    };
+    let mut attempts: Vec<_> = runs.filter_map(times).collect();
+    attempts.sort_by_key(|(_, started, _)| *started);
+    let (Some((first, started, _)), Some(end)) = (
+        attempts.first().copied(),
+        attempts.iter().map(|(.., ended)| *ended).max(),
+    ) else {
+        return h;
+    };
+    let is_due = runs::late_ms(first).is_some();
+    let begin = match is_due {
+        true => first.tick.min(started),
+        false => started,
+    };
+    let mut stretches = Vec::new();
+    let mut upto = begin;
+    for (run, started, ended) in &attempts {
+        if *started > upto {
+            stretches.push(Stretch {
+                label: format!("waited {}", measured(millis(upto, *started))),
+                from: millis(begin, upto),
+                to: millis(begin, *started),
+                class: "notch",
+            });
+        }
+        let took = measured(millis(*started, *ended));
+        stretches.push(Stretch {
+            label: match run.attempt {
+                0 => format!("{}, {took}", run.outcome),
+                attempt => format!("attempt {attempt}: {}, {took}", run.outcome),
+            },
+            from: millis(begin, *started),
+            to: millis(begin, *ended),
+            class: match run.outcome.as_str() {
+                RUNNING => "now",
+                outcome => runs::class(outcome),
+            },
+        });
+        upto = upto.max(*ended);
+    }
+    let whole = millis(begin, end);
+    let since = match is_due {
+        true => " since it was due",
+        false => "",
+    };
+    let said = match attempts.len() {
+        1 => format!("One attempt in {}{since}", measured(whole)),
+        count => format!(
+            "{count} attempts in {}{since}, and the time before each",
+            measured(whole)
+        ),
+    };
+    h.markup("<figure class=\"line\"><figcaption>").text(&said);
+    h.markup("</figcaption>");
+    line(&mut h, &said, &stretches, whole);
+    axis(&mut h, view, [Some(begin), Some(end)]);
+    h.markup("</figure>\n");
     h
 }
 

@@ -205,6 +205,8 @@ async fn a_page_is_complete_and_can_be_heard() {
         "markup goes through the policy"
     );
     assert!(script.body.len() < 12_000, "{}", script.body.len());
+    let style = server.get("/style.css").await;
+    assert!(style.body.len() < 12_000, "{}", style.body.len());
     // Tabs that cannot agree on one stream have none: a seventh connection would wait for ever.
     let body = &script.body;
     assert_eq!(body.matches("openStream()").count(), 2, "under the lock");
@@ -871,5 +873,41 @@ async fn what_all_attempts_of_a_tick_said_is_said_once() {
     let several = known(["it broke", "no way", "it broke"]).await;
     for part in ["<small>it broke</small>", "<small>no way</small>"] {
         assert_eq!(several.matches(part).count(), 1, "{several}");
+    }
+}
+
+/// With the time before each, which a person finds where it is pointed at.
+#[tokio::test]
+async fn the_attempts_of_a_tick_are_drawn_on_one_line() {
+    let mut facts = facts();
+    let run = facts.runs.remove(2);
+    let attempt = |attempt: u32, outcome: &str, from: i64, to: i64| RunRecord {
+        run_id: format!("run-{attempt}"),
+        attempt,
+        outcome: outcome.into(),
+        tick: at(120),
+        started: Some(at(120 + from)),
+        ended: Some(at(120 + to)),
+        ..run.clone()
+    };
+    // Replicas tell of them in any order.
+    facts.runs = vec![attempt(2, "done", 14, 20), attempt(1, "failed", 2, 4)];
+    let server = serving(Fake {
+        fleet: fleet(),
+        facts,
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/jobs/report?run=run-2").await.body;
+    let figure = page.split("<figure class=\"line\">").nth(1).unwrap();
+    let figure = figure.split("</figure>").next().unwrap();
+    for part in [
+        "<figcaption>2 attempts in 20 s since it was due, and the time before each</figcaption>",
+        "<rect class=\"notch\" x=\"0\" y=\"0\" height=\"100\" width=\"100\"><title>waited 2.0 s</title>",
+        "<rect class=\"bad\" x=\"100\" y=\"0\" height=\"100\" width=\"100\"><title>attempt 1: failed, 2.0 s</title>",
+        "<rect class=\"notch\" x=\"200\" y=\"0\" height=\"100\" width=\"500\"><title>waited 10 s</title>",
+        "<rect class=\"good\" x=\"700\" y=\"0\" height=\"100\" width=\"300\"><title>attempt 2: done, 6.0 s</title>",
+    ] {
+        assert!(figure.contains(part), "{part}\n{figure}");
     }
 }
