@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {
-    /// Redis: `master` or `slave`. PostgreSQL: `primary` or `standby`. etcd: `leader`, `follower`,
+    /// Redis: `master` or `slave`. PostgreSQL: `primary`, `standby`, or `primary beside` the name of another one that it has outlived. etcd: `leader`, `follower`,
     /// `learner` or `without a leader`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,

@@ -81,7 +81,10 @@ fn server(url: &str) -> Result<String, &'static str> {
     let (scheme, rest) = url.split_once("://").ok_or("it has no scheme")?;
     match scheme {
         "redis+unix" | "unix" => {
-            let path = rest.split('?').next().unwrap_or_default();
+            let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+            if !has_effect(query, &["db", "user", "pass", "protocol"]) {
+                return Err("behind the ? of a socket only db=, user= and pass= have an effect");
+            }
             // A host before the path would be a relative path in disguise.
             path.starts_with('/')
                 .then(|| format!("unix:{path}"))
@@ -100,8 +103,20 @@ fn server(url: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Whether the client goes by all of it. It takes other words as well, and leaves them aside: the database would be another than was meant.
+fn has_effect(query: &str, known: &[&str]) -> bool {
+    let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.all(|pair| known.contains(&pair.split('=').next().unwrap_or_default()))
+}
+
 fn tcp(rest: &str) -> Result<String, &'static str> {
-    let rest = rest.split('?').next().unwrap_or_default();
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if !has_effect(query, &["protocol"]) {
+        return Err(
+            "what stands behind the ? would have no effect: another database is written as redis://HOST:PORT/3, user and password \
+             stand before an @, and a ? in a password is written as %3F",
+        );
+    }
     let host_on = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     if rest
         .split_once('@')
@@ -175,7 +190,10 @@ mod tests {
             ("redis://a/x", "database"),
             ("redis://:p/w@a", "%2F"),
             ("redis://:p@w@a", "%40"),
+            ("redis://a?db=3", "HOST:PORT/3"),
+            ("redis://me@a/3?protocol=3&password=x", "HOST:PORT/3"),
             ("redis+unix://run/n.sock", "begin with /"),
+            ("redis+unix:///run/n.sock?database=1", "db="),
         ] {
             assert!(server(url).unwrap_err().contains(why), "{url}");
         }

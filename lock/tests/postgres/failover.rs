@@ -93,6 +93,43 @@ pub(crate) fn a_promoted_standby_does_not_vote(_: &PostgresServer) {
     });
 }
 
+/// It was stopped before the other one was promoted, and does not know of that. Named first, it takes writes.
+pub(crate) fn an_old_primary_that_starts_again_is_not_used(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = [primary.host(), standby.host()].join(",");
+        let both = format!("postgres://{USER}@{both}/postgres");
+        let first = node(&settings(&both, "n"));
+        granted(&first, take("k", "a")).await;
+        let copy = client(&url(&standby)).await;
+        until("the copy", async || {
+            let found = "SELECT FROM watchkeeper.lease WHERE key = 'k'";
+            copy.query(found, &[])
+                .await
+                .is_ok_and(|rows| rows.len() == 1)
+        })
+        .await;
+        primary.stop();
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        until("the successor", async || send(&first, vec![]).await.is_ok()).await;
+        granted(&first, take("l", "a")).await;
+        primary.start_again();
+        let alone = node(&settings(&url(&primary), "n"));
+        granted(&alone, take("l", "of those who reach it alone")).await;
+        for key in ["k", "l"] {
+            let other = node(&settings(&both, "n"));
+            let Answer::Refused(view) = ask(&other, take(key, "b")).await else {
+                panic!("{key}: two hold it")
+            };
+            assert_eq!(view.owner.as_deref(), Some("a"), "{key}");
+        }
+        let role = first.inspect().await.unwrap().role.unwrap();
+        let left = role.strip_prefix("primary beside ");
+        assert!(left.is_some_and(|left| !left.is_empty()), "{role}");
+    });
+}
+
 pub(crate) fn a_standby_is_refused(_: &PostgresServer) {
     let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
     run(async {

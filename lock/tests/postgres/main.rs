@@ -140,6 +140,7 @@ fn main() {
         a_server_that_was_killed_votes_at_once_with_all_it_knew,
         a_promoted_standby_does_not_vote,
         a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
+        an_old_primary_that_starts_again_is_not_used,
         a_standby_is_refused,
         of_several_servers_the_primary_is_shown,
         a_database_that_takes_no_writes_is_refused_until_it_does,
@@ -163,6 +164,7 @@ fn main() {
     }]);
     cases.extend(cases![server: refusals::{
         an_old_server_is_refused_by_its_version,
+        a_row_that_is_left_out_grants_nothing,
         tables_of_another_layout_are_refused_and_left_alone,
         a_full_database_grants_nothing_and_votes_when_there_is_room,
         a_refused_connection_is_not_tried_again_with_each_call,

@@ -56,6 +56,25 @@ pub(crate) fn an_old_server_is_refused_by_its_version(_: &PostgresServer) {
     });
 }
 
+/// A person's trigger, or rule, that says nothing of it.
+pub(crate) fn a_row_that_is_left_out_grants_nothing(_: &PostgresServer) {
+    let server = PostgresServer::start_with(&DURABLE, |_| {});
+    run(async {
+        let node = node(&settings(&url(&server), "n"));
+        granted(&node, take("k", "a")).await;
+        let owner = client(&url(&server)).await;
+        owner
+            .batch_execute(
+                "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+                 CREATE TRIGGER leave_out BEFORE INSERT ON watchkeeper.lease FOR EACH ROW EXECUTE FUNCTION leave_out()",
+            )
+            .await
+            .unwrap();
+        let answered = send(&node, vec![take("l", "a")]).await;
+        assert!(answered.is_err(), "{answered:?}");
+    });
+}
+
 /// Nothing is granted by tables whose meaning is not known, and nothing in them is changed.
 pub(crate) fn tables_of_another_layout_are_refused_and_left_alone(server: &PostgresServer) {
     run(async {

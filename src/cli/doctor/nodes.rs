@@ -102,7 +102,17 @@ fn identity(node: &NodeState) -> Vec<Finding> {
     let mut found = Vec::new();
     let voters = ["master", "primary", "leader", "follower"];
     let votes = |role: &&String| voters.contains(&role.as_str());
-    if let Some(role) = facts.role.as_ref().filter(|role| !votes(role)) {
+    let outlived = facts
+        .role
+        .as_ref()
+        .and_then(|role| role.strip_prefix("primary beside "));
+    if let Some(other) = outlived {
+        found.push(Finding::error(
+            &node.name,
+            format!("{other} takes writes, too, although another server was promoted in its place: programs that reach it alone lock there"),
+            "stop it, and make it a standby of the other (pg_rewind) before it starts again",
+        ));
+    } else if let Some(role) = facts.role.as_ref().filter(|role| !votes(role)) {
         found.push(Finding::error(
             &node.name,
             format!("its role is {role}: it does not vote"),

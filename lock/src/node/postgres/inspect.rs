@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio_postgres::Row;
 
 use super::{
+    address::Server,
     connect::{self, NoConnection},
     error,
+    history::History,
     shared::Shared,
 };
 use crate::node::{NodeError, NodeFacts};
@@ -14,42 +17,68 @@ use crate::node::{NodeError, NodeFacts};
 /// It may take so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Asks the servers in their order for a primary, which is the one that keeps locks. Where there is none, the first that answers is
-/// shown.
+/// Asks all servers for the primary that keeps locks. Where there is none, the first that answers is shown.
 pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {
+    let servers = shared.settings.address.servers();
+    let servers = servers.map_err(NodeError::Auth)?;
+    let asked = servers.iter().map(async |server| {
+        let asked = shared.clock.timeout(PATIENCE, ask(server, shared)).await;
+        asked.unwrap_or(Err(NodeError::Timeout(PATIENCE)))
+    });
+    let told = join_all(asked).await;
+    let primaries = || {
+        told.iter()
+            .flatten()
+            .filter_map(|(_, history)| history.as_ref())
+    };
+    let at = told.iter().position(|told| {
+        let history = told.as_ref().ok().and_then(|(_, history)| history.as_ref());
+        history.is_some_and(|history| !history.has_successor_among(primaries()))
+    });
+    let outlived = servers.iter().zip(&told).find(|(_, told)| {
+        let history = told.as_ref().ok().and_then(|(_, history)| history.as_ref());
+        history.is_some_and(|history| history.has_successor_among(primaries()))
+    });
+    let beside = outlived.map(|(server, _)| format!("primary beside {}", server.name));
+    let first = told.iter().position(Result::is_ok);
+    let mut told = told.into_iter();
+    let Some(at) = at.or(first) else {
+        let none = NodeError::Unreachable("it names no server".to_owned());
+        return Err(told.find_map(Result::err).unwrap_or(none));
+    };
+    let (mut facts, _) = told
+        .nth(at)
+        .unwrap_or_else(|| Err(NodeError::Protocol("no server".to_owned())))?;
+    facts.role = beside.or(facts.role);
+    Ok(facts)
+}
+
+async fn ask(server: &Server, shared: &Shared) -> Result<(NodeFacts, Option<History>), NodeError> {
     let address = &shared.settings.address;
-    let mut failed = NodeError::Unreachable("it names no server".to_owned());
-    let mut first = None;
-    for server in address.servers().map_err(NodeError::Auth)? {
-        let asking = async {
-            let greeted = connect::greet(&server, address, &shared.spawn, None).await;
-            let greeted = greeted.map_err(|why| match why {
-                NoConnection::Setup(why) => NodeError::Tls(why),
-                NoConnection::Server(why) => error::no_connection(&why),
-            })?;
-            let facts = "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END, \
-                 current_setting('server_version'), \
-                 (SELECT system_identifier::text FROM pg_control_system()) || ':' || \
-                     (SELECT timeline_id::text FROM pg_control_checkpoint()), \
-                 extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::int8, \
-                 current_setting('fsync') || ', synchronous_commit ' || current_setting('synchronous_commit'), \
-                 (SELECT count(*) FROM pg_stat_replication), \
-                 current_setting('synchronous_standby_names'), \
-                 pg_database_size(current_database())";
-            let rows = greeted.client.query_typed(facts, &[]).await;
-            let rows = rows.map_err(|e| error::of(&e))?;
-            let row = rows.first();
-            let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;
-            Ok(facts_of(row, greeted.is_direct))
-        };
-        match shared.clock.timeout(PATIENCE, asking).await {
-            Ok(Ok(facts)) if facts.role.as_deref() == Some("primary") => return Ok(facts),
-            Ok(Ok(facts)) => first = first.or(Some(facts)),
-            Ok(Err(why)) => failed = why,
-            Err(_) => failed = NodeError::Timeout(PATIENCE),
-        }
-    }
-    first.ok_or(failed)
+    let greeted = connect::greet(server, address, &shared.spawn, None).await;
+    let greeted = greeted.map_err(|why| match why {
+        NoConnection::Setup(why) => NodeError::Tls(why),
+        NoConnection::Server(why) => error::no_connection(&why),
+    })?;
+    let facts = "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END, \
+         current_setting('server_version'), \
+         (SELECT system_identifier::text FROM pg_control_system()) || ':' || \
+             (SELECT timeline_id::text FROM pg_control_checkpoint()), \
+         extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::int8, \
+         current_setting('fsync') || ', synchronous_commit ' || current_setting('synchronous_commit'), \
+         (SELECT count(*) FROM pg_stat_replication), \
+         current_setting('synchronous_standby_names'), \
+         pg_database_size(current_database()), \
+         (SELECT system_identifier::text FROM pg_control_system()), \
+         CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
+    let rows = greeted.client.query_typed(facts, &[]).await;
+    let rows = rows.map_err(|e| error::of(&e))?;
+    let row = rows.first();
+    let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;
+    let text = |at: usize| row.try_get::<_, Option<String>>(at).ok().flatten();
+    let history = text(8).zip(text(9));
+    let history = history.map(|(system, timeline)| History { system, timeline });
+    Ok((facts_of(row, greeted.is_direct), history))
 }
 
 fn facts_of(row: &Row, is_direct: bool) -> NodeFacts {

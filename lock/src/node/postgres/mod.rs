@@ -51,9 +51,9 @@
 //! standbys that are promoted one after the other from one timeline, without an archive in common, have equal names: the second one's
 //! log may end earlier, and programs that have seen the first one answer `Gone` until they are started again.
 //!
-//! Exclusion against a primary that lives on in a partition of its own beside its successor, with *asynchronous* replication: who
+//! Exclusion against a primary that lives on, or is started again, beside its successor, with *asynchronous* replication: who
 //! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
-//! one. With a synchronous standby the old one commits nothing, unless a person cancels a commit that waits for it.
+//! one. A program that reaches both, by an address with all servers, uses the later one. With a synchronous standby the old one commits nothing, unless a person cancels a commit that waits for it.
 //!
 //! # Example
 //! ```no_run
@@ -74,6 +74,7 @@ mod announce;
 pub mod connect;
 #[doc(hidden)] // for the stock jobs
 pub mod error;
+mod history;
 mod inspect;
 mod kept;
 mod layout;
@@ -94,6 +95,7 @@ use tokio::sync::Mutex as Turnstile;
 
 use self::{
     announce::Listener,
+    history::Used,
     rows::Sql,
     session::Session,
     shared::{RefusedLately, Shared},
@@ -136,6 +138,7 @@ impl PostgresNode {
             clock,
             spawn,
             furthest: Furthest::default(),
+            used: Used::default(),
             pooled: Arc::default(),
             joined: OnceLock::new(),
             refused: RefusedLately::default(),

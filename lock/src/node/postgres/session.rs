@@ -5,14 +5,20 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{join, join_all, join3};
+use futures_util::{
+    StreamExt,
+    future::{join, join_all, join3},
+    stream::FuturesUnordered,
+};
 use tokio::sync::oneshot;
 use tokio_postgres::{Client, Row, error::SqlState, types::ToSql};
 use tracing::debug;
 
 use super::{
-    connect::{self, NoConnection},
+    address::Server,
+    connect::{self, Greeted, NoConnection},
     error,
+    history::History,
     kept::{self, Kept},
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
@@ -38,6 +44,9 @@ const CLEAN_EVERY: Duration = Duration::from_secs(60);
 const LONGEST_NEWS: usize = 7_500;
 /// Connections may take longer to make than calls to answer.
 pub(super) const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// For so long the other servers of an address are waited for.
+const OTHERS: Duration = Duration::from_secs(1);
 
 /// A connection with what is known of its server.
 pub(super) struct Session {
@@ -101,18 +110,129 @@ pub(super) async fn ready<'s>(
     Ok(slot.insert(session))
 }
 
+/// A server that has said what it is.
+struct Met {
+    greeted: Greeted,
+    /// Of the cluster and the database.
+    identity: String,
+    /// None of a standby: it follows another one.
+    history: Option<History>,
+    /// Why it keeps no locks.
+    unfit: Option<(Refusal, String)>,
+}
+
+// === impl Met ===
+
+impl Met {
+    /// Asks all servers what they are. With one that takes part the others are waited for only a while: what does not answer then may
+    /// be down, and a fleet waits.
+    async fn all(
+        servers: &[Server],
+        shared: &Shared,
+        limit: Duration,
+    ) -> Vec<Result<Self, NodeError>> {
+        let silent = || NodeError::Unreachable("no connection in time".to_owned());
+        let mut met: Vec<_> = servers.iter().map(|_| Err(silent())).collect();
+        let meet = async |(place, server)| {
+            let asked = shared.clock.timeout(limit, Self::at(server, shared)).await;
+            (place, asked.unwrap_or_else(|_| Err(silent())))
+        };
+        let mut meeting: FuturesUnordered<_> = servers.iter().enumerate().map(meet).collect();
+        let mut until = Moment::NEVER;
+        while let Ok(Some((place, answer))) = shared.clock.timeout_at(until, meeting.next()).await {
+            let takes_part = matches!(&answer, Ok(met) if met.history.is_some());
+            if takes_part && until == Moment::NEVER {
+                until = shared.clock.now() + OTHERS;
+            }
+            met[place] = answer;
+        }
+        met
+    }
+
+    /// Says what it is.
+    async fn at(server: &Server, shared: &Shared) -> Result<Self, NodeError> {
+        let address = &shared.settings.address;
+        let greeted = connect::greet(server, address, &shared.spawn, None).await;
+        let greeted = greeted.map_err(|why| match why {
+            NoConnection::Setup(why) => NodeError::Tls(why),
+            NoConnection::Server(why) => error::no_connection(&why),
+        })?;
+        let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
+             current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', \
+             (SELECT oid::text FROM pg_database WHERE datname = current_database()), \
+             (SELECT system_identifier::text FROM pg_control_system()), \
+             CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
+        let facts = greeted.client.query_typed(facts, &[]).await;
+        let facts = facts.map_err(|e| error::of(&e))?;
+        let read = |at: usize| -> Result<bool, NodeError> { get(&facts, at) };
+        let version: i32 = get(&facts, 0)?;
+        let unfit = if version < OLDEST {
+            Some((Refusal::Version, format!("PostgreSQL {}", version / 10_000)))
+        } else if read(1)? {
+            Some((Refusal::ReadOnly, "it is a standby".to_owned()))
+        } else if read(2)? {
+            Some((Refusal::ReadOnly, "it is read-only".to_owned()))
+        } else if !read(3)? {
+            Some((Refusal::NotDurable, "fsync is off".to_owned()))
+        } else {
+            None
+        };
+        let (database, system): (String, String) = (get(&facts, 4)?, get(&facts, 5)?);
+        let timeline: Option<String> = get(&facts, 6)?;
+        Ok(Self {
+            greeted,
+            identity: format!("{system}/{database}"),
+            history: timeline.map(|timeline| History { system, timeline }),
+            unfit,
+        })
+    }
+
+    /// Refused is what keeps no locks, and a server in whose place another one is: one of these, or one that was used before.
+    fn may_be_used(&self, shared: &Shared, met: &[History]) -> Result<(), NodeError> {
+        if let Some((refusal, said)) = &self.unfit {
+            return refused(*refusal, said.clone());
+        }
+        let Some(history) = &self.history else {
+            return Ok(());
+        };
+        if !history.has_successor_among(met.iter()) && !shared.used.has_outlived(history) {
+            return Ok(());
+        }
+        let timeline = &history.timeline;
+        refused(
+            Refusal::ReadOnly,
+            format!(
+                "another server was promoted in its place, whose timeline is later than its own ({timeline})"
+            ),
+        )
+    }
+}
+
+fn refused<T>(refusal: Refusal, said: String) -> Result<T, NodeError> {
+    Err(NodeError::Refused { refusal, said })
+}
+
 // === impl Session ===
 
 impl Session {
-    /// Connects to the first server that is fit to keep locks; says of each why it was not that one.
+    /// Connects to the first server that is fit to keep locks, and whose place no other one has taken; says of each why it was not that one.
     async fn open(shared: &Shared) -> Result<Self, NodeError> {
         let servers = shared.settings.address.servers();
         let servers = servers.map_err(NodeError::Auth)?;
         let limit = shared.settings.node_timeout.max(LEAST_CONNECT_LIMIT);
         let many = servers.len() > 1;
+        let met = Met::all(&servers, shared, limit).await;
+        let histories: Vec<History> = met
+            .iter()
+            .filter_map(|met| met.as_ref().ok()?.history.clone())
+            .collect();
         let mut first = None;
-        for server in servers {
-            let opening = Self::to(&server, shared);
+        for (server, met) in servers.iter().zip(met) {
+            let opening = async {
+                let met = met?;
+                met.may_be_used(shared, &histories)?;
+                Self::with(met, shared).await
+            };
             let why = match shared.clock.timeout(limit, opening).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(why)) => why,
@@ -133,43 +253,19 @@ impl Session {
         Err(first.unwrap_or_else(|| NodeError::Unreachable("it names no server".to_owned())))
     }
 
-    async fn to(server: &super::address::Server, shared: &Shared) -> Result<Self, NodeError> {
-        let address = &shared.settings.address;
-        let greeted = connect::greet(server, address, &shared.spawn, None).await;
-        let greeted = greeted.map_err(|why| match why {
-            NoConnection::Setup(why) => NodeError::Tls(why),
-            NoConnection::Server(why) => error::no_connection(&why),
-        })?;
+    async fn with(met: Met, shared: &Shared) -> Result<Self, NodeError> {
+        let Met {
+            greeted,
+            identity,
+            history,
+            ..
+        } = met;
         let client = greeted.client;
-        let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
-             current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', \
-             (SELECT oid::text FROM pg_database WHERE datname = current_database()), \
-             (SELECT system_identifier::text FROM pg_control_system())";
-        let facts = client
-            .query_typed(facts, &[])
-            .await
-            .map_err(|e| error::of(&e))?;
-        let read = |at: usize| -> Result<bool, NodeError> { get(&facts, at) };
-        let refused = |refusal, said: String| Err(NodeError::Refused { refusal, said });
-        let version: i32 = get(&facts, 0)?;
-        if version < OLDEST {
-            return refused(Refusal::Version, format!("PostgreSQL {}", version / 10_000));
-        }
-        if read(1)? {
-            return refused(Refusal::ReadOnly, "it is a standby".to_owned());
-        }
-        if read(2)? {
-            return refused(Refusal::ReadOnly, "it is read-only".to_owned());
-        }
-        if !read(3)? {
-            return refused(Refusal::NotDurable, "fsync is off".to_owned());
-        }
-        let (database, system): (String, String) = (get(&facts, 4)?, get(&facts, 5)?);
-        let identity = format!("{system}/{database}");
         if let Some((servers, place)) = shared.joined.get()
             && let Err(twin) = servers.reached(*place, &shared.name, &identity)
         {
-            return refused(Refusal::Twin, format!("it is the server of {twin}, too"));
+            let said = format!("it is the server of {twin}, too");
+            return refused(Refusal::Twin, said);
         }
         let mut session = Self {
             client,
@@ -203,6 +299,9 @@ impl Session {
                 }
                 Err(why) => return Err(error::of(&why)),
             };
+        }
+        if let Some(history) = &history {
+            shared.used.note(history);
         }
         Ok(session)
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{address::PgAddress, rows::Sql};
+use super::{address::PgAddress, history::Used, rows::Sql};
 use crate::{
     clock::{Clock, Moment},
     node::{
@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) spawn: Spawn,
     /// How much of which life's log was seen on its disk.
     pub(super) furthest: Furthest,
+    /// The latest server that was used.
+    pub(super) used: Used,
     /// Whether nothing can be kept on the way to the server: see [`super::kept`].
     pub(super) pooled: Arc<AtomicBool>,
     pub(super) joined: OnceLock<(Servers, usize)>,

@@ -140,7 +140,8 @@ impl RowsToWrite {
         all.push(Statement {
             sql,
             params,
-            touches: touches.filter(|_| !self.makes),
+            // A trigger, or a rule, may leave a row out and say nothing.
+            touches,
         });
         all
     }

@@ -102,6 +102,12 @@ fn every_fault_of_a_node_has_its_remedy() {
             "a master",
         ),
         (
+            |n| n.facts.role = Some("primary beside postgres://a/app".into()),
+            Severity::Error,
+            "postgres://a/app takes writes, too",
+            "pg_rewind",
+        ),
+        (
             |n| n.facts.role = Some("learner".into()),
             Severity::Error,
             "learner",
