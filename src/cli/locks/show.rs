@@ -101,7 +101,8 @@ pub(super) fn state(lock: &LockDetail) -> String {
             "orphaned on {on}: its keys have gone, and its holder may live; the next candidate watches it for its ttl"
         ),
         LockState::Foreign => format!(
-            "foreign on {on}: written by another Redlock client, waited for, and never taken or broken"
+            "foreign on {on}: written by another Redlock client, which is waited for, never taken and never broken; or damaged, which \
+             counts as held until the longest lease is over"
         ),
         LockState::Minority => format!("not held; left over on {on}"),
         LockState::Released => "free, released".to_owned(),
