@@ -147,7 +147,7 @@ impl Refusal {
                 "a majority needs independent servers: look where the addresses of both nodes lead"
             }
             Self::Damaged => {
-                "a part of its memory was changed or deleted by something else: look by whom. Of several Redis servers empty this one as a \
+                "a part of its memory was changed or deleted by something else: look by whom. Of several Redis servers empty it as a \
                  whole, and the others bring it back; one at a time, when the one before votes again. Where there are no others, \
                  as with PostgreSQL and etcd, remove what it names at most: the rest is the memory of all ticks. The embedded \
                  store mends itself but for bodies (see its page)"
