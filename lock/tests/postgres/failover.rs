@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use tokio_postgres::Client;
 use watchkeeper_lock::{
     Locks,
     clock::Clock,
@@ -65,6 +66,18 @@ pub(crate) fn a_server_that_was_killed_votes_at_once_with_all_it_knew(_: &Postgr
     });
 }
 
+/// Waits until a standby has the lease of `k`, and speaks to it.
+async fn with_the_lease(standby: &PostgresServer) -> Client {
+    let copy = client(&url(standby)).await;
+    until("the copy", async || {
+        let found = "SELECT FROM watchkeeper.lease WHERE key = 'k'";
+        let rows = copy.query(found, &[]).await;
+        rows.is_ok_and(|rows| rows.len() == 1)
+    })
+    .await;
+    copy
+}
+
 pub(crate) fn a_promoted_standby_does_not_vote(_: &PostgresServer) {
     let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
     let standby = primary.standby();
@@ -77,14 +90,7 @@ pub(crate) fn a_promoted_standby_does_not_vote(_: &PostgresServer) {
         let node = guarded(&both, "n", RestartGuard::Call, "one");
         admitted(&node, "n", "one").await;
         granted(&node, take("k", "a")).await;
-        let copy = client(&url(&standby)).await;
-        until("the copy", async || {
-            let found = "SELECT FROM watchkeeper.lease WHERE key = 'k'";
-            copy.query(found, &[])
-                .await
-                .is_ok_and(|rows| rows.len() == 1)
-        })
-        .await;
+        let copy = with_the_lease(&standby).await;
         primary.stop();
         copy.batch_execute("SELECT pg_promote()").await.unwrap();
         until("the successor", async || send(&node, vec![]).await.is_ok()).await;
@@ -102,14 +108,7 @@ pub(crate) fn an_old_primary_that_starts_again_is_not_used(_: &PostgresServer) {
         let both = format!("postgres://{USER}@{both}/postgres");
         let first = node(&settings(&both, "n"));
         granted(&first, take("k", "a")).await;
-        let copy = client(&url(&standby)).await;
-        until("the copy", async || {
-            let found = "SELECT FROM watchkeeper.lease WHERE key = 'k'";
-            copy.query(found, &[])
-                .await
-                .is_ok_and(|rows| rows.len() == 1)
-        })
-        .await;
+        let copy = with_the_lease(&standby).await;
         primary.stop();
         copy.batch_execute("SELECT pg_promote()").await.unwrap();
         until("the successor", async || send(&first, vec![]).await.is_ok()).await;

@@ -9,6 +9,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+/// Shows how far a server has come; nothing of a standby, which follows another one.
+pub(super) const TIMELINE: &str = "CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
+
 /// Of a cluster of servers, and how far one of them has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct History {

@@ -7,9 +7,8 @@ use tokio_postgres::Row;
 
 use super::{
     address::Server,
-    connect::{self, NoConnection},
     error,
-    history::History,
+    history::{History, TIMELINE},
     shared::Shared,
 };
 use crate::node::{NodeError, NodeFacts};
@@ -54,13 +53,9 @@ pub(super) async fn inspect(shared: &Shared) -> Result<NodeFacts, NodeError> {
 }
 
 async fn ask(server: &Server, shared: &Shared) -> Result<(NodeFacts, Option<History>), NodeError> {
-    let address = &shared.settings.address;
-    let greeted = connect::greet(server, address, &shared.spawn, None).await;
-    let greeted = greeted.map_err(|why| match why {
-        NoConnection::Setup(why) => NodeError::Tls(why),
-        NoConnection::Server(why) => error::no_connection(&why),
-    })?;
-    let facts = "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END, \
+    let greeted = shared.greet(server).await?;
+    let facts = format!(
+        "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END, \
          current_setting('server_version'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ':' || \
              (SELECT timeline_id::text FROM pg_control_checkpoint()), \
@@ -70,8 +65,9 @@ async fn ask(server: &Server, shared: &Shared) -> Result<(NodeFacts, Option<Hist
          current_setting('synchronous_standby_names'), \
          pg_database_size(current_database()), \
          (SELECT system_identifier::text FROM pg_control_system()), \
-         CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
-    let rows = greeted.client.query_typed(facts, &[]).await;
+         {TIMELINE}"
+    );
+    let rows = greeted.client.query_typed(&facts, &[]).await;
     let rows = rows.map_err(|e| error::of(&e))?;
     let row = rows.first();
     let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;

@@ -16,9 +16,9 @@ use tracing::debug;
 
 use super::{
     address::Server,
-    connect::{self, Greeted, NoConnection},
+    connect::Greeted,
     error,
-    history::History,
+    history::{History, TIMELINE},
     kept::{self, Kept},
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
@@ -151,18 +151,15 @@ impl Met {
 
     /// Says what it is.
     async fn at(server: &Server, shared: &Shared) -> Result<Self, NodeError> {
-        let address = &shared.settings.address;
-        let greeted = connect::greet(server, address, &shared.spawn, None).await;
-        let greeted = greeted.map_err(|why| match why {
-            NoConnection::Setup(why) => NodeError::Tls(why),
-            NoConnection::Server(why) => error::no_connection(&why),
-        })?;
-        let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
+        let greeted = shared.greet(server).await?;
+        let facts = format!(
+            "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
              current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', \
              (SELECT oid::text FROM pg_database WHERE datname = current_database()), \
              (SELECT system_identifier::text FROM pg_control_system()), \
-             CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
-        let facts = greeted.client.query_typed(facts, &[]).await;
+             {TIMELINE}"
+        );
+        let facts = greeted.client.query_typed(&facts, &[]).await;
         let facts = facts.map_err(|e| error::of(&e))?;
         let read = |at: usize| -> Result<bool, NodeError> { get(&facts, at) };
         let version: i32 = get(&facts, 0)?;

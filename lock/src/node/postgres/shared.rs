@@ -5,7 +5,13 @@ use std::{
     time::Duration,
 };
 
-use super::{address::PgAddress, history::Used, rows::Sql};
+use super::{
+    address::{PgAddress, Server},
+    connect::{self, Greeted, NoConnection},
+    error,
+    history::Used,
+    rows::Sql,
+};
 use crate::{
     clock::{Clock, Moment},
     node::{
@@ -62,6 +68,16 @@ pub(super) struct RefusedLately(Mutex<Option<(Moment, NodeError)>>);
 // === impl Shared ===
 
 impl Shared {
+    /// Greets one server of the address.
+    pub(super) async fn greet(&self, server: &Server) -> Result<Greeted, NodeError> {
+        let address = &self.settings.address;
+        let greeted = connect::greet(server, address, &self.spawn, None).await;
+        greeted.map_err(|why| match why {
+            NoConnection::Setup(why) => NodeError::Tls(why),
+            NoConnection::Server(why) => error::no_connection(&why),
+        })
+    }
+
     /// Where releases are told and heard.
     pub(super) fn channel(&self) -> String {
         let PostgresNodeSettings {
