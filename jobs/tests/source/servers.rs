@@ -10,7 +10,7 @@ use watchkeeper::{
 use watchkeeper_jobs::receiver::Faults;
 
 use crate::{
-    scene::Scene,
+    scene::{Scene, connect},
     sender::{listed, run},
     server::{PostgresServer, USER},
 };
@@ -98,6 +98,44 @@ pub(crate) async fn a_standby_is_refused_by_name_and_the_next_host_is_tried() {
     scene.sql(&only_reads);
     let error = scene.job(json!({})).pending(9).await.unwrap_err();
     assert!(error.to_string().contains("it is read-only"), "{error}");
+}
+
+/// It was stopped before the other one was promoted, and does not know of that: what it has was perhaps sent.
+pub(crate) async fn a_table_is_not_that_of_an_old_primary_that_starts_again() {
+    // What it has committed is not forgotten when it ends.
+    let durable = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
+    let mut primary = PostgresServer::start_with(&durable, |_| {});
+    let scene = scene_on(&primary).await;
+    let mut standby = primary.standby();
+    let (one, other) = (primary.host(), standby.host());
+    let of_both = format!("postgres://{USER}@{one},{other}/{}", scene.database());
+    let job = || scene.job(json!({"source": of_both}));
+    let living = job();
+    let all = ["notifications/50/0"];
+    assert_eq!(living.pending(9).await.unwrap(), all);
+    primary.stop();
+    let of_standby = standby.url(USER, scene.database());
+    let copy = connect(&of_standby).await;
+    copy.batch_execute("SELECT pg_promote()").await.unwrap();
+    // A connection that broke is told of, where it is not seen before.
+    let again = async || match living.pending(9).await {
+        Ok(found) => Ok(found),
+        Err(_) => living.pending(9).await,
+    };
+    assert_eq!(again().await.unwrap(), all);
+    copy.batch_execute("UPDATE notifications SET sent_at = now()")
+        .await
+        .unwrap();
+    primary.start_again();
+    for job in [&living, &job()] {
+        assert!(job.pending(9).await.unwrap().is_empty());
+    }
+    // Alone, it is refused by those that have seen the other.
+    standby.stop();
+    let error = again().await.unwrap_err();
+    assert_eq!(error.kind(), FailureKind::Retry);
+    let why = "another server was promoted in its place";
+    assert!(error.to_string().contains(why), "{error}");
 }
 
 pub(crate) async fn a_password_and_a_certificate_are_asked_for_and_never_shown() {

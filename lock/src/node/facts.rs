@@ -45,6 +45,9 @@ pub struct NodeFacts {
     /// PostgreSQL: `synchronous_standby_names`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synchronous_standbys: Option<String>,
+    /// PostgreSQL: the rights on our tables that this user does not have, as `INSERT on queue`, with commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
     /// PostgreSQL: whether a pooler stands before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pooler: Option<bool>,

@@ -16,7 +16,7 @@ use watchkeeper_lock::{
     clock::Clock,
     lock::Timing,
     node::{
-        Answer, Eligibility, Node, NodeError, Op, Refusal, RestartGuard,
+        Answer, Eligibility, Kind, Node, NodeError, Op, Refusal, RestartGuard,
         postgres::PostgresNodeSettings,
     },
     settings::LockSettings,
@@ -27,7 +27,7 @@ use crate::{
     it::conformance::{
         LONG,
         admission::{admitted, eligibility},
-        ask, granted, take,
+        ask, granted, refused, release, take, waiting,
     },
     node::{DURABLE, PATIENT, client, fresh, guarded, node, run, send, settings, until, url},
     server::{PostgresServer, USER},
@@ -123,6 +123,17 @@ pub(crate) fn an_old_primary_that_starts_again_is_not_used(_: &PostgresServer) {
             };
             assert_eq!(view.owner.as_deref(), Some("a"), "{key}");
         }
+        // It hears what is told on the one that is used.
+        let later = node(&settings(&both, "n"));
+        let mut heard = later.announcements().await.expect("no pooler");
+        granted(&first, take("m", "a")).await;
+        refused(&later, waiting(take("m", "b"), LONG)).await;
+        ask(&first, release(Kind::Lock, "m", "a")).await;
+        let mut told = String::new();
+        while told != "m" {
+            let news = Clock::system().timeout(PATIENT * 3, heard.recv()).await;
+            told = news.expect("it is told").expect("it goes on").key;
+        }
         let role = first.inspect().await.unwrap().role.unwrap();
         let left = role.strip_prefix("primary beside ");
         assert!(left.is_some_and(|left| !left.is_empty()), "{role}");
@@ -177,8 +188,10 @@ pub(crate) fn a_server_that_is_set_read_only_takes_no_writes_of_living_connectio
     let server = PostgresServer::start_with(&DURABLE, |_| {});
     run(async {
         let url = url(&server);
-        let node = node(&settings(&url, "n"));
-        granted(&node, take("k", "a")).await;
+        let [node, watcher] = [(), ()].map(|()| node(&settings(&url, "n")));
+        for node in [&node, &watcher] {
+            ask(node, take("k", "a")).await;
+        }
         let other = client(&url).await;
         let set = async |sql: &str| {
             other.batch_execute(sql).await.unwrap();
@@ -193,9 +206,16 @@ pub(crate) fn a_server_that_is_set_read_only_takes_no_writes_of_living_connectio
             let refused = |refusal: &Refusal| *refusal == Refusal::ReadOnly;
             matches!(&sent, Err(NodeError::Refused { refusal, .. }) if refused(refusal))
         };
+        // One that only looks, by a connection of its own, is not told that all is well.
+        let looks = async || {
+            let sent = send(&watcher, vec![Op::Read { key: "k".into() }]).await;
+            sent.is_ok()
+        };
         // A server reads its settings again some time after it was told to.
         until("a refusal", is_refused).await;
         assert!(is_refused().await, "a new connection is refused, too");
+        until("a look refused", async || !looks().await).await;
+        assert!(!looks().await);
         set("ALTER SYSTEM RESET default_transaction_read_only").await;
         until("a vote", async || send(&node, Vec::new()).await.is_ok()).await;
         granted(&node, take("another", "a")).await;

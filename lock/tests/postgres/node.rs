@@ -268,6 +268,13 @@ pub(crate) fn a_user_without_rights_is_told_what_makes_the_tables(_: &PostgresSe
         // A connection that was refused is not tried again at once.
         until("a vote", async || send(&node, Vec::new()).await.is_ok()).await;
         granted(&node, take("k", "a")).await;
+        let lacks = async || node.inspect().await.unwrap().lacks;
+        assert_eq!(lacks().await, None);
+        // A part of them is found without a call that needs it.
+        let some = "REVOKE INSERT ON watchkeeper.queue FROM worker; REVOKE UPDATE, DELETE ON watchkeeper.lease FROM worker";
+        owner.batch_execute(some).await.unwrap();
+        let named = "DELETE on lease, UPDATE on lease, INSERT on queue";
+        assert_eq!(lacks().await.as_deref(), Some(named));
         // People read it as it is.
         let rows = owner
             .query(

@@ -168,7 +168,13 @@ const RIGHTS: &str = "correct locks.redis.username and password (or locks.postgr
                       docs/operations/postgres.md, or grant-permission in docs/operations/etcd.md";
 
 fn rights(node: &NodeState) -> Option<Finding> {
-    let why = node.write_error.as_ref()?;
+    let lacking = |lacks: &String| {
+        let why = format!("its user lacks {lacks}: what needs it is refused");
+        Finding::error(&node.name, why, RIGHTS)
+    };
+    let Some(why) = &node.write_error else {
+        return node.facts.lacks.as_ref().map(lacking);
+    };
     let remedy = match node.wants {
         _ if node.denied => RIGHTS,
         // It says itself why it does not write.

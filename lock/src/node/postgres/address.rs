@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use super::history::Used;
 use crate::DurationExt;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
@@ -37,6 +38,8 @@ pub struct PgAddress {
     password_file: Option<PathBuf>,
     /// A pooler was found to stand there although it passes greetings on; known to all copies.
     is_shared: Arc<AtomicBool>,
+    /// The latest server that was used; known to all copies.
+    used: Arc<Used>,
 }
 
 /// Files that the address names.
@@ -118,6 +121,13 @@ impl PgAddress {
     /// # Errors
     /// A sentence that repeats nothing of the address but names of options.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // The other form, of keys and values, has its own.
+        if text.contains("://") && !is_encoded(text) {
+            return Err(
+                "has a % that begins no byte: write %XX, its two hexadecimal digits, and %25 for the % itself"
+                    .to_owned(),
+            );
+        }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut rest = Vec::new();
         let mut tls = TlsFiles::default();
@@ -168,6 +178,7 @@ impl PgAddress {
             tls,
             password_file: None,
             is_shared: Arc::default(),
+            used: Arc::default(),
         })
     }
 
@@ -180,6 +191,12 @@ impl PgAddress {
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// The latest of its servers that was used.
+    #[must_use]
+    pub fn used(&self) -> &Used {
+        &self.used
     }
 
     /// The same with a password, where the address has none.
@@ -373,6 +390,14 @@ fn password_in(path: &Path) -> Result<Vec<u8>, String> {
     Ok(password)
 }
 
+/// Whether each `%` begins a byte in two hexadecimal digits, and none of them ends a text as zero does in C.
+fn is_encoded(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|two| two != b"00" && two.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,6 +439,22 @@ mod tests {
         }
         let text = format!("{address:?}");
         assert!(!text.contains("hunter2") && !text.contains("s3cret"));
+    }
+
+    #[test]
+    fn what_is_not_encoded_as_a_byte_is_refused() {
+        let parse = |text: &str| PgAddress::parse(text).err();
+        for broken in [
+            "postgres://me:p%w@db/app",
+            "postgres://me@%ZZ/app",
+            "postgres://me@db%00/app",
+            "postgres://me@db/app?sslrootcert=%+1",
+            "postgres://me@db/app?sslrootcert=%",
+        ] {
+            let why = parse(broken).unwrap_or_default();
+            assert!(why.contains("write %XX"), "{broken}: {why}");
+        }
+        assert_eq!(parse("postgres://me:p%25w@%2Frun/app"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 use super::{
     connect::{self, CONNECT, NoConnection},
     error,
+    history::History,
     layout::quoted,
     shared::Shared,
 };
@@ -17,7 +18,7 @@ use crate::{
     backoff::Backoff,
     chance::Chance,
     node::{
-        Announcement, Announcements, NodeError,
+        Announcement, Announcements, NodeError, Refusal,
         announce::{Told, read},
     },
 };
@@ -121,8 +122,9 @@ impl Listener {
             ..
         } = &*self.shared;
         let address = settings.listen.as_ref().unwrap_or(&settings.address);
-        let mut failed = NodeError::Unreachable("it names no server".to_owned());
-        for server in address.servers().map_err(NodeError::Auth)? {
+        let servers = address.servers().map_err(NodeError::Auth)?;
+        let is_one_of_several = servers.len() > 1;
+        let meeting = servers.iter().map(async |server| {
             // Of this connection alone: a server that was left before it has nothing to say of this one.
             let broken = Arc::new(Notify::new());
             let heard: connect::Heard = {
@@ -135,46 +137,79 @@ impl Listener {
                     None => broken.notify_one(),
                 })
             };
-            let greeting = connect::greet(&server, address, spawn, Some(heard));
-            let greeted = match clock.timeout(CONNECT, greeting).await {
-                Ok(Ok(greeted)) => greeted,
-                Ok(Err(NoConnection::Setup(why))) => {
-                    failed = NodeError::Tls(why);
+            let greeted = connect::greet(server, address, spawn, Some(heard)).await;
+            let greeted = greeted.map_err(|why| match why {
+                NoConnection::Setup(why) => NodeError::Tls(why),
+                NoConnection::Server(why) => error::no_connection(&why),
+            })?;
+            let history = match is_one_of_several {
+                true => History::of(&greeted.client).await,
+                false => Ok(None),
+            };
+            let history = history.map_err(|why| error::of(&why))?;
+            Ok::<_, NodeError>((greeted, broken, history))
+        });
+        let takes_part = |(_, _, history): &(_, _, Option<History>)| history.is_some();
+        let met = connect::all(meeting, clock, CONNECT, takes_part).await;
+        let histories: Vec<History> = met
+            .iter()
+            .filter_map(|met| met.as_ref()?.as_ref().ok()?.2.clone())
+            .collect();
+        let mut failed = NodeError::Unreachable("it names no server".to_owned());
+        let mut chosen = None;
+        for met in met.into_iter().flatten() {
+            let (greeted, broken, history) = match met {
+                Ok(met) => met,
+                Err(why) => {
+                    failed = why;
                     continue;
                 }
-                Ok(Err(NoConnection::Server(why))) => {
-                    failed = error::no_connection(&why);
-                    continue;
-                }
-                Err(_) => continue,
             };
             if !greeted.is_direct {
                 return Ok(Left::Deaf);
             }
-            // A standby hears nothing, and refuses to listen.
-            let listen = format!("LISTEN {}", quoted(&self.shared.channel()));
-            if let Err(why) = greeted.client.batch_execute(&listen).await {
-                failed = error::of(&why);
+            let is_outlived = |history: &History| {
+                history.has_successor_among(histories.iter())
+                    || address.used().has_outlived(history)
+            };
+            // Nothing is told there any more.
+            if let Some(history) = history.filter(is_outlived) {
+                failed = NodeError::Refused {
+                    refusal: Refusal::ReadOnly,
+                    said: history.outlived(),
+                };
                 continue;
             }
-            // Late, or again: what came before was not heard.
-            let in_time = ready.take().is_some_and(|ready| ready.send(()).is_ok());
-            if !in_time {
-                _ = announce.try_send(Announcement::gap());
+            // A standby hears nothing, and refuses to listen.
+            let listen = format!("LISTEN {}", quoted(&self.shared.channel()));
+            match greeted.client.batch_execute(&listen).await {
+                Ok(()) => chosen = Some((greeted, broken)),
+                Err(why) => {
+                    failed = error::of(&why);
+                    continue;
+                }
             }
-            loop {
-                tokio::select! {
-                    () = announce.closed() => return Ok(Left::Broken),
-                    () = broken.notified() => return Ok(Left::Broken),
-                    () = clock.sleep(SILENCE) => {
-                        let alive = greeted.client.batch_execute("");
-                        if !matches!(clock.timeout(PATIENCE, alive).await, Ok(Ok(()))) {
-                            return Ok(Left::Broken);
-                        }
+            break;
+        }
+        let Some((greeted, broken)) = chosen else {
+            return Err(failed);
+        };
+        // Late, or again: what came before was not heard.
+        let in_time = ready.take().is_some_and(|ready| ready.send(()).is_ok());
+        if !in_time {
+            _ = announce.try_send(Announcement::gap());
+        }
+        loop {
+            tokio::select! {
+                () = announce.closed() => return Ok(Left::Broken),
+                () = broken.notified() => return Ok(Left::Broken),
+                () = clock.sleep(SILENCE) => {
+                    let alive = greeted.client.batch_execute("");
+                    if !matches!(clock.timeout(PATIENCE, alive).await, Ok(Ok(()))) {
+                        return Ok(Left::Broken);
                     }
                 }
             }
         }
-        Err(failed)
     }
 }

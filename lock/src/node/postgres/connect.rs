@@ -2,7 +2,10 @@
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
-use futures_util::future::join3;
+use futures_util::{
+    future::join3,
+    stream::{FuturesUnordered, StreamExt},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::oneshot,
@@ -13,7 +16,11 @@ use super::{
     address::{PgAddress, Server},
     error, tls,
 };
-use crate::{chance::Chance, spawn::Spawn};
+use crate::{
+    chance::Chance,
+    clock::{Clock, Moment},
+    spawn::Spawn,
+};
 
 /// A setting of the connection's own.
 const SETTING: &str = "watchkeeper.session";
@@ -148,6 +155,33 @@ async fn drive<S, T>(
 
 /// A connection, greetings included, takes no longer.
 pub const CONNECT: Duration = Duration::from_secs(10);
+/// For so long the other servers of an address are waited for.
+const OTHERS: Duration = Duration::from_secs(1);
+
+/// What all servers of an address answer, in their order; nothing of one that is silent within `limit`. With one that takes part the
+/// others are waited for only a while: what does not answer then may be down, and a fleet waits.
+pub async fn all<T, E>(
+    asked: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
+    clock: &Clock,
+    limit: Duration,
+    takes_part: impl Fn(&T) -> bool,
+) -> Vec<Option<Result<T, E>>> {
+    let within = asked.enumerate().map(|(place, asking)| async move {
+        let answer = clock.timeout(limit, asking).await;
+        (place, answer.ok())
+    });
+    let mut asking: FuturesUnordered<_> = within.collect();
+    let mut answers: Vec<_> = (0..asking.len()).map(|_| None).collect();
+    let mut until = Moment::NEVER;
+    while let Ok(Some((place, answer))) = clock.timeout_at(until, asking.next()).await {
+        let takes_part = matches!(&answer, Some(Ok(answer)) if takes_part(answer));
+        if takes_part && until == Moment::NEVER {
+            until = clock.now() + OTHERS;
+        }
+        answers[place] = answer;
+    }
+    answers
+}
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio_postgres::Row;
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
 
 use super::{
     address::Server,
     error,
     history::{History, TIMELINE},
+    layout::LACKING,
     shared::Shared,
 };
 use crate::node::{NodeError, NodeFacts};
@@ -65,9 +69,11 @@ async fn ask(server: &Server, shared: &Shared) -> Result<(NodeFacts, Option<Hist
          current_setting('synchronous_standby_names'), \
          pg_database_size(current_database()), \
          (SELECT system_identifier::text FROM pg_control_system()), \
-         {TIMELINE}"
+         {TIMELINE}, ({LACKING})"
     );
-    let rows = greeted.client.query_typed(&facts, &[]).await;
+    let schema = &shared.settings.schema;
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(schema, Type::TEXT)];
+    let rows = greeted.client.query_typed(&facts, &params).await;
     let rows = rows.map_err(|e| error::of(&e))?;
     let row = rows.first();
     let row = row.ok_or_else(|| NodeError::Protocol("no row".to_owned()))?;
@@ -92,6 +98,7 @@ fn facts_of(row: &Row, is_direct: bool) -> NodeFacts {
         replicas: number(5),
         synchronous_standbys: text(6).filter(|names| !names.is_empty()),
         size: number(7),
+        lacks: text(10),
         pooler: Some(!is_direct),
         ..NodeFacts::default()
     }

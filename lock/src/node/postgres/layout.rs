@@ -3,6 +3,12 @@
 /// Raised whenever the tables change in a way that an older program would not understand.
 pub(super) const LAYOUT: i32 = 1;
 
+/// Shows the rights on the tables of the schema `$1` that a user does not have, as `INSERT on queue`; of those that are there.
+pub(super) const LACKING: &str = "SELECT string_agg(asked || ' on ' || relname, ', ' ORDER BY relname, asked) \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS asked \
+    WHERE nspname = $1 AND relname IN ('node', 'lease', 'body', 'queue', 'document') AND relkind IN ('r', 'p') \
+        AND NOT has_table_privilege(c.oid, asked)";
+
 /// What makes the schema with its tables: once for all namespaces, by any user with the right to. To be executed as a whole, also
 /// where some of it stands.
 #[doc(hidden)] // for the commands

@@ -74,7 +74,8 @@ mod announce;
 pub mod connect;
 #[doc(hidden)] // for the stock jobs
 pub mod error;
-mod history;
+#[doc(hidden)] // for the stock jobs
+pub mod history;
 mod inspect;
 mod kept;
 mod layout;
@@ -95,7 +96,6 @@ use tokio::sync::Mutex as Turnstile;
 
 use self::{
     announce::Listener,
-    history::Used,
     rows::Sql,
     session::Session,
     shared::{RefusedLately, Shared},
@@ -138,7 +138,6 @@ impl PostgresNode {
             clock,
             spawn,
             furthest: Furthest::default(),
-            used: Used::default(),
             pooled: Arc::default(),
             joined: OnceLock::new(),
             refused: RefusedLately::default(),

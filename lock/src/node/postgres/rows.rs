@@ -37,8 +37,8 @@ const LIFE: &str = "(SELECT system_identifier::text FROM pg_control_system()) \
 /// What the server says of itself with the first rows.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
-    /// Its clock.
-    pub(super) now: i64,
+    /// Its clock; nothing of a server that was set read-only, and takes no writes of the next transaction.
+    pub(super) now: Option<i64>,
     /// [`LIFE`], where it was asked for.
     pub(super) life: Option<String>,
     /// How much of what it has written is on its disk.
@@ -88,7 +88,8 @@ impl Sql {
         // little the server knows of them. The clock is read when the statement begins, which is after the lock was taken.
         let server = "c.now, c.life, pg_backend_pid(), c.flushed, n.layout, n.forgotten, n.made";
         let of_server = format!(
-            "(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now, \
+            "(SELECT CASE current_setting('default_transaction_read_only') WHEN 'off' \
+                     THEN (extract(epoch FROM clock_timestamp()) * 1000)::int8 END AS now, \
                  {LIFE} AS life, \
                  (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 AS flushed OFFSET 0) c \
              LEFT JOIN LATERAL (SELECT layout, forgotten, gate, tableoid::int8 AS made FROM {s}.node WHERE namespace = $1 OFFSET 0) n ON true"

@@ -5,18 +5,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{
-    StreamExt,
-    future::{join, join_all, join3},
-    stream::FuturesUnordered,
-};
+use futures_util::future::{join, join_all, join3};
 use tokio::sync::oneshot;
 use tokio_postgres::{Client, Row, error::SqlState, types::ToSql};
 use tracing::debug;
 
 use super::{
     address::Server,
-    connect::Greeted,
+    connect::{self, Greeted},
     error,
     history::{History, TIMELINE},
     kept::{self, Kept},
@@ -44,9 +40,6 @@ const CLEAN_EVERY: Duration = Duration::from_secs(60);
 const LONGEST_NEWS: usize = 7_500;
 /// Connections may take longer to make than calls to answer.
 pub(super) const LEAST_CONNECT_LIMIT: Duration = Duration::from_secs(5);
-
-/// For so long the other servers of an address are waited for.
-const OTHERS: Duration = Duration::from_secs(1);
 
 /// A connection with what is known of its server.
 pub(super) struct Session {
@@ -124,31 +117,6 @@ struct Met {
 // === impl Met ===
 
 impl Met {
-    /// Asks all servers what they are. With one that takes part the others are waited for only a while: what does not answer then may
-    /// be down, and a fleet waits.
-    async fn all(
-        servers: &[Server],
-        shared: &Shared,
-        limit: Duration,
-    ) -> Vec<Result<Self, NodeError>> {
-        let silent = || NodeError::Unreachable("no connection in time".to_owned());
-        let mut met: Vec<_> = servers.iter().map(|_| Err(silent())).collect();
-        let meet = async |(place, server)| {
-            let asked = shared.clock.timeout(limit, Self::at(server, shared)).await;
-            (place, asked.unwrap_or_else(|_| Err(silent())))
-        };
-        let mut meeting: FuturesUnordered<_> = servers.iter().enumerate().map(meet).collect();
-        let mut until = Moment::NEVER;
-        while let Ok(Some((place, answer))) = shared.clock.timeout_at(until, meeting.next()).await {
-            let takes_part = matches!(&answer, Ok(met) if met.history.is_some());
-            if takes_part && until == Moment::NEVER {
-                until = shared.clock.now() + OTHERS;
-            }
-            met[place] = answer;
-        }
-        met
-    }
-
     /// Says what it is.
     async fn at(server: &Server, shared: &Shared) -> Result<Self, NodeError> {
         let greeted = shared.greet(server).await?;
@@ -192,16 +160,11 @@ impl Met {
         let Some(history) = &self.history else {
             return Ok(());
         };
-        if !history.has_successor_among(met.iter()) && !shared.used.has_outlived(history) {
+        let used = shared.settings.address.used();
+        if !history.has_successor_among(met.iter()) && !used.has_outlived(history) {
             return Ok(());
         }
-        let timeline = &history.timeline;
-        refused(
-            Refusal::ReadOnly,
-            format!(
-                "another server was promoted in its place, whose timeline is later than its own ({timeline})"
-            ),
-        )
+        refused(Refusal::ReadOnly, history.outlived())
     }
 }
 
@@ -218,27 +181,30 @@ impl Session {
         let servers = servers.map_err(NodeError::Auth)?;
         let limit = shared.settings.node_timeout.max(LEAST_CONNECT_LIMIT);
         let many = servers.len() > 1;
-        let met = Met::all(&servers, shared, limit).await;
+        let meeting = servers.iter().map(|server| Met::at(server, shared));
+        let takes_part = |met: &Met| met.history.is_some();
+        let met = connect::all(meeting, &shared.clock, limit, takes_part).await;
         let histories: Vec<History> = met
             .iter()
-            .filter_map(|met| met.as_ref().ok()?.history.clone())
+            .filter_map(|met| met.as_ref()?.as_ref().ok()?.history.clone())
             .collect();
+        let silent = || NodeError::Unreachable("no connection in time".to_owned());
         let mut first = None;
         for (server, met) in servers.iter().zip(met) {
             let opening = async {
-                let met = met?;
+                let met = met.unwrap_or_else(|| Err(silent()))?;
                 met.may_be_used(shared, &histories)?;
                 Self::with(met, shared).await
             };
             let why = match shared.clock.timeout(limit, opening).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(why)) => why,
-                Err(_) => NodeError::Unreachable("no connection in time".to_owned()),
+                Err(_) => silent(),
             };
             debug!(node = %shared.name, server = server.name, %why, "no connection");
             // A server that answers says more than one that is silent.
-            let silent = matches!(first, None | Some(NodeError::Unreachable(_)));
-            if silent {
+            let was_silent = matches!(first, None | Some(NodeError::Unreachable(_)));
+            if was_silent {
                 first = Some(match (many, why) {
                     (true, NodeError::Unreachable(why)) => {
                         NodeError::Unreachable(format!("{}: {why}", server.name))
@@ -298,7 +264,7 @@ impl Session {
             };
         }
         if let Some(history) = &history {
-            shared.used.note(history);
+            shared.settings.address.used().note(history);
         }
         Ok(session)
     }
@@ -535,7 +501,11 @@ impl Session {
                 return Err(NodeError::Gone(shared.furthest.is_gone(why).to_owned()));
             }
             shared.furthest.has_seen(&life, head.flushed);
-            let now = NodeMs(u64::try_from(head.now).unwrap_or(0));
+            // Who looks at what others have left would wait there, and find each write refused.
+            let Some(wall_ms) = head.now else {
+                return refused(Refusal::ReadOnly, "it is read-only".to_owned());
+            };
+            let now = NodeMs(u64::try_from(wall_ms).unwrap_or(0));
             rules::admit(now, call)?;
             sheet.begin_again();
             sheet.set_read_forgotten(node.forgotten);
@@ -548,9 +518,9 @@ impl Session {
             });
             let executed = match guarded {
                 Some(_) => {
-                    rules::execute_guarded(&mut sheet, (&mut gate, guarded), now, head.now, call)
+                    rules::execute_guarded(&mut sheet, (&mut gate, guarded), now, wall_ms, call)
                 }
-                None => rules::execute(&mut sheet, now, head.now, call),
+                None => rules::execute(&mut sheet, now, wall_ms, call),
             };
             match executed {
                 Ok(reply) => {

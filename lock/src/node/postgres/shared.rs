@@ -9,7 +9,6 @@ use super::{
     address::{PgAddress, Server},
     connect::{self, Greeted, NoConnection},
     error,
-    history::Used,
     rows::Sql,
 };
 use crate::{
@@ -52,8 +51,6 @@ pub(super) struct Shared {
     pub(super) spawn: Spawn,
     /// How much of which life's log was seen on its disk.
     pub(super) furthest: Furthest,
-    /// The latest server that was used.
-    pub(super) used: Used,
     /// Whether nothing can be kept on the way to the server: see [`super::kept`].
     pub(super) pooled: Arc<AtomicBool>,
     pub(super) joined: OnceLock<(Servers, usize)>,

@@ -85,7 +85,7 @@ fn a_good_node_is_ok_and_says_how_it_does() {
 #[test]
 fn every_fault_of_a_node_has_its_remedy() {
     type Change = fn(&mut NodeState);
-    let faults: [(Change, Severity, &str, &str); 27] = [
+    let faults: [(Change, Severity, &str, &str); 28] = [
         (
             |n| {
                 n.damage.found = vec!["the row of `a` is malformed".into()];
@@ -106,6 +106,12 @@ fn every_fault_of_a_node_has_its_remedy() {
             Severity::Error,
             "postgres://a/app takes writes, too",
             "pg_rewind",
+        ),
+        (
+            |n| n.facts.lacks = Some("INSERT on queue".into()),
+            Severity::Error,
+            "lacks INSERT on queue",
+            "GRANT in",
         ),
         (
             |n| n.facts.role = Some("learner".into()),

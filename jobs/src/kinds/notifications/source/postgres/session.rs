@@ -25,6 +25,7 @@ use watchkeeper::{
     node::postgres::{
         address::{PgAddress, Server},
         connect::{self, Heard, NoConnection},
+        history::History,
     },
     spawn::Spawn,
 };
@@ -70,7 +71,7 @@ const OLDEST: i32 = 120_000;
 // === impl Session ===
 
 impl Session {
-    /// Connects to the first server that takes writes; says of each why it was not that one.
+    /// Connects to the first server that takes writes, and whose place no other one has taken; says of each why it was not that one.
     pub(super) async fn connect(address: &PgAddress, clock: &Clock) -> Result<Self> {
         Self::reach(address, clock, None).await
     }
@@ -104,15 +105,45 @@ impl Session {
         let failed = |server: String, why: String| SourceError::unanswered(server, why, true);
         let servers = address.servers();
         let servers = servers.map_err(|why| failed(address.to_string(), why))?;
-        let mut said = Vec::new();
-        for server in servers {
-            let connecting = Self::to(&server, address, heard);
-            let why = match clock.timeout(connect::CONNECT, connecting).await {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(why)) => why,
-                Err(_) => failed(server.name, "no answer in time".to_owned()),
+        let is_one_of_several = servers.len() > 1;
+        let meeting = servers.iter().map(async |server| {
+            let session = Self::to(server, address, heard).await?;
+            let history = match is_one_of_several {
+                true => History::of(&session.client).await,
+                false => Ok(None),
+            };
+            let history = history.map_err(|error| session.refused(&error))?;
+            Ok::<_, SourceError>((session, history))
+        });
+        // One that is none of a primary that takes writes has failed.
+        let met = connect::all(meeting, clock, connect::CONNECT, |_| true).await;
+        let histories: Vec<History> = met
+            .iter()
+            .filter_map(|met| met.as_ref()?.as_ref().ok()?.1.clone())
+            .collect();
+        let may_be_used = |history: &History| {
+            !history.has_successor_among(histories.iter()) && !address.used().has_outlived(history)
+        };
+        // Of several the first that says how far it has come, or else the first that takes writes.
+        let (mut untold, mut said) = (None, Vec::new());
+        for (server, met) in servers.into_iter().zip(met) {
+            let why = match met {
+                Some(Ok((session, None))) => {
+                    untold.get_or_insert(session);
+                    continue;
+                }
+                Some(Ok((session, Some(history)))) if may_be_used(&history) => {
+                    address.used().note(&history);
+                    return Ok(session);
+                }
+                Some(Ok((_, Some(history)))) => failed(server.name, history.outlived()),
+                Some(Err(why)) => why,
+                None => failed(server.name, "no answer in time".to_owned()),
             };
             said.push(why.to_string());
+        }
+        if let Some(session) = untold {
+            return Ok(session);
         }
         match said.len() {
             1 => Err(failed(address.to_string(), without(&said[0], address))),
