@@ -12,10 +12,10 @@ pub const MOST_SLOTS: usize = 250;
 #[non_exhaustive]
 pub enum LockError {
     /// Another owner holds it.
-    #[error("held{} for at most {}", by.as_ref().map(|b| format!(" by {b}")).unwrap_or_default(),
+    #[error("held{} for at most {}", by.as_ref().map(|by| format!(" by {}", by.escape_debug())).unwrap_or_default(),
         for_at_most.map_or_else(|| "an unknown time".to_owned(), |d| Brief(d).to_string()))]
     Held {
-        /// The holder's random owner value, as most nodes show it.
+        /// The holder's random owner value, as most nodes show it. Other programs may have written anything: shown as one line.
         by: Option<String>,
         /// The longest remaining life that a node reported, unless it is extended or released.
         for_at_most: Option<Duration>,
@@ -106,5 +106,22 @@ impl fmt::Display for NodeTroubles {
             write!(f, "; {name}: {trouble}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_program_wrote_as_its_owner_is_shown_on_one_line() {
+        let held = LockError::Held {
+            by: Some("ü/1\nno: \u{1b}[2J".to_owned()),
+            for_at_most: None,
+        };
+        assert_eq!(
+            held.to_string(),
+            r"held by ü/1\nno: \u{1b}[2J for at most an unknown time"
+        );
     }
 }
