@@ -292,6 +292,7 @@ impl Followed {
                     name: &job.name,
                     facts: job.facts(),
                     notices: shared.admin.source.told_of(&job.name),
+                    rules: shared.admin.source.rules_of(&job.name),
                     run: None,
                     // No run is shown in full.
                     trace_link: None,

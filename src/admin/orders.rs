@@ -47,6 +47,7 @@ const TAKES: Takes = Takes {
     states: &[],
     sorts: &[],
     texts: &["after", "all", "id", "job", "key", "owner", "replica", "to"],
+    labels: &[],
 };
 
 type Said = Result<Query<BTreeMap<String, String>>, QueryRejection>;
@@ -185,6 +186,7 @@ impl Blank<'_> {
             kind: self.kind,
             of: self.of,
             seal: &seal,
+            who: &asker.who,
             said: self.said,
             trouble: self.trouble,
         };

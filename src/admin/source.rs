@@ -158,6 +158,12 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What decides on the ticks and runs of this job, by the keys of the configuration of this replica; nothing of one that it does
+    /// not have.
+    fn rules_of(&self, _job: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// What a page shows of a job besides its status; `None` when no replica knows the job.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use super::*;
 mod access;
 mod crowds;
 mod forms;
+mod lists;
 mod pages;
 mod reference;
 mod streams;
@@ -38,8 +39,9 @@ use crate::{
         history::RunRecord,
         items::{HeldItem, ItemPage, ItemState, ItemsAsked, ItemsChanged, WhichItems},
         status::{
-            FleetStatus, JobPresence, JobStanding, JobStatus, LastSeen, LeaderStatus, LockDetail,
-            LockStatus, NodeStatus, Presence, Role, RunStatus,
+            FleetStatus, HeldItems, JobPresence, JobStanding, JobStatus, JobTrouble, LastSeen,
+            LeaderStatus, LockDetail, LockStatus, NodeStatus, Presence, ReplicaStatus, Role,
+            RunStatus,
         },
     },
     node::Token,
@@ -87,6 +89,10 @@ pub(super) struct Fake {
     slow: Option<(Clock, Duration)>,
     metrics: Option<Metrics>,
     in_force: Vec<InForce>,
+    /// The orders that are remembered, the latest first.
+    orders: Vec<AuditEntry>,
+    /// Every lock; that of one job where none is given.
+    known_locks: Vec<LockStatus>,
     trace_link: Option<&'static str>,
 }
 
@@ -165,6 +171,9 @@ impl AdminSource for Fake {
         if self.no_locks {
             return Err("no majority".into());
         }
+        if !self.known_locks.is_empty() {
+            return Ok(self.known_locks.clone());
+        }
         Ok(vec![LockStatus {
             key: "job/report".into(),
             ..LockStatus::default()
@@ -216,7 +225,7 @@ impl AdminSource for Fake {
         Ok(self.in_force.clone())
     }
     async fn audit(&self) -> Result<Vec<AuditEntry>, String> {
-        Ok(Vec::new())
+        Ok(self.orders.clone())
     }
     fn live(&self) -> Result<(), String> {
         if self.stalled {
@@ -280,6 +289,12 @@ impl AdminSource for Fake {
     fn told_of(&self, job: &str) -> Vec<String> {
         match job {
             "report" => vec!["ops".to_owned(), "<pager>".to_owned()],
+            _ => Vec::new(),
+        }
+    }
+    fn rules_of(&self, job: &str) -> Vec<(String, String)> {
+        match job {
+            "report" => vec![("misfire".to_owned(), "<once>".to_owned())],
             _ => Vec::new(),
         }
     }
@@ -716,7 +731,8 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
         "<strong class=\"bad\">NO LEADER</strong>",
         "batch cell-9",
         "<progress value=\"3\" max=\"10\" aria-label=\"done\">",
-        "2 of 3 nodes up, may lose none",
+        "2 of 3 nodes up, <strong class=\"warn\">may lose none</strong>",
+        "<b>3</b><strong class=\"bad\">1 down</strong></a>",
         "<strong class=\"warn\">unknown</strong><small>last seen beta 12 s ago",
         "http-equiv=\"refresh\"",
     ] {
@@ -823,7 +839,8 @@ async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
         "up, no vote</strong><small>votes again in 12s at most</small>",
         "240 µs",
         "-7 ms",
-        "3 of 3 nodes up, 1 without a vote yet, may lose none",
+        "3 of 3 nodes up, 1 without a vote yet, <strong class=\"warn\">may lose none</strong>",
+        "<strong class=\"warn\">1 without a vote</strong></a>",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }

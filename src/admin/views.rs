@@ -132,6 +132,7 @@ pub(super) async fn of_job(
         name: &name,
         facts,
         notices: shared.admin.source.told_of(&name),
+        rules: shared.admin.source.rules_of(&name),
         trace_link: shared.admin.source.trace_link(),
         run: run.as_ref().or(told),
     };

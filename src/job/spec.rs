@@ -243,6 +243,22 @@ impl Spec {
         }
     }
 
+    /// What decides on its ticks and runs, by the keys of a configuration, and whatever else is not as usual. Its parameters are no part
+    /// of that: they may hold what is secret.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "for the page"))]
+    pub(crate) fn rules(&self) -> Vec<(String, String)> {
+        let usual = serde_json::to_value(Self::default()).unwrap_or_default();
+        let Ok(Value::Object(own)) = serde_json::to_value(self) else {
+            return Vec::new();
+        };
+        let rule = |(key, value): (String, Value)| {
+            let is_told = TELLING.contains(&key.as_str())
+                || (value != usual[&key] && !ELSEWHERE.contains(&key.as_str()));
+            is_told.then(|| (key, in_words(&value)))
+        };
+        own.into_iter().filter_map(rule).collect()
+    }
+
     /// How many runs of the job may go on at a time.
     #[must_use]
     pub(crate) fn places(&self) -> usize {
@@ -252,6 +268,38 @@ impl Spec {
 }
 
 // === helpers ===
+
+/// Keys that are always told.
+const TELLING: [&str; 7] = [
+    "coordination",
+    "interrupted",
+    "max_term",
+    "misfire",
+    "overlap",
+    "retry",
+    "timeout",
+];
+/// Keys that are told elsewhere, or not at all.
+const ELSEWHERE: [&str; 4] = ["notify", "params", "schedule", "zone"];
+
+fn in_words(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) => {
+            let all: Vec<String> = all.iter().map(in_words).collect();
+            all.join(", ")
+        }
+        Value::Object(all) => {
+            let all: Vec<String> = all
+                .iter()
+                .map(|(key, value)| format!("{key} {}", in_words(value)))
+                .collect();
+            all.join(", ")
+        }
+        other => other.to_string(),
+    }
+}
 
 fn overlay(at: &mut Value, value: &Value) {
     match (at, value) {

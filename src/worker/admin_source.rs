@@ -255,6 +255,12 @@ impl AdminSource for Source {
         })
     }
 
+    fn rules_of(&self, job: &str) -> Vec<(String, String)> {
+        self.jobs
+            .get(job)
+            .map_or_else(Vec::new, |spec| spec.rules())
+    }
+
     async fn facts(&self, job: &str) -> Result<Option<JobFacts>, String> {
         let client = self.client().configured(self.jobs.all());
         match client.facts_of(job).await {

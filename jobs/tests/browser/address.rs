@@ -61,4 +61,19 @@ pub(crate) fn what_is_chosen_on_a_page_survives_a_reload() {
     assert_eq!(keys(&browser, "jobs"), ["report"]);
     scene.resume("report");
     browser.wait("sentence that there is none", NOTHING);
+
+    for path in [
+        "/runs?q=e&sort=took&state=done&tz=Europe%2FRome",
+        "/replicas?q=e&sort=-started&state=leader&tz=Europe%2FRome",
+        "/batches?q=e&sort=-name&state=backlog&tz=Europe%2FRome",
+        "/locks?q=job&sort=-key&state=held&tz=Europe%2FRome",
+    ] {
+        browser.open(&scene.url(0, path));
+        let chosen = browser.value(CHOSEN);
+        for field in 0..4 {
+            assert_ne!(chosen[field], json!(""), "{path}: {chosen}");
+        }
+        browser.reload();
+        assert_eq!(browser.value(CHOSEN), chosen, "{path}");
+    }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::{super::pattern::encoded, times::Zone};
 
 /// Rows that a table shows, at most and unless told otherwise.
@@ -16,6 +18,9 @@ const ROWS_OF_JOB: usize = 20;
 const MOST_PAGES: usize = 100_000;
 /// Bytes of a text, and of the name of anything: as many as the API takes.
 pub(in crate::admin) const LONGEST: usize = 512;
+
+/// Texts that are times.
+const MOMENTS: [&str; 2] = ["since", "until"];
 
 /// Taken by every view.
 const COMMON: [&str; 6] = ["page", "q", "size", "sort", "state", "tz"];
@@ -29,6 +34,8 @@ pub(in crate::admin) struct Takes {
     pub(in crate::admin) sorts: &'static [&'static str],
     /// Other parameters, which are texts.
     pub(in crate::admin) texts: &'static [&'static str],
+    /// What stands in the place of a word of `state` that is none of people's.
+    pub(in crate::admin) labels: &'static [(&'static str, &'static str)],
 }
 
 /// A page, and what was chosen there.
@@ -46,6 +53,16 @@ pub(in crate::admin) struct Address {
 pub(in crate::admin) struct Misfit {
     pub(in crate::admin) name: &'static str,
     pub(in crate::admin) wanted: String,
+}
+
+// === impl Takes ===
+
+impl Takes {
+    /// What a person reads in the place of a word of `state`.
+    pub(in crate::admin) fn label<'w>(&self, word: &'w str) -> &'w str {
+        let known = self.labels.iter().find(|(known, _)| *known == word);
+        known.map_or(word, |(_, label)| label)
+    }
 }
 
 // === impl Address ===
@@ -111,6 +128,14 @@ impl Address {
                 None => return misfit("tz", "the name of a time zone, such as Europe/Rome"),
             },
         };
+        for name in MOMENTS {
+            if given.get(name).is_some_and(|at| zone.moment(at).is_none()) {
+                return misfit(
+                    name,
+                    "a time, such as 2026-05-04 08:00 in the zone of the page",
+                );
+            }
+        }
         Ok(Self {
             path,
             given,
@@ -123,6 +148,11 @@ impl Address {
     /// What stands there; nothing where it was not given.
     pub(in crate::admin) fn get(&self, name: &str) -> &str {
         self.given.get(name).map_or("", String::as_str)
+    }
+
+    /// The time that stands there.
+    pub(super) fn moment(&self, name: &str) -> Option<Timestamp> {
+        self.zone.moment(self.get(name))
     }
 
     pub(in crate::admin) fn path(&self) -> &str {
@@ -268,7 +298,8 @@ mod tests {
     const TAKES: Takes = Takes {
         states: &["paused", "unled"],
         sorts: &["name", "next"],
-        texts: &["job"],
+        texts: &["job", "since"],
+        labels: &[("unled", "no leader")],
     };
 
     fn read(query: &[(&str, &str)]) -> Result<Address, Misfit> {
@@ -315,6 +346,8 @@ mod tests {
             ("sort", "size"),
             ("tz", "Europe/Atlantis"),
             ("tz", "../../etc/passwd"),
+            ("since", "three"),
+            ("since", "99999-01-01"),
             ("q", long.as_str()),
             ("job", "a\nb"),
             ("q", "\u{0}"),
@@ -327,6 +360,25 @@ mod tests {
         assert!(read(&[("job", key.as_str())]).is_ok());
         let longer = format!("{key}é");
         assert!(read(&[("job", longer.as_str())]).is_err(), "by bytes");
+    }
+
+    #[test]
+    fn a_time_is_read_in_the_zone_of_the_page() {
+        for (said, tz, at) in [
+            ("2026-05-04 08:00", "UTC", "2026-05-04T08:00:00Z"),
+            ("2026-05-04T08:00", "Europe/Rome", "2026-05-04T06:00:00Z"),
+            ("2026-05-04", "Europe/Rome", "2026-05-03T22:00:00Z"),
+            (
+                "2026-05-04T08:00:00Z",
+                "Europe/Rome",
+                "2026-05-04T08:00:00Z",
+            ),
+        ] {
+            let address = read(&[("since", said), ("tz", tz)]).unwrap();
+            let read = address.moment("since").map(|at| at.to_string());
+            assert_eq!(read.as_deref(), Some(at), "{said}");
+        }
+        assert_eq!(read(&[]).unwrap().moment("since"), None);
     }
 
     #[test]

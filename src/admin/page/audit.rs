@@ -27,6 +27,14 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     ],
     sorts: &["when", "who", "order", "of"],
     texts: &[],
+    labels: &[
+        ("resign", "hand over"),
+        ("break", "end by force"),
+        ("retry", "send again"),
+        ("park", "put aside"),
+        ("pause_all", "pause all jobs"),
+        ("resume_all", "resume all jobs"),
+    ],
 };
 
 const FIELDS: [(&str, &str); 1] = [("q", "Search")];
@@ -92,7 +100,7 @@ fn in_force(view: &View<'_>, stands: &[InForce]) -> Part {
                 Some(replica) => h.text(&replica.name).small("by itself"),
                 None => h.text(&one.by),
             };
-            cell(h, "Order").text(one.order);
+            cell(h, "Order").text(TAKES.label(one.order));
             if view.orders && !one.id.is_empty() {
                 let path = view
                     .address
@@ -147,7 +155,7 @@ fn given(view: &View<'_>, orders: &[AuditEntry]) -> Part {
             cell(h, "When");
             view.times.moment(h, Some(one.at));
             cell(h, "Who").text(&one.who);
-            cell(h, "Order").text(&one.order);
+            cell(h, "Order").text(TAKES.label(&one.order));
             cell(h, "Of").text(&one.of);
             if !one.items.is_empty() {
                 h.small(&one.items);

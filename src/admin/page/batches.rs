@@ -27,6 +27,11 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     ],
     sorts: &["name", "backlog", "dead"],
     texts: &["after", "job"],
+    labels: &[
+        ("retry", "sent again"),
+        ("doubt", "in doubt"),
+        ("trouble", "source in trouble"),
+    ],
 };
 
 const FIELDS: [(&str, &str); 2] = [("q", "Search"), ("job", "Job")];
@@ -287,7 +292,7 @@ fn item_part(view: &View<'_>, job: &str, page: &ItemPage) -> Part {
     if let Some(last) = last.filter(|last| can_be_named(&last.id)) {
         let further = address.with(&[("after", last.id.as_str())]);
         foot.markup("<p class=\"pager\"><a rel=\"next\" href=\"");
-        foot.text(further).markup("\">further</a></p>");
+        foot.text(further).markup("\">next page</a></p>");
     }
     part.noted(format!("of {job}, by their ids"))
         .or_none("no item is in such a state")

@@ -10,9 +10,9 @@ use super::{
     nodes, replicas,
     view::View,
 };
-use crate::fleet::status::JobStatus;
+use crate::fleet::status::{FleetStatus, JobStatus};
 
-const FIELDS: [(&str, &str); 1] = [("q", "Search")];
+const FIELDS: [(&str, &str); 2] = [("q", "Search"), ("leader", "Leader")];
 
 /// What the form chooses: the states are links, with their numbers.
 const FORM: Takes = Takes {
@@ -24,12 +24,13 @@ const FORM: Takes = Takes {
 const FEW: usize = 20;
 
 /// Jobs by state: the state that chooses them, the words for it, and whether something is wrong with them.
-const STATES: [(&str, &str, bool); 7] = [
+const STATES: [(&str, &str, bool); 8] = [
     ("", "All", false),
     ("unled", "No leader", true),
     ("unknown", "Leader unknown", true),
     ("failing", "Failing", true),
-    ("trouble", "Work waits", true),
+    ("trouble", "Needs a person", true),
+    ("differing", "Definitions differ", false),
     ("paused", "Paused", false),
     ("running", "Running", false),
 ];
@@ -102,49 +103,61 @@ fn orders(view: &View<'_>) -> Html {
 /// How many there are of what has a page of its own.
 fn tiles(view: &View<'_>) -> Piece {
     let (fleet, totals) = (view.fleet, view.totals);
-    let fit = fleet
-        .replicas
-        .iter()
-        .filter(|replica| replica.unfit.is_none() && !replica.is_silent());
-    let up = fleet.nodes.iter().filter(|node| node.up).count();
+    let (replicas, nodes) = (fleet.replicas.len(), fleet.nodes.len());
+    let paused = format!("{} paused", totals.paused);
+    let all = "runs and batches".to_owned();
     let tiles = [
-        (
-            "/",
-            "Jobs",
-            totals.jobs,
-            format!("{} paused", totals.paused),
-        ),
-        (
-            "/runs",
-            "In flight",
-            totals.in_flight,
-            "runs and batches".to_owned(),
-        ),
-        (
-            "/replicas",
-            "Replicas",
-            fleet.replicas.len(),
-            format!("{} fit", fit.count()),
-        ),
-        (
-            "/nodes",
-            "Lock nodes",
-            fleet.nodes.len(),
-            format!("{up} up"),
-        ),
+        ("/", "Jobs", totals.jobs, Note::Fine(paused)),
+        ("/runs", "In flight", totals.in_flight, Note::Fine(all)),
+        ("/replicas", "Replicas", replicas, note_of_replicas(fleet)),
+        ("/nodes", "Lock nodes", nodes, note_of_nodes(fleet)),
     ];
     let mut h = Html::default();
     h.markup("<ul class=\"tiles\" data-piece=\"tiles\">");
     for (path, name, count, note) in tiles {
         h.markup("<li><a href=\"").text(view.address.to(path, &[]));
         h.markup("\"><span>").markup(name).markup("</span><b>");
-        h.text(count).markup("</b><small>").text(note);
-        h.markup("</small></a></li>");
+        h.text(count).markup("</b>");
+        match &note {
+            Note::Fine(note) => h.small(note),
+            Note::Warns(note) => h.markup("<strong class=\"warn\">").text(note),
+            Note::Alarms(note) => h.markup("<strong class=\"bad\">").text(note),
+        };
+        h.markup(match note {
+            Note::Fine(_) => "</a></li>",
+            Note::Warns(_) | Note::Alarms(_) => "</strong></a></li>",
+        });
     }
     h.markup("</ul>\n");
     Piece {
         name: "tiles",
         html: h,
+    }
+}
+
+/// What stands beside a number.
+enum Note {
+    Fine(String),
+    Warns(String),
+    Alarms(String),
+}
+
+fn note_of_replicas(fleet: &FleetStatus) -> Note {
+    let all = fleet.replicas.iter();
+    let unfit = all.filter(|replica| replica.unfit.is_some() || replica.is_silent());
+    match unfit.count() {
+        0 => Note::Fine(format!("{} fit", fleet.replicas.len())),
+        unfit => Note::Alarms(format!("{unfit} not fit")),
+    }
+}
+
+fn note_of_nodes(fleet: &FleetStatus) -> Note {
+    let down = fleet.nodes.iter().filter(|node| !node.up).count();
+    let mute = fleet.nodes.iter().filter(|node| node.up && !node.votes);
+    match (down, mute.count()) {
+        (0, 0) => Note::Fine(format!("{} up", fleet.nodes.len())),
+        (0, mute) => Note::Warns(format!("{mute} without a vote")),
+        (down, _) => Note::Alarms(format!("{down} down")),
     }
 }
 
@@ -179,7 +192,8 @@ fn states(view: &View<'_>) -> Piece {
         Looked::NotYet => {
             h.markup("<p class=\"warn\">all jobs are being looked at: until then this is what the replica knows by itself</p>");
         }
-        _ if wrong == 0 => {
+        // What is wrong with the ground that they stand on is said above.
+        _ if wrong == 0 && is_sound(view.fleet) => {
             h.markup("<p class=\"good\">nothing is known to be wrong with a job</p>");
         }
         _ => {}
@@ -197,6 +211,12 @@ fn states(view: &View<'_>) -> Piece {
         name: "states",
         html: h,
     }
+}
+
+/// Whether all replicas and nodes do their part.
+fn is_sound(fleet: &FleetStatus) -> bool {
+    let notes = [note_of_replicas(fleet), note_of_nodes(fleet)];
+    notes.iter().all(|note| matches!(note, Note::Fine(_)))
 }
 
 /// The shards of the job that the address names.

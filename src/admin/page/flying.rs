@@ -2,6 +2,7 @@
 
 use super::{
     super::html::Html,
+    address::job_path,
     block::{Part, cell},
     view::View,
 };
@@ -42,11 +43,17 @@ fn key((job, run): &Flying<'_>) -> String {
 fn cells(h: &mut Html, view: &View<'_>, job: &JobStatus, run: &RunStatus) {
     cell(h, "Job").link(&view.address.to_job(&job.name), &job.name);
     cell(h, "Run");
-    match &run.batch {
-        Some(batch) => h.markup("batch ").text(batch),
-        None => h.text(view.times.short(run.tick)),
+    let what = match &run.batch {
+        Some(batch) => format!("batch {batch}"),
+        None => view.times.short(run.tick),
     };
-    h.small(format_args!("attempt {}", run.attempt));
+    match run.run_id.as_str() {
+        "" => h.text(what),
+        id => h.link(&view.address.to(&job_path(&job.name), &[("run", id)]), what),
+    };
+    if run.attempt > 1 {
+        h.small(format_args!("attempt {}", run.attempt));
+    }
     cell(h, "Replica").text(view.name_of(&run.replica));
     if let Some(token) = run.token {
         h.small(format_args!("token {token}"));

@@ -39,6 +39,8 @@ pub(in crate::admin) struct Form<'a> {
     pub(in crate::admin) of: &'a str,
     /// What makes it one of ours.
     pub(in crate::admin) seal: &'a str,
+    /// As whose order it would be written down.
+    pub(in crate::admin) who: &'a str,
     /// What stands in its fields.
     pub(in crate::admin) said: &'a BTreeMap<String, String>,
     /// What was wrong with it.
@@ -124,20 +126,39 @@ impl Kind {
         )
     }
 
-    fn title(self) -> &'static str {
+    /// What it would do, in a few words. `said` is what stands in the fields of its form.
+    fn title(self, view: &View<'_>, of: &str, said: &BTreeMap<String, String>) -> String {
+        let of_items = || {
+            let said = |name: &str| said.get(name).map_or("", |said| said.trim());
+            match (said("id"), ItemState::of(said("all"))) {
+                ("", Some(state)) => format!("all items of {of} that are {}", state.words()),
+                ("", None) => format!("items of {of}"),
+                (id, _) => format!("item {id} of {of}"),
+            }
+        };
         match self {
-            Self::Trigger => "Run now",
-            Self::Pause => "Pause",
-            Self::Resume => "Resume",
-            Self::Resign => "Hand over",
-            Self::Drain => "Drain",
-            Self::Withdraw => "Withdraw a trigger of",
-            Self::Break => "End the lease of",
-            Self::Retry => "Send again: items of",
-            Self::Park => "Put aside: an item of",
-            Self::Discard => "Discard: items of",
-            Self::PauseAll => "Pause all",
-            Self::ResumeAll => "Resume all",
+            Self::Trigger => format!("Run {of} now"),
+            Self::Pause => format!("Pause {of}"),
+            Self::Resume => format!("Resume {of}"),
+            Self::Resign => format!("Hand over {of}"),
+            Self::Drain => format!("Drain {}", view.name_of(of)),
+            Self::Withdraw => format!("Withdraw trigger {of}"),
+            Self::Break => format!("End the lease of {of}"),
+            Self::Retry => format!("Send again {}", of_items()),
+            Self::Park => format!("Put aside {}", of_items()),
+            Self::Discard => format!("Discard {}", of_items()),
+            Self::PauseAll => format!("Pause all {of}"),
+            Self::ResumeAll => format!("Resume all {of}"),
+        }
+    }
+
+    /// What a person agrees to where it must be said twice.
+    fn agreed(self) -> &'static str {
+        match self {
+            Self::Drain => "Its process ends, and it is meant",
+            Self::PauseAll => "Ticks that are skipped meanwhile never run, and it is meant",
+            Self::ResumeAll => "Pauses that end begin again by a person alone, and it is meant",
+            _ => "This cannot be taken back, and it is meant",
         }
     }
 }
@@ -151,7 +172,7 @@ pub(in crate::admin) fn page(view: &View<'_>, form: &Form<'_>) -> Page {
     }
     fields(&mut h, view, form);
     Page {
-        title: format!("{} {}", form.kind.title(), form.of),
+        title: form.kind.title(view, form.of, form.said),
         live: Live::Off,
         blocks: vec![Block::Plain(h)],
     }
@@ -179,7 +200,7 @@ pub(in crate::admin) fn answer(
     }
     back(&mut h, view, kind, of);
     Page {
-        title: format!("{} {of}", kind.title()),
+        title: kind.title(view, of, &BTreeMap::new()),
         live: Live::Off,
         blocks: vec![Block::Plain(h)],
     }
@@ -231,16 +252,18 @@ fn fields(h: &mut Html, view: &View<'_>, form: &Form<'_>) {
         .text(MOST_REASON);
     h.markup("\" value=\"");
     h.text(said("reason")).markup("\"></label>");
+    h.markup("<p class=\"note\">It is written down as an order of ");
+    h.text(form.who).markup(".</p>\n");
     if form.kind.is_final() {
         h.markup("<label class=\"check\"><input type=\"checkbox\" name=\"sure\" value=\"yes\" required> ");
-        h.markup("This cannot be taken back, and it is meant</label>");
+        h.markup(form.kind.agreed()).markup("</label>");
     }
     h.markup(match form.kind.ends_something() {
         true => "<button class=\"bad\">",
         false => "<button>",
     });
-    h.markup(form.kind.title()).markup(" ");
-    h.text(form.of).markup("</button>");
+    h.text(form.kind.title(view, form.of, form.said));
+    h.markup("</button>");
     back(h, view, form.kind, form.of);
     h.markup("</form>\n");
 }

@@ -28,6 +28,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     states: runs::TAKES.states,
     sorts: runs::TAKES.sorts,
     texts: &["replica", "run"],
+    labels: &[],
 };
 
 const FIELDS: [(&str, &str); 1] = [("replica", "Replica")];
@@ -44,6 +45,8 @@ pub(in crate::admin) struct JobData<'a> {
     pub(in crate::admin) facts: Result<&'a JobFacts, &'a str>,
     /// Who hears of it when it breaks.
     pub(in crate::admin) notices: Vec<String>,
+    /// What decides on its ticks and runs, key by key, as the replica that answers has it.
+    pub(in crate::admin) rules: Vec<(String, String)>,
     /// Where a person finds the trace of a run: an address with a place for its id.
     pub(in crate::admin) trace_link: Option<String>,
     /// The run that is shown in full.
@@ -83,6 +86,9 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
             blocks.push(Block::Plain(h));
         }
     }
+    if !data.rules.is_empty() {
+        blocks.push(Block::Plain(rules(&data.rules)));
+    }
     Page {
         title: data.name.to_owned(),
         live: match view.address.get("run") {
@@ -92,6 +98,20 @@ pub(in crate::admin) fn page(view: &View<'_>, data: &JobData<'_>) -> Page {
         },
         blocks,
     }
+}
+
+/// What decides on its ticks and runs.
+fn rules(rules: &[(String, String)]) -> Html {
+    let mut h = Html::default();
+    h.markup("<section aria-labelledby=\"title-rules\"><details class=\"folds\" open><summary>");
+    h.markup("<h2 id=\"title-rules\">Rules <span class=\"note\">as the replica that answers has them</span></h2>");
+    h.markup("</summary><dl class=\"facts\">");
+    for (key, value) in rules {
+        h.markup("<div><dt>").text(key).markup("</dt><dd>");
+        h.text(value).markup("</dd></div>");
+    }
+    h.markup("</dl></details></section>\n");
+    h
 }
 
 /// The page of one run, with the other attempts of its tick.

@@ -14,18 +14,27 @@ use crate::fleet::status::{JobStatus, LeaderStatus};
 /// What can be chosen among jobs.
 pub(in crate::admin) const TAKES: Takes = Takes {
     states: &[
-        "unled", "unknown", "failing", "paused", "running", "trouble",
+        "unled",
+        "unknown",
+        "failing",
+        "paused",
+        "running",
+        "trouble",
+        "differing",
     ],
     sorts: &["name", "next", "last", "backlog"],
-    texts: &["shards"],
+    texts: &["leader", "shards"],
+    labels: &[],
 };
 
 const COLUMNS: &str = "Job | State | Leader | Schedule | Last tick | Next tick | Backlog";
 
 /// The jobs that are looked for, in the order that is asked for: those in trouble first, and by their names otherwise.
 pub(in crate::admin) fn chosen(jobs: &[JobStatus], address: &Address) -> Vec<usize> {
-    let state = address.get("state");
-    let wanted = |(_, job): &(usize, &JobStatus)| address.finds(&job.name) && is(job, state);
+    let (state, leader) = (address.get("state"), address.get("leader"));
+    let wanted = |(_, job): &(usize, &JobStatus)| {
+        address.finds(&job.name) && is(job, state) && (leader.is_empty() || is_led_by(job, leader))
+    };
     let mut chosen: Vec<(usize, &JobStatus)> = jobs.iter().enumerate().filter(wanted).collect();
     // They come in the order of their names, which stays where nothing else decides.
     match address.sort() {
@@ -50,8 +59,18 @@ pub(super) fn is(job: &JobStatus, state: &str) -> bool {
         "paused" => job.paused || job.shards_paused > 0,
         "running" => !job.running.is_empty(),
         "trouble" => job.trouble.is_some() || job.held.is_some(),
+        "differing" => !job.definitions.is_empty(),
         _ => true,
     }
+}
+
+/// Whether a replica of this name or id leads it, or a shard of it.
+fn is_led_by(job: &JobStatus, leader: &str) -> bool {
+    let mut all = [job].into_iter().chain(&job.by_shard);
+    all.any(|job| {
+        let led = job.leader.as_ref();
+        led.is_some_and(|led| led.name == leader || led.replica == leader)
+    })
 }
 
 fn is_unled(job: &JobStatus) -> bool {
@@ -133,7 +152,7 @@ fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
     match &job.leader {
         Some(leader) => {
             h.markup("<b>").text(leader.shown()).markup("</b>");
-            term(h, view, leader);
+            term(h, view, job, leader);
         }
         None if !job.leader_known => {
             h.markup("<strong class=\"warn\">unknown</strong>");
@@ -145,6 +164,11 @@ fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
         }
         None if job.wants_leader() => {
             h.markup("<strong class=\"bad\">NO LEADER</strong>");
+            if is_of_job(view.address) {
+                h.markup("<small>why: <code>watchkeeper explain ")
+                    .text(&job.name);
+                h.markup("</code>, <code>watchkeeper doctor</code></small>");
+            }
         }
         None => {
             h.small(&job.coordination);
@@ -153,13 +177,21 @@ fn leader(h: &mut Html, view: &View<'_>, job: &JobStatus) {
 }
 
 /// Its term: how long it lasts yet, since when it leads, under which token, and where that is.
-fn term(h: &mut Html, view: &View<'_>, leader: &LeaderStatus) {
+fn term(h: &mut Html, view: &View<'_>, job: &JobStatus, leader: &LeaderStatus) {
     if let Some(ms) = leader.remaining_ms {
         h.markup(" <span class=\"note\">");
         left(h, ms);
         h.markup(" left</span>");
     }
-    h.markup("<small>token ").text(leader.token);
+    h.markup("<small>token ");
+    match is_of_job(view.address) {
+        true => {
+            let key = format!("job/{}", job.name);
+            let lock = view.address.to("/locks", &[("key", key.as_str())]);
+            h.link(&lock, leader.token)
+        }
+        false => h.text(leader.token),
+    };
     if let Some(since) = leader.since {
         h.markup(" · <span title=\"leads since ");
         h.text(view.times.at(since)).markup("\">for ");
@@ -296,6 +328,18 @@ mod tests {
             assert_eq!(names(&jobs, &[("state", state)]), [found], "{state}");
         }
         assert_eq!(names(&jobs, &[("q", "B")]), ["b"]);
+        let mut led = job("a");
+        led.by_shard.push(job("a.1"));
+        led.by_shard[0].leader = Some(LeaderStatus {
+            replica: "h-1-x".to_owned(),
+            name: "alpha".to_owned(),
+            ..LeaderStatus::default()
+        });
+        let led = [led, job("b")];
+        for leader in ["alpha", "h-1-x"] {
+            assert_eq!(names(&led, &[("leader", leader)]), ["a"], "a shard of it");
+        }
+        assert!(names(&led, &[("leader", "beta")]).is_empty());
         assert!(names(&jobs, &[("q", "x")]).is_empty());
     }
 }

@@ -190,6 +190,8 @@ pub(super) fn margin(h: &mut Html, fleet: &FleetStatus) {
     }
     match margin {
         m if m < 0 => h.markup("<strong class=\"bad\">no majority</strong>"),
+        // Of one there is never one to spare.
+        0 if fleet.nodes.len() > 1 => h.markup("<strong class=\"warn\">may lose none</strong>"),
         0 => h.markup("may lose none"),
         m => h.markup("may lose ").text(m),
     };
@@ -222,7 +224,7 @@ pub(super) fn choices(
     h.text(address.path()).markup("\">");
     let (first, others) = texts.split_at(texts.len().min(1));
     fields(&mut h, address, first);
-    words(&mut h, address, "state", "State", takes.states);
+    words(&mut h, address, "state", ("State", "all"), takes);
     h.markup("<button>Show</button>");
     if address.is_chosen() {
         h.markup("<a href=\"").text(address.to(address.path(), &[]));
@@ -241,7 +243,7 @@ pub(super) fn choices(
     });
     h.markup("</summary><div>");
     fields(&mut h, address, others);
-    words(&mut h, address, "sort", "Order", takes.sorts);
+    words(&mut h, address, "sort", ("Order", "as usual"), takes);
     h.markup("<label>Zone <input name=\"tz\" maxlength=\"64\" placeholder=\"UTC\" value=\"");
     h.text(address.get("tz"))
         .markup("\"></label><button>Show</button></div></details>");
@@ -274,20 +276,24 @@ fn words(
     h: &mut Html,
     address: &Address,
     name: &'static str,
-    label: &'static str,
-    words: &[&'static str],
+    (label, none): (&'static str, &'static str),
+    takes: &Takes,
 ) {
+    let words = match name {
+        "state" => takes.states,
+        _ => takes.sorts,
+    };
     if words.is_empty() {
         return;
     }
     h.markup("<label>").markup(label).markup(" <select name=\"");
     h.markup(name).markup("\"><option value=\"\">");
-    h.markup(if name == "state" { "all" } else { "default" });
+    h.markup(none);
     h.markup("</option>");
     for word in words.iter().copied() {
-        option(h, word, word, address.get(name));
+        option(h, word, takes.label(word), address.get(name));
         if name == "sort" {
-            let (value, shown) = (format!("-{word}"), format!("{word}, backwards"));
+            let (value, shown) = (format!("-{word}"), format!("{word}, the other way round"));
             option(h, &value, &shown, address.get(name));
         }
     }
@@ -335,13 +341,13 @@ fn ways_to_others(
         let page = (address.page() - 1).to_string();
         h.markup(" · <a rel=\"prev\" href=\"")
             .text(address.with(&[("page", page.as_str())]));
-        h.markup("\">earlier</a>");
+        h.markup("\">previous page</a>");
     }
     if address.has_more(total) {
         let page = (address.page() + 1).to_string();
         h.markup(" · <a rel=\"next\" href=\"")
             .text(address.with(&[("page", page.as_str())]));
-        h.markup("\">further</a>");
+        h.markup("\">next page</a>");
     }
     h.markup("</p>");
     h

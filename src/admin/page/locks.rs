@@ -15,6 +15,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     states: &["held", "left", "released"],
     sorts: &["key", "remaining"],
     texts: &["key"],
+    labels: &[("left", "not released")],
 };
 
 const FIELDS: [(&str, &str); 1] = [("q", "Search")];
@@ -64,7 +65,10 @@ fn chosen<'a>(locks: &'a [LockStatus], address: &Address) -> Vec<&'a LockStatus>
             "left" => !lock.held && !lock.released,
             _ => true,
         };
-        fits && address.finds(&lock.key)
+        let holder = lock.holder.as_ref();
+        fits && (address.finds(&lock.key)
+            || address.finds(&lock.owner)
+            || holder.is_some_and(|holder| address.finds(&holder.to_string())))
     };
     let mut chosen: Vec<&LockStatus> = locks.iter().filter(wanted).collect();
     match address.sort() {
@@ -114,6 +118,12 @@ fn summary(view: &View<'_>, lock: &LockDetail) -> Html {
     let mut h = Html::default();
     h.markup("<section aria-labelledby=\"title-lock\"><h2 id=\"title-lock\">Lock ");
     h.text(&lock.key).markup("</h2><dl>");
+    let job = lock.key.strip_prefix("job/").and_then(|job| view.job(job));
+    if let Some(job) = job {
+        h.markup("<dt>Job</dt><dd>");
+        h.link(&view.address.to_job(&job.name), &job.name)
+            .markup("</dd>");
+    }
     let rows = [
         ("State", words(lock.state).to_owned()),
         ("Holder", or_dash(lock.holder.as_ref())),
@@ -152,7 +162,7 @@ fn summary(view: &View<'_>, lock: &LockDetail) -> Html {
             "/orders/break",
             &[("key", lock.key.as_str()), ("owner", owner)],
         );
-        h.markup("<p class=\"orders\">Orders: ");
+        h.markup("<p class=\"orders\">");
         h.link(&path, "end this lease by force").markup("</p>");
     }
     h.markup("</section>\n");

@@ -15,6 +15,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     states: &[],
     sorts: &[],
     texts: &[],
+    labels: &[],
 };
 
 /// How broad a node is drawn, of a thousand.

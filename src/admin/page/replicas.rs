@@ -19,6 +19,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     ],
     sorts: &["name", "started", "seen"],
     texts: &[],
+    labels: &[],
 };
 
 const FIELDS: [(&str, &str); 1] = [("q", "Search")];
@@ -105,10 +106,16 @@ fn odd(jobs: &[JobStatus]) -> BTreeMap<&str, Vec<&str>> {
 }
 
 fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus, odd: &[&str]) {
-    cell(h, "Replica").text(&replica.name);
+    let named = replica.name.as_str();
+    let leads = view.address.to("/", &[("leader", named)]);
+    cell(h, "Replica").link(&leads, named);
     if replica.id == view.replica {
         h.markup("<small>this one</small>");
     }
+    let runs = view.address.to("/runs", &[("replica", named)]);
+    h.markup("<small>")
+        .link(&runs, "its runs")
+        .markup("</small>");
     cell(h, "Role").markup(match replica.role {
         Role::Leader => "<b>leader</b>",
         Role::Standby => "standby",

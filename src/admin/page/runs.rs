@@ -32,10 +32,24 @@ pub(in crate::admin) const TAKES: Takes = Takes {
         "interrupted",
     ],
     sorts: &["started", "took"],
-    texts: &["job", "replica"],
+    texts: &["job", "replica", "since", "until"],
+    labels: &[],
 };
 
-const FIELDS: [(&str, &str); 3] = [("q", "Search"), ("job", "Job"), ("replica", "Replica")];
+const FIELDS: [(&str, &str); 5] = [
+    ("q", "Search"),
+    ("job", "Job"),
+    ("replica", "Replica"),
+    ("since", "Began since"),
+    ("until", "Began before"),
+];
+/// Those of one job have one name.
+const FIELDS_OF_JOB: [(&str, &str); 4] = [
+    ("job", "Job"),
+    ("replica", "Replica"),
+    ("since", "Began since"),
+    ("until", "Began before"),
+];
 
 const COLUMNS_OF_ALL: &str = "Job | Run | Outcome | Replica | Started | Took | Late | Detail";
 const COLUMNS: &str = "Run | Outcome | Replica | Started | Took | Late | Detail";
@@ -43,7 +57,7 @@ const LAST: &str = "Job | Outcome | Ended | Last tick";
 
 /// The page of one job, with its runs, the oldest first; why they cannot be read.
 pub(in crate::admin) fn of_job(view: &View<'_>, history: Result<&[RunRecord], &str>) -> Page {
-    let mut blocks = begun(view);
+    let mut blocks = begun(view, &FIELDS_OF_JOB);
     match history {
         Ok(runs) => blocks.push(Block::Rows(part(view, runs))),
         Err(why) => blocks.push(Block::Plain(unread(why))),
@@ -53,13 +67,17 @@ pub(in crate::admin) fn of_job(view: &View<'_>, history: Result<&[RunRecord], &s
 
 /// The page of all jobs, with their last runs, the newest first; why they cannot be read.
 pub(in crate::admin) fn of_all(view: &View<'_>, recent: &Result<RecentRuns, String>) -> Page {
-    let mut blocks = begun(view);
+    let mut blocks = begun(view, &FIELDS);
     match recent {
         Ok(recent) => blocks.push(Block::Rows(last_of_all(view, recent))),
         Err(why) => blocks.push(Block::Plain(unread(why))),
     }
-    // The other table is at another page of its own, or at its first one.
-    if view.address.get("replica").is_empty() && (view.address.page() == 1 || recent.is_err()) {
+    // The other table is at another page of its own, or at its first one. It goes by no replica or time.
+    let of_others = ["replica", "since", "until"];
+    let is_told = of_others
+        .iter()
+        .all(|name| view.address.get(name).is_empty());
+    if is_told && (view.address.page() == 1 || recent.is_err()) {
         blocks.push(Block::Rows(last_of_each(view)));
     }
     page(blocks)
@@ -73,9 +91,9 @@ fn page(blocks: Vec<Block>) -> Page {
     }
 }
 
-fn begun(view: &View<'_>) -> Vec<Block> {
+fn begun(view: &View<'_>, fields: &[(&'static str, &'static str)]) -> Vec<Block> {
     vec![
-        Block::Plain(choices(view.address, &TAKES, &FIELDS)),
+        Block::Plain(choices(view.address, &TAKES, fields)),
         Block::Rows(in_flight(view)),
     ]
 }
@@ -99,7 +117,9 @@ pub(in crate::admin) fn asked(address: &Address) -> RecentAsked {
         filter: RunFilter {
             outcomes: given("state").into_iter().collect(),
             replica: given("replica"),
-            ..RunFilter::default()
+            since: address.moment("since"),
+            until: address.moment("until"),
+            before: None,
         },
         most,
         outputs: false,
@@ -189,11 +209,8 @@ fn last_of_each(view: &View<'_>) -> Part {
 
 /// The runs that are looked for, the latest first.
 pub(super) fn chosen<'a>(runs: &'a [RunRecord], address: &Address) -> Vec<&'a RunRecord> {
-    let (state, replica) = (address.get("state"), address.get("replica"));
-    let is = |asked: &str, said: &str| asked.is_empty() || asked == said;
-    let wanted = |run: &&RunRecord| {
-        is(state, &run.outcome) && (is(replica, &run.replica_name) || is(replica, &run.replica))
-    };
+    let filter = asked(address).filter;
+    let wanted = |run: &&RunRecord| filter.wants(run);
     let mut chosen: Vec<&RunRecord> = runs.iter().rev().filter(wanted).collect();
     order(&mut chosen, address);
     chosen
@@ -245,7 +262,7 @@ fn cells(h: &mut Html, view: &View<'_>, run: &RunRecord) {
             )
         }
     };
-    if run.attempt > 0 {
+    if run.attempt > 1 {
         h.small(format_args!("attempt {}", run.attempt));
     }
     cell(h, "Outcome");
@@ -338,6 +355,14 @@ mod tests {
         assert_eq!(numbers(&runs, &[("sort", "took")]), [2, 1, 3]);
         assert_eq!(numbers(&runs, &[("sort", "-started")]), [1, 2, 3]);
         assert!(numbers(&runs, &[("replica", "b")]).is_empty());
+        let mut runs = runs;
+        runs[1].started = "2026-05-04T08:00:00Z".parse().ok();
+        assert_eq!(numbers(&runs, &[("since", "2026-05-04 08:00")]), [2]);
+        let rome = ("tz", "Europe/Rome");
+        assert_eq!(
+            numbers(&runs, &[("until", "2026-05-04 10:00"), rome]),
+            [3, 1]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! What grows older by itself stands in `<time>`, so that the script can count it on, and is no reason to send a row again.
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::super::html::Html;
 
@@ -27,6 +27,16 @@ impl Zone {
     /// A zone of the time zone database.
     pub(in crate::admin) fn named(name: &str) -> Option<Self> {
         TimeZone::get(name).ok().map(Self)
+    }
+
+    /// An instant, or a time or a day of this zone; a day alone is its beginning.
+    pub(super) fn moment(&self, said: &str) -> Option<Timestamp> {
+        if let Ok(at) = said.parse() {
+            return Some(at);
+        }
+        let local: DateTime = said.parse().ok()?;
+        let zoned = local.to_zoned(self.0.clone()).ok()?;
+        Some(zoned.timestamp())
     }
 }
 

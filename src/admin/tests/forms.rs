@@ -156,6 +156,27 @@ async fn a_form_says_what_would_happen_and_asks_why() {
             "alpha starts nothing more of report",
         ),
         ("/orders/drain?replica=host-7-a", "It leads 1 jobs"),
+        // By the name of the replica, and not by its id.
+        (
+            "/orders/drain?replica=host-7-a",
+            "<h2 class=\"title\">Drain alpha</h2>",
+        ),
+        (
+            "/orders/pause?job=report",
+            "an order of any name (by their own word).",
+        ),
+        (
+            "/orders/retry?job=mail&id=17",
+            "<button>Send again item 17 of mail</button>",
+        ),
+        (
+            "/orders/discard?job=mail&all=dead",
+            "<button class=\"bad\">Discard all items of mail that are dead</button>",
+        ),
+        (
+            "/orders/pause_all?all=jobs",
+            "Ticks that are skipped meanwhile never run, and it is meant",
+        ),
         ("/orders/withdraw?id=t", "Trigger t does not start"),
         (
             "/orders/break?key=job%2Freport",

@@ -222,7 +222,7 @@ async fn what_was_chosen_survives_in_links_and_fields() {
         .body;
     for part in [
         "name=\"q\" maxlength=\"512\" value=\"e\"",
-        "<option value=\"-name\" selected>name, backwards",
+        "<option value=\"-name\" selected>name, the other way round",
         "<a rel=\"next\" href=\"/?page=2&amp;q=e&amp;size=1&amp;sort=-name&amp;tz=Europe%2FRome\">",
         "<a href=\"/runs?tz=Europe%2FRome\"",
         "<input type=\"hidden\" name=\"size\" value=\"1\">",
@@ -320,6 +320,8 @@ async fn a_job_shows_its_schedule_its_ticks_and_who_led_it() {
     for part in [
         "Runs at 08:00, Monday to Friday (Europe/Rome).",
         "Notices of it go to ops, &lt;pager&gt;.",
+        "<dt>misfire</dt><dd>&lt;once&gt;</dd>",
+        "<small>token <a href=\"/locks?key=job%2Freport\">41</a>",
         "The clocks of Europe/Rome go back soon.",
         "02:30 comes twice",
         "<span class=\"warn\">misfire</span>",
@@ -634,6 +636,50 @@ async fn the_page_of_a_run_leads_to_its_trace() {
 }
 
 #[tokio::test]
+async fn a_run_in_flight_leads_to_its_page() {
+    let mut fleet = fleet();
+    let run = |run_id: &str, attempt| RunStatus {
+        run_id: run_id.to_owned(),
+        attempt,
+        batch: Some(format!("b{attempt}")),
+        ..RunStatus::default()
+    };
+    // One of a version that does not tell its id.
+    fleet.jobs[0].running = vec![run("run/1", 1), run("run/2", 2), run("", 3)];
+    let name = fleet.jobs[0].name.clone();
+    let server = serving(Fake::of(fleet)).await;
+    let page = server.get("/").await.body;
+    for part in [
+        format!("<a href=\"/jobs/{name}?run=run%2F1\">batch b1</a><td"),
+        format!("<a href=\"/jobs/{name}?run=run%2F2\">batch b2</a><small>attempt 2</small>"),
+        "data-label=\"Run\">batch b3<small>attempt 3</small>".to_owned(),
+    ] {
+        assert!(page.contains(&part), "{part}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn runs_are_chosen_by_when_they_began_in_the_zone_of_the_page() {
+    let server = server().await;
+    // They began at 22:14:22, 22:15:22 and 22:16:22 UTC.
+    for (query, count) in [
+        ("since=2023-11-14T22:14:00Z", 3),
+        ("since=2023-11-14+22:15&until=2023-11-14+22:16", 1),
+        ("since=2023-11-14+23:16&tz=Europe%2FRome", 1),
+        ("until=2023-11-14", 0),
+    ] {
+        let page = server.get(&format!("/runs?job=report&{query}")).await.body;
+        let shown = page.matches("<tr data-key=\"report/").count();
+        assert_eq!(shown, count, "{query}\n{page}");
+    }
+    let page = server.get("/runs?since=2023-11-14").await.body;
+    assert!(!page.contains("Last run of each job"), "{page}");
+    let answer = server.get("/runs?since=yesterday").await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.contains("2026-05-04 08:00"), "{}", answer.body);
+}
+
+#[tokio::test]
 async fn what_waits_for_a_person_and_how_many_nodes_may_fail_is_said() {
     let mut fleet = fleet();
     let mail = fleet.jobs.iter_mut().find(|job| job.name == "mail");
@@ -695,7 +741,7 @@ async fn items_are_shown_with_their_reasons_and_can_be_sent_again() {
         "<a href=\"/orders/discard?id=17&amp;job=mail\">discard</a>",
         "<a href=\"/orders/retry?all=dead&amp;job=mail\">send all 6 again that are dead</a>",
         "<a href=\"/orders/discard?all=dead&amp;job=mail\">discard all 6 that are dead</a>",
-        "<a rel=\"next\" href=\"/batches?after=a%20b%2Fc%3Fd%3De%26f&amp;job=mail\">further</a>",
+        "<a rel=\"next\" href=\"/batches?after=a%20b%2Fc%3Fd%3De%26f&amp;job=mail\">next page</a>",
         // What the database of a job tells is asked for, and not followed.
         "data-live=\"poll\"",
     ] {
