@@ -119,21 +119,7 @@ impl Browser {
 
     fn start_with(logs: &Value) -> Self {
         let profile = TempDir::with_prefix("wk-chromium-").expect("a temporary folder");
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            // What it writes beside its profile is no business of the user who runs the tests.
-            .env("HOME", profile.path())
-            .env("XDG_CONFIG_HOME", profile.path())
-            .env("XDG_CACHE_HOME", profile.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver starts");
-        let mut said = BufReader::new(driver.stdout.take().expect("it was piped"));
-        let port = port(&mut said);
-        // It goes on talking, and must not fill its pipe.
-        std::thread::spawn(move || said.lines().map_while(Result::ok).for_each(drop));
+        let (driver, port) = driver(&profile);
         let mut browser = Self {
             driver,
             address: format!("127.0.0.1:{port}"),
@@ -482,8 +468,45 @@ impl Drop for Browser {
     }
 }
 
+/// Starts a driver, and says at which port it listens. It takes a free one of IPv6 and then the same of IPv4, which another program may
+/// have: then it ends, and another one is started.
+fn driver(profile: &TempDir) -> (Child, u16) {
+    let mut all = String::new();
+    for _ in 0..5 {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            // What it writes beside its profile is no business of the user who runs the tests.
+            .env("HOME", profile.path())
+            .env("XDG_CONFIG_HOME", profile.path())
+            .env("XDG_CACHE_HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver starts");
+        let mut said = BufReader::new(driver.stdout.take().expect("it was piped"));
+        match port(&mut said) {
+            Ok(port) => {
+                // It goes on talking, and must not fill its pipe.
+                std::thread::spawn(move || said.lines().map_while(Result::ok).for_each(drop));
+                return (driver, port);
+            }
+            Err(said) => all += &said,
+        }
+        _ = driver.kill();
+        _ = driver.wait();
+        if !all.contains("port not available") {
+            break;
+        }
+    }
+    panic!("chromedriver does not say where it listens:\n{all}");
+}
+
 /// The port that a driver says it listens at.
-fn port(said: &mut impl BufRead) -> u16 {
+///
+/// # Errors
+/// All that it says where it does not.
+fn port(said: &mut impl BufRead) -> Result<u16, String> {
     let mut all = String::new();
     for line in said.lines().map_while(Result::ok) {
         all += &line;
@@ -496,8 +519,8 @@ fn port(said: &mut impl BufRead) -> u16 {
             .rsplit_once("port")
             .map(|(_, port)| port.trim_matches(digits));
         if let Some(port) = port.and_then(|port| port.parse().ok()) {
-            return port;
+            return Ok(port);
         }
     }
-    panic!("chromedriver does not say where it listens:\n{all}");
+    Err(all)
 }
