@@ -25,7 +25,7 @@
 //! - F9 What a fleet at rest reads does not grow with its replicas.   (reads_do_not_grow_with_the_replicas,
 //!   thirty_replicas_with_three_hundred_jobs_read_as_much_as_four)
 //! # Why this cannot hurt
-//! Who watches decides nothing. Whether a lock may be taken the nodes decide, each by what stands in its record (O1, O2):
+//! Who watches decides nothing (whoever_watches_by_chance_makes_no_second_leader). Whether a lock may be taken the nodes decide, each by what stands in its record (O1, O2):
 //! a candidate that looks later, or with others, or in vain is a candidate like any other, and one that never looks is
 //! a candidate that is not there. So no wrong view of the fleet, of whatever age or version, can make a second leader. It can
 //! make a late one: all that a candidate goes by while it rests is news that ends by itself, when a document is not
@@ -207,8 +207,33 @@ fn rarely(replica: &str) -> Duration {
 pub(crate) mod mutants {
     use std::cell::Cell;
 
+    use std::time::Duration;
+
+    use super::Attention;
+    use crate::{clock::Moment, hash::liking};
+
     thread_local! {
         /// F6 off: what rests does so for ever.
         pub(crate) static RESTS_FOR_EVER: Cell<bool> = const { Cell::new(false) };
+        /// All rules of attention off: each replica watches, helps or rests by chance, of this seed.
+        pub(crate) static BY_CHANCE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// For so long chance leaves a replica to its part.
+    const TURN: Duration = Duration::from_secs(2);
+
+    pub(crate) fn by_chance(
+        replica: &str,
+        of: &str,
+        now: Moment,
+    ) -> Option<(Attention, Option<Duration>)> {
+        let seed = BY_CHANCE.get()?;
+        let turn = now.since(Moment::ZERO).as_secs() / TURN.as_secs();
+        let attention = match liking(replica, &format!("{of} {seed} {turn}")) % 3 {
+            0 => Attention::Watches,
+            1 => Attention::Helps,
+            _ => Attention::Rests,
+        };
+        Some((attention, Some(TURN)))
     }
 }

@@ -1,12 +1,13 @@
 //! How long a fleet is without a leader when the one it had dies: measured from the kill to the first run of the successor,
 //! in virtual time, whatever the phase of renewals.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 
 use crate::{
     chance::Chance,
+    due::Misfire,
     event::Event,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     testing::{Fleet, Replica, Sim, Told},
@@ -237,5 +238,55 @@ fn whoever_has_just_joined_takes_over_a_ttl_later() {
         fleet.kill(active);
         let (next, gap) = next_run(fleet, "service", killed).await;
         assert!(next == joins && gap <= most(), "{next} after {gap:?}");
+    });
+}
+
+/// Half of a fleet at once: what they led is led again within a ttl and three seconds, and each tick that fell due meanwhile runs, by
+/// the rule that says so, and once.
+#[test]
+fn half_of_a_fleet_dies_and_each_job_is_led_again_in_time_and_misses_no_tick() {
+    const REPLICAS: u32 = 16;
+    const JOBS: usize = 32;
+    let every = SECOND * 2;
+    let name = |n: usize| format!("job{n}");
+    let mut sim = Sim::new().ttl(TTL).replicas(REPLICAS).seed(11);
+    for n in 0..JOBS {
+        let spec = Spec::every(every).misfire(Misfire::All);
+        sim = sim.job(&name(n), |_| Quick, spec);
+    }
+    sim.run(async |fleet| {
+        fleet.advance(TTL * 4).await;
+        let half: Vec<Replica> = fleet
+            .replicas()
+            .into_iter()
+            .take(REPLICAS as usize / 2)
+            .collect();
+        let leads = |fleet: &Fleet, n: usize| fleet.leader(&name(n));
+        let lost = (0..JOBS).filter(|n| leads(&fleet, *n).is_some_and(|l| half.contains(&l)));
+        let lost = lost.count();
+        assert!(lost >= JOBS / 4, "{lost}: nothing is shown");
+        half.iter().for_each(|replica| fleet.kill(*replica));
+        let all_led = |fleet: &Fleet| (0..JOBS).all(|n| leads(fleet, n).is_some());
+        fleet.advance_until(all_led, TTL + SECOND * 3).await;
+        fleet.advance(TTL * 2).await;
+        let events = fleet.events();
+        for n in 0..JOBS {
+            let mut runs = BTreeSet::new();
+            for told in &events {
+                if let Event::RunStarted {
+                    job, tick, attempt, ..
+                } = &told.event
+                    && *job == name(n)
+                {
+                    assert!(runs.insert((*tick, *attempt)), "{job}: {tick} twice");
+                }
+            }
+            let ticks: BTreeSet<Timestamp> = runs.iter().map(|(tick, _)| *tick).collect();
+            let pairs = ticks.iter().zip(ticks.iter().skip(1));
+            for (before, after) in pairs {
+                assert_eq!(between(*before, *after), every, "{n}: after {before}");
+            }
+            assert!(ticks.len() >= 15, "{n}: {ticks:?}");
+        }
     });
 }

@@ -1,6 +1,6 @@
 //! Few replicas watch what one leads: what becomes of a job when they go.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     growth::{cluster, fleet},
@@ -9,7 +9,10 @@ use super::{
 use crate::{
     chance::Chance,
     event::Event,
-    scheduler::{Attention, WHOLE_REPLICA, mutants::RESTS_FOR_EVER},
+    scheduler::{
+        Attention, WHOLE_REPLICA,
+        mutants::{BY_CHANCE, RESTS_FOR_EVER},
+    },
     testing::{cluster::Cluster, members::Member},
 };
 
@@ -21,7 +24,7 @@ const JOBS: usize = 3;
 const LED_AGAIN: Duration = Duration::from_secs(20);
 
 /// What happens to a replica.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Killed,
     Frozen,
@@ -165,6 +168,46 @@ async fn with_others_that_never_look_a_job_stays_without_a_leader() {
     let led = led_by(&cluster, &members, &rest, LED_AGAIN * 3).await;
     RESTS_FOR_EVER.set(false);
     assert!(!led, "nothing is shown");
+}
+
+/// The other mutant: who watches decides nothing. With each part given out by chance, and given out anew all the time, a job is led
+/// later than it could be, and never by two.
+#[test]
+fn whoever_watches_by_chance_makes_no_second_leader() {
+    let mut led_anew = 0;
+    for seed in 0..4 {
+        led_anew += play(async {
+            BY_CHANCE.set(Some(seed));
+            let (cluster, members) = settled(seed, seed == 3).await;
+            let chance = Chance::seeded(seed);
+            let mut seen = BTreeSet::new();
+            for round in 0..12 {
+                let fate = [Fate::Killed, Fate::Frozen, Fate::CutOff][round % 3];
+                let leader = members.iter().find(|member| holds(member, "job-0"));
+                // The last ones live.
+                let victim = leader.filter(|_| fate != Fate::Killed || seen.len() < REPLICAS / 2);
+                if let Some(victim) = victim {
+                    seen.insert(victim.me.id.clone());
+                    fate.befalls(victim);
+                }
+                let until = cluster.clock().now() + TTL + chance.up_to(TTL);
+                while cluster.clock().now() < until {
+                    for job in 0..JOBS {
+                        let job = format!("job-{job}");
+                        let holders = members.iter().filter(|m| holds(m, &job)).count();
+                        assert!(holders <= 1, "seed {seed}: {job} is held by {holders}");
+                    }
+                    cluster.sleep(Duration::from_millis(100)).await;
+                }
+                if let Some(victim) = victim {
+                    fate.is_over(victim);
+                }
+            }
+            BY_CHANCE.set(None);
+            seen.len()
+        });
+    }
+    assert!(led_anew >= 8, "{led_anew}: nothing is shown");
 }
 
 /// As long as one of those that watch lives, it takes no longer than with all of them.

@@ -5,6 +5,7 @@
 )]
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     sync::{Arc, Mutex},
 };
@@ -13,6 +14,11 @@ use super::{
     claim::Claim,
     tally::{Tally, Vote},
 };
+
+thread_local! {
+    /// L2: a share of a rate may be used as soon as it is had, by what runs on this thread.
+    pub static SHARES_WITHOUT_PAUSE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Which rule is broken; none by default.
 #[derive(Clone, Debug, Default)]
