@@ -46,7 +46,7 @@ use crate::{
     command::{Ran, watchkeeper},
     commands::{configure, notify, number},
     scene::Scene,
-    sender::{listed, send},
+    sender::{listed, send, try_send},
 };
 
 /// Makes a test of each case.
@@ -148,6 +148,24 @@ async fn a_database_that_was_replaced_is_read_from_then_on() {
     std::fs::remove_file(here).unwrap();
     let gone = job.pending(10).await.unwrap_err();
     assert!(gone.to_string().contains("no database"), "{gone}");
+}
+
+/// Another program is in the middle of a write for longer than is waited for. Five seconds.
+#[tokio::test]
+async fn a_file_that_is_kept_locked_is_named_and_its_rows_go_later() {
+    let scene = Scene::with_rows(3).await;
+    let job = scene.job(json!({}));
+    let writer = rusqlite::Connection::open(scene.db()).unwrap();
+    writer.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let refused = try_send(&job, 1, "notifications/50/0").await.unwrap_err();
+    assert_eq!(refused.kind(), FailureKind::Retry);
+    let file = scene.db().display().to_string();
+    for said in [file.as_str(), "another program keeps it locked"] {
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    writer.execute_batch("COMMIT").unwrap();
+    send(&job, 2, "notifications/50/0").await;
+    assert_eq!((scene.unsent(), scene.tally().requests), (0, 3));
 }
 
 /// What the side tables mean has a number: by another one nothing is sent, and nothing is changed.

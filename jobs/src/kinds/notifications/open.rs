@@ -89,8 +89,16 @@ pub(crate) fn look(params: &Value) -> Findings {
     let Ok(database) = params.database() else {
         return found;
     };
-    if matches!(&database, Database::Sqlite(path) if !path.is_file()) {
-        return found;
+    if let Database::Sqlite(path) = &database {
+        if !path.is_file() {
+            return found;
+        }
+        if let Err(why) = std::fs::OpenOptions::new().append(true).open(path) {
+            let said = format!("{database} cannot be written: {why}");
+            let helps = "let the user of this program write the file and its folder";
+            found.error(&["source"], said, helps);
+            return found;
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -309,8 +309,14 @@ pub enum SourceError {
         remedy: String,
     },
     /// The database failed.
-    #[error("the database failed")]
-    Sqlite(#[from] rusqlite::Error),
+    #[error("the database{place} failed{}", helps(error))]
+    Sqlite {
+        /// Which, with a space before it.
+        place: String,
+        /// What it said.
+        #[source]
+        error: rusqlite::Error,
+    },
     /// A server could not be asked, or refused.
     #[error("{server}: {why}")]
     Server {
@@ -341,7 +347,25 @@ pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 
 // === impl SourceError ===
 
+impl From<rusqlite::Error> for SourceError {
+    fn from(error: rusqlite::Error) -> Self {
+        let place = String::new();
+        Self::Sqlite { place, error }
+    }
+}
+
 impl SourceError {
+    /// The same of this file.
+    pub(crate) fn in_file(self, path: &std::path::Path) -> Self {
+        match self {
+            Self::Sqlite { place, error } if place.is_empty() => Self::Sqlite {
+                place: format!(" {}", path.display()),
+                error,
+            },
+            other => other,
+        }
+    }
+
     /// A server that did not answer, or was not asked.
     #[cfg(feature = "postgres")]
     pub(crate) const fn unanswered(server: String, why: String, again: bool) -> Self {
@@ -367,7 +391,10 @@ impl SourceError {
     pub(crate) fn is_of_rows(&self) -> bool {
         use rusqlite::{Error::SqliteFailure, ErrorCode};
         match self {
-            Self::Sqlite(SqliteFailure(error, _)) => matches!(
+            Self::Sqlite {
+                error: SqliteFailure(error, _),
+                ..
+            } => matches!(
                 error.code,
                 ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
             ),
@@ -389,11 +416,10 @@ impl SourceError {
         const OF_THE_MOMENT: [&str; 8] = ["08", "25", "26", "40", "53", "57", "58", "XX"];
         match self {
             // A trigger that cannot do its work has no code of its own.
-            Self::Sqlite(Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. })
-                if error.code == ErrorCode::Unknown =>
-            {
-                true
-            }
+            Self::Sqlite {
+                error: Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. },
+                ..
+            } if error.code == ErrorCode::Unknown => true,
             Self::Server { state, .. } => {
                 !state.is_empty()
                     && state != "55P03"
@@ -412,7 +438,7 @@ impl SourceError {
     const fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Sqlite(_) | Self::Unfinished | Self::Server { again: true, .. }
+            Self::Sqlite { .. } | Self::Unfinished | Self::Server { again: true, .. }
         )
     }
 
@@ -422,7 +448,9 @@ impl SourceError {
             Self::Server { state, why, .. } => {
                 state == "23514" && why.contains("watchkeeper_delivery_state_check")
             }
-            Self::Sqlite(error) => error.to_string().contains("CHECK constraint failed: state"),
+            Self::Sqlite { error, .. } => {
+                error.to_string().contains("CHECK constraint failed: state")
+            }
             _ => false,
         }
     }
@@ -432,7 +460,7 @@ impl SourceError {
     pub(crate) fn said(&self) -> String {
         match self {
             Self::Server { why, .. } => why.clone(),
-            Self::Sqlite(error) => error.to_string(),
+            Self::Sqlite { error, .. } => error.to_string(),
             other => other.to_string(),
         }
     }
@@ -599,5 +627,49 @@ impl Exceptions {
     pub fn ids(&self, state: State) -> Vec<ItemId> {
         let of_state = self.items.iter().filter(|i| i.exception.state == state);
         of_state.map(|i| i.id.clone()).collect()
+    }
+}
+/// What a person does about it, in brackets; nothing where that is not known.
+fn helps(error: &rusqlite::Error) -> &'static str {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            " (let the user of this program write the file and its folder)"
+        }
+        Some(ErrorCode::CannotOpen) => " (let the user of this program read and write the file)",
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            " (another program keeps it locked)"
+        }
+        Some(ErrorCode::DiskFull) => " (make room on its disk)",
+        Some(ErrorCode::NotADatabase) => " (see the file in `source`)",
+        Some(ErrorCode::DatabaseCorrupt) => " (bring a backup back)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_file_names_it_and_what_helps() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.db");
+        let make = "CREATE TABLE t (a)";
+        rusqlite::Connection::open(&path)
+            .unwrap()
+            .execute_batch(make)
+            .unwrap();
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let db = rusqlite::Connection::open_with_flags(&path, flags).unwrap();
+        let refused = db.execute_batch("DROP TABLE t").unwrap_err();
+        let told = SourceError::from(refused).in_file(&path).to_string();
+        let file = path.display();
+        let helps = "let the user of this program write the file and its folder";
+        assert_eq!(told, format!("the database {file} failed ({helps})"));
+        let other = SourceError::Unfinished.in_file(Path::new("x"));
+        assert!(matches!(other, SourceError::Unfinished));
     }
 }

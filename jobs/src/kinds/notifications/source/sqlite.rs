@@ -90,11 +90,12 @@ impl SqliteSource {
             {
                 *slot = None;
             }
+            let named = |error: SourceError| error.in_file(&shared.wanted.path);
             let db = match &mut *slot {
                 Some(db) => db,
-                None => slot.insert(Db::open(&shared.wanted)?),
+                None => slot.insert(Db::open(&shared.wanted).map_err(named)?),
             };
-            let done = work(db);
+            let done = work(db).map_err(named);
             if done.is_err() {
                 // Look at file and table afresh next time: they may have been replaced.
                 *slot = None;
