@@ -267,6 +267,21 @@ pub(crate) fn a_lost_lock_stops_the_command_and_is_a_failure(store: Store) {
     }
 }
 
+/// Its lease cannot be extended any more: the command is told to stop, and has gone before another process can have the lock.
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+pub(crate) fn a_store_that_goes_away_stops_the_command(store: Store) {
+    let scene = Scene::new(store);
+    let script = "trap 'echo told; exit 0' TERM; echo held; while true; do sleep 0.05; done";
+    let holder = scene.spawn("lock k --ttl 2s", script);
+    holder.wait_for_line("held");
+    scene.store.block();
+    let done = holder.done().with(125);
+    let done = done.says(&["lost the lock k", "the command was stopped"]);
+    assert_eq!(done.out, "held\ntold\n");
+    scene.store.unblock();
+    scene.run("lock k", "true").with(0);
+}
+
 /// A worker waits for its store, says so, and does as it is told meanwhile.
 pub(crate) fn a_worker_waits_for_a_file_that_is_kept_locked(store: Store) {
     let scene = Scene::new(store);

@@ -225,6 +225,7 @@ fn main() {
     cases.extend(on![postgres_own:
         exits::{
             a_store_that_does_not_answer_is_named,
+            a_store_that_goes_away_stops_the_command,
             a_wait_without_limit_outlasts_its_store,
         },
     ]);
@@ -233,6 +234,7 @@ fn main() {
         turns::{ twenty_at_once_take_turns, a_killed_holder_is_followed_within_one_ttl },
         exits::{
             a_store_that_does_not_answer_is_named,
+            a_store_that_goes_away_stops_the_command,
             a_wait_without_limit_outlasts_its_store,
         },
         elect::{
