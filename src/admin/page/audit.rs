@@ -28,6 +28,7 @@ pub(in crate::admin) const TAKES: Takes = Takes {
     sorts: &["when", "who", "order", "of"],
     texts: &[],
     labels: &[
+        ("trigger", "run now"),
         ("resign", "hand over"),
         ("break", "end by force"),
         ("retry", "send again"),

@@ -112,10 +112,6 @@ fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus, odd: &[&str]) {
     if replica.id == view.replica {
         h.markup("<small>this one</small>");
     }
-    let runs = view.address.to("/runs", &[("replica", named)]);
-    h.markup("<small>")
-        .link(&runs, "its runs")
-        .markup("</small>");
     cell(h, "Role").markup(match replica.role {
         Role::Leader => "<b>leader</b>",
         Role::Standby => "standby",
@@ -124,6 +120,10 @@ fn cells(h: &mut Html, view: &View<'_>, replica: &ReplicaStatus, odd: &[&str]) {
     if replica.priority != 0 {
         h.small(format_args!("priority {}", replica.priority));
     }
+    let runs = view.address.to("/runs", &[("replica", named)]);
+    h.markup("<small>")
+        .link(&runs, "its runs")
+        .markup("</small>");
     cell(h, "State");
     state(h, replica);
     if !odd.is_empty() {
