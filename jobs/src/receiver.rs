@@ -51,6 +51,9 @@ pub struct Tally {
     /// The key under which each item was taken first, by `table/id`.
     #[serde(skip)]
     pub items: BTreeMap<String, String>,
+    /// Those that came again under the same key, by `table/id`.
+    #[serde(skip)]
+    pub repeated: BTreeSet<String>,
     /// The largest `Watchkeeper-Token`.
     #[serde(skip)]
     pub largest_token: u64,
@@ -282,6 +285,7 @@ impl Inner {
         let item = format!("{}/{id}", body["table"].as_str().unwrap_or_default());
         if !self.keys.insert(key.to_owned()) {
             tally.repeats_recognised += 1;
+            tally.repeated.insert(item);
         } else if tally.items.contains_key(&item) {
             tally.accepted_twice += 1;
         } else {

@@ -311,7 +311,7 @@ fn main() -> std::process::ExitCode {
         moves::{ a_fleet_goes_on_in_another_layout_and_no_tick_is_lost_or_runs_twice },
     ]);
     #[cfg(feature = "postgres")]
-    cases.push(rows::trial());
+    cases.extend(rows::trials());
     #[cfg(feature = "postgres")]
     cases.extend(demo::trials());
     cases.extend(pair::trials());
