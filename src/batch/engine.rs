@@ -60,6 +60,8 @@ const PENDING_LIMIT: Duration = Duration::from_secs(30);
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// Characters of a trouble that are told.
 const MOST_TROUBLE: usize = 300;
+/// The same trouble is said so often: a person has to mend it.
+const LASTING: Duration = Duration::from_secs(60);
 /// A batch that was told to stop is gone so long after its grace, or does not hear.
 const UNHEARD: Duration = Duration::from_secs(2);
 /// For each message that may be claimed now, so many are looked at: most were done by others.
@@ -540,7 +542,7 @@ impl BatchEngine {
     }
 
     fn trouble(&self, batches: &mut Batches, why: &str) -> Look {
-        if let Some(held_back) = batches.said.say(why, self.ctx.clock.now()) {
+        if let Some(held_back) = batches.said.say_after(why, LASTING, self.ctx.clock.now()) {
             tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
         }
         // A sentence, and not a text of any length that others read again and again.

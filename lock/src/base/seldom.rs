@@ -23,8 +23,13 @@ struct Said {
 impl Seldom {
     /// Whether something is to be said of `what` now, and how often nothing was since it was said last.
     pub fn say(&mut self, what: &str, now: Moment) -> Option<u64> {
+        self.say_after(what, BETWEEN, now)
+    }
+
+    /// The same with so much time between two lines, for what lasts until a person mends it.
+    pub fn say_after(&mut self, what: &str, between: Duration, now: Moment) -> Option<u64> {
         if let Some(said) = self.0.get_mut(what) {
-            if now.since(said.last) < BETWEEN {
+            if now.since(said.last) < between {
                 said.held_back += 1;
                 return None;
             }
@@ -62,6 +67,9 @@ mod tests {
         assert_eq!(seldom.say("b", at(999)), Some(0), "another one");
         assert_eq!(seldom.say("a", at(1000)), Some(19));
         assert_eq!(seldom.say("a", at(60_000)), Some(0));
+        let minute = Duration::from_secs(60);
+        assert_eq!(seldom.say_after("a", minute, at(119_999)), None);
+        assert_eq!(seldom.say_after("a", minute, at(120_000)), Some(1));
     }
 
     #[test]

@@ -140,6 +140,50 @@ pub(crate) fn an_old_primary_that_starts_again_is_not_used(_: &PostgresServer) {
     });
 }
 
+/// It answers, and tells nothing of itself to those that it does not let in.
+pub(crate) fn a_server_that_refuses_may_be_the_successor(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let owner = client(&url(&primary)).await;
+        let made = "CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app";
+        owner.batch_execute(made).await.unwrap();
+        let both = [primary.host(), standby.host()].join(",");
+        let both = format!("postgres://app@{both}/postgres");
+        let first = node(&settings(&both, "n"));
+        // Until the standby knows this user it refuses it, too.
+        until("both", async || send(&first, Vec::new()).await.is_ok()).await;
+        granted(&first, take("k", "a")).await;
+        let copy = with_the_lease(&standby).await;
+        primary.stop();
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        let limit = async |most: i32| {
+            let set = format!("ALTER ROLE app CONNECTION LIMIT {most}");
+            copy.batch_execute(&set).await.unwrap();
+        };
+        limit(0).await;
+        primary.start_again();
+        // What another program has used is not known to it.
+        let newcomer = node(&settings(&both, "n"));
+        let refused = send(&newcomer, vec![take("k", "b")]).await;
+        let Err(NodeError::Refused { refusal, said }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(refusal, Refusal::Clients);
+        let why = "may have been promoted in the place of the others";
+        assert!(said.contains(why), "{said}");
+        limit(-1).await;
+        until("the successor", async || {
+            send(&newcomer, Vec::new()).await.is_ok()
+        })
+        .await;
+        let Answer::Refused(view) = ask(&newcomer, take("k", "b")).await else {
+            panic!("two hold it")
+        };
+        assert_eq!(view.owner.as_deref(), Some("a"));
+    });
+}
+
 pub(crate) fn a_standby_is_refused(_: &PostgresServer) {
     let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
     run(async {

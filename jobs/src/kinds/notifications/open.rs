@@ -90,6 +90,12 @@ pub(crate) fn look(params: &Value) -> Findings {
         return found;
     };
     if let Database::Sqlite(path) = &database {
+        if path.exists() && !path.is_file() {
+            let helps = "name the file of the database";
+            found.error(&["source"], format!("{database} is no file"), helps);
+            return found;
+        }
+        // It may come later.
         if !path.is_file() {
             return found;
         }

@@ -6,6 +6,7 @@
 //! # Invariants
 //! - H1 A server is not used whose successor answers, wherever it stands in the address, nor one that comes before what this program has used.
 //!   (a_server_that_another_has_outlived_is_not_used, an_old_primary_that_starts_again_is_not_used)
+//! - H2 While another one lets this program not in, none is used but that of before.   (a_server_that_refuses_may_be_the_successor)
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +18,7 @@ pub(super) const TIMELINE: &str = "CASE WHEN NOT pg_is_in_recovery() THEN left(p
 /// Of a cluster of servers, and how far one of them has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The same for all copies.
+    /// The same for all copies; empty where it is not told: then it counts as that of the others.
     pub system: String,
     /// Eight hexadecimal digits; a larger number after every promotion.
     pub timeline: String,
@@ -35,24 +36,23 @@ impl History {
     /// # Errors
     /// It was not answered, for another reason.
     pub async fn of(client: &Client) -> Result<Option<Self>, Error> {
-        let shown =
-            format!("SELECT (SELECT system_identifier::text FROM pg_control_system()), {TIMELINE}");
-        let rows = match client.query_typed(&shown, &[]).await {
-            Ok(rows) => rows,
-            Err(why) if why.code().is_some_and(is_untold) => return Ok(None),
-            Err(why) => return Err(why),
-        };
-        let Some(row) = rows.first() else {
+        let timeline = told(client, &format!("SELECT {TIMELINE}")).await?;
+        let Some(timeline) = timeline else {
             return Ok(None);
         };
-        let (system, timeline): (Option<String>, Option<String>) =
-            (row.try_get(0)?, row.try_get(1)?);
-        let known = system.zip(timeline);
-        Ok(known.map(|(system, timeline)| Self { system, timeline }))
+        // Not every user may ask for it.
+        let system = "SELECT system_identifier::text FROM pg_control_system()";
+        let system = told(client, system).await?.unwrap_or_default();
+        Ok(Some(Self { system, timeline }))
+    }
+
+    /// Whether both are copies of one cluster: those of one address are, as far as they do not say otherwise.
+    fn is_of(&self, other: &Self) -> bool {
+        self.system == other.system || self.system.is_empty() || other.system.is_empty()
     }
 
     fn is_outlived_by(&self, other: &Self) -> bool {
-        self.system == other.system && self.timeline < other.timeline
+        self.is_of(other) && self.timeline < other.timeline
     }
 
     /// Whether one of these servers, which are those that take part, has taken its place.
@@ -67,6 +67,15 @@ impl History {
         format!(
             "another server was promoted in its place, whose timeline is later than its own ({timeline})"
         )
+    }
+}
+
+/// The one text that is asked for; nothing where it is not told.
+async fn told(client: &Client, sql: &str) -> Result<Option<String>, Error> {
+    match client.query_typed(sql, &[]).await {
+        Ok(rows) => rows.first().map_or(Ok(None), |row| row.try_get(0)),
+        Err(why) if why.code().is_some_and(is_untold) => Ok(None),
+        Err(why) => Err(why),
     }
 }
 
@@ -88,6 +97,13 @@ impl Used {
         let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let used = used.as_ref();
         used.is_some_and(|used| history.is_outlived_by(used))
+    }
+
+    /// Whether this one was used last.
+    pub fn is(&self, history: &History) -> bool {
+        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = used.as_ref();
+        used.is_some_and(|used| used.is_of(history) && used.timeline == history.timeline)
     }
 
     /// One that is used from now on.
@@ -129,6 +145,10 @@ mod tests {
         // Two connections may be made at a time.
         used.note(&met[0]);
         assert!(used.has_outlived(&met[0]));
+        assert!(used.is(&met[1]) && !used.is(&met[0]) && !used.is(&met[2]));
+        // Where the cluster is not told, the servers of one address are taken for copies.
+        let untold = of("", "00000009");
+        assert!(used.has_outlived(&untold) && met[0].has_successor_among([&untold].into_iter()));
         assert!(!used.has_outlived(&met[1]) && !used.has_outlived(&met[2]));
     }
 }

@@ -152,8 +152,14 @@ impl Met {
         })
     }
 
-    /// Refused is what keeps no locks, and a server in whose place another one is: one of these, or one that was used before.
-    fn may_be_used(&self, shared: &Shared, met: &[History]) -> Result<(), NodeError> {
+    /// Refused is what keeps no locks, and a server in whose place another one is: one of these, or one that was used before; and one
+    /// that was not, while another server is `mute`.
+    fn may_be_used(
+        &self,
+        shared: &Shared,
+        met: &[History],
+        mute: Option<&NodeError>,
+    ) -> Result<(), NodeError> {
         if let Some((refusal, said)) = &self.unfit {
             return refused(*refusal, said.clone());
         }
@@ -161,10 +167,46 @@ impl Met {
             return Ok(());
         };
         let used = shared.settings.address.used();
-        if !history.has_successor_among(met.iter()) && !used.has_outlived(history) {
-            return Ok(());
+        if history.has_successor_among(met.iter()) || used.has_outlived(history) {
+            return refused(Refusal::ReadOnly, history.outlived());
         }
-        refused(Refusal::ReadOnly, history.outlived())
+        match mute {
+            Some(why) if !used.is(history) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How much a person learns from it.
+fn says(why: &NodeError) -> u8 {
+    match why {
+        NodeError::Unreachable(_) => 0,
+        NodeError::Refused {
+            refusal: Refusal::ReadOnly,
+            ..
+        } => 1,
+        _ => 2,
+    }
+}
+
+/// Why no other server is used, where this one lives and lets this program not in: it may have been promoted in the place of the others.
+fn untold(server: &Server, why: &NodeError) -> Option<NodeError> {
+    let said = |text: &str| {
+        format!(
+            "{} does not let this program in, and may have been promoted in the place of the others: {text}",
+            server.name
+        )
+    };
+    match why {
+        NodeError::Auth(text) => Some(NodeError::Auth(said(text))),
+        NodeError::Refused {
+            refusal: Refusal::Clients,
+            said: text,
+        } => Some(NodeError::Refused {
+            refusal: Refusal::Clients,
+            said: said(text),
+        }),
+        _ => None,
     }
 }
 
@@ -189,11 +231,13 @@ impl Session {
             .filter_map(|met| met.as_ref()?.as_ref().ok()?.history.clone())
             .collect();
         let silent = || NodeError::Unreachable("no connection in time".to_owned());
+        let mut others = servers.iter().zip(&met);
+        let mute = others.find_map(|(server, met)| untold(server, met.as_ref()?.as_ref().err()?));
         let mut first = None;
         for (server, met) in servers.iter().zip(met) {
             let opening = async {
                 let met = met.unwrap_or_else(|| Err(silent()))?;
-                met.may_be_used(shared, &histories)?;
+                met.may_be_used(shared, &histories, mute.as_ref())?;
                 Self::with(met, shared).await
             };
             let why = match shared.clock.timeout(limit, opening).await {
@@ -202,9 +246,8 @@ impl Session {
                 Err(_) => silent(),
             };
             debug!(node = %shared.name, server = server.name, %why, "no connection");
-            // A server that answers says more than one that is silent.
-            let was_silent = matches!(first, None | Some(NodeError::Unreachable(_)));
-            if was_silent {
+            // A server that answers says more than one that is silent, and a primary more than a standby.
+            if first.as_ref().is_none_or(|known| says(known) < says(&why)) {
                 first = Some(match (many, why) {
                     (true, NodeError::Unreachable(why)) => {
                         NodeError::Unreachable(format!("{}: {why}", server.name))

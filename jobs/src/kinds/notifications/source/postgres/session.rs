@@ -124,6 +124,14 @@ impl Session {
         let may_be_used = |history: &History| {
             !history.has_successor_among(histories.iter()) && !address.used().has_outlived(history)
         };
+        // One that lives and lets this program not in may have been promoted in the place of the others.
+        let is_mute = met.iter().flatten().any(|met| {
+            let state = match met {
+                Err(SourceError::Server { state, .. }) => state.as_str(),
+                _ => return false,
+            };
+            state.starts_with("28") || ["53300", "42501"].contains(&state)
+        });
         // Of several the first that says how far it has come, or else the first that takes writes.
         let (mut untold, mut said) = (None, Vec::new());
         for (server, met) in servers.into_iter().zip(met) {
@@ -132,11 +140,17 @@ impl Session {
                     untold.get_or_insert(session);
                     continue;
                 }
-                Some(Ok((session, Some(history)))) if may_be_used(&history) => {
+                Some(Ok((_, Some(history)))) if !may_be_used(&history) => {
+                    failed(server.name, history.outlived())
+                }
+                Some(Ok((_, Some(history)))) if is_mute && !address.used().is(&history) => {
+                    let why = "another server of the address lets this program not in, and may have been promoted in its place";
+                    failed(server.name, why.to_owned())
+                }
+                Some(Ok((session, Some(history)))) => {
                     address.used().note(&history);
                     return Ok(session);
                 }
-                Some(Ok((_, Some(history)))) => failed(server.name, history.outlived()),
                 Some(Err(why)) => why,
                 None => failed(server.name, "no answer in time".to_owned()),
             };
