@@ -306,7 +306,9 @@ fn by_page(page: &str) -> Option<(Vec<String>, bool)> {
     }
     let rows = page.split("<td data-label=\"Replica\">").skip(1);
     for row in rows.filter(|row| row.contains("<td data-label=\"Role\"><b>leader</b>")) {
-        leaders.push(row.split('<').next().unwrap_or_default().to_owned());
+        // A link, with the name in it.
+        let (_, name) = row.split_once('>')?;
+        leaders.push(name.split('<').next().unwrap_or_default().to_owned());
     }
     leaders.sort();
     leaders.dedup();

@@ -1,4 +1,5 @@
-//! Trouble that repeats many times a second is said once a second, with how often it was not said.
+//! Trouble that repeats many times a second is said once a second, and once a minute where it lasts until a person mends it, with how
+//! often it was not said.
 
 use std::{collections::BTreeMap, time::Duration};
 

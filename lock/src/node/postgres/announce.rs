@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::{
     connect::{self, CONNECT, NoConnection},
     error,
-    history::History,
+    history::{self, History},
     layout::quoted,
     shared::Shared,
 };
@@ -151,10 +151,7 @@ impl Listener {
         });
         let takes_part = |(_, _, history): &(_, _, Option<History>)| history.is_some();
         let met = connect::all(meeting, clock, CONNECT, takes_part).await;
-        let histories: Vec<History> = met
-            .iter()
-            .filter_map(|met| met.as_ref()?.as_ref().ok()?.2.clone())
-            .collect();
+        let histories = history::of_all(&met, |(_, _, history)| history.as_ref());
         let mut failed = NodeError::Unreachable("it names no server".to_owned());
         let mut chosen = None;
         for met in met.into_iter().flatten() {

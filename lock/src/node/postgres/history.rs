@@ -70,6 +70,15 @@ impl History {
     }
 }
 
+/// The histories of those that were met.
+pub fn of_all<T, E>(
+    met: &[Option<Result<T, E>>],
+    history: impl Fn(&T) -> Option<&History>,
+) -> Vec<History> {
+    let told = met.iter().flatten().flatten();
+    told.filter_map(|met| history(met).cloned()).collect()
+}
+
 /// The one text that is asked for; nothing where it is not told.
 async fn told(client: &Client, sql: &str) -> Result<Option<String>, Error> {
     match client.query_typed(sql, &[]).await {

@@ -14,7 +14,7 @@ use super::{
     address::Server,
     connect::{self, Greeted},
     error,
-    history::{History, TIMELINE},
+    history::{self, History, TIMELINE},
     kept::{self, Kept},
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
@@ -226,10 +226,7 @@ impl Session {
         let meeting = servers.iter().map(|server| Met::at(server, shared));
         let takes_part = |met: &Met| met.history.is_some();
         let met = connect::all(meeting, &shared.clock, limit, takes_part).await;
-        let histories: Vec<History> = met
-            .iter()
-            .filter_map(|met| met.as_ref()?.as_ref().ok()?.history.clone())
-            .collect();
+        let histories = history::of_all(&met, |met| met.history.as_ref());
         let silent = || NodeError::Unreachable("no connection in time".to_owned());
         let mut others = servers.iter().zip(&met);
         let mute = others.find_map(|(server, met)| untold(server, met.as_ref()?.as_ref().err()?));

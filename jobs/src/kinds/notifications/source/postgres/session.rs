@@ -25,7 +25,7 @@ use watchkeeper::{
     node::postgres::{
         address::{PgAddress, Server},
         connect::{self, Heard, NoConnection},
-        history::History,
+        history::{self, History},
     },
     spawn::Spawn,
 };
@@ -117,10 +117,7 @@ impl Session {
         });
         // One that is none of a primary that takes writes has failed.
         let met = connect::all(meeting, clock, connect::CONNECT, |_| true).await;
-        let histories: Vec<History> = met
-            .iter()
-            .filter_map(|met| met.as_ref()?.as_ref().ok()?.1.clone())
-            .collect();
+        let histories = history::of_all(&met, |(_, history)| history.as_ref());
         let may_be_used = |history: &History| {
             !history.has_successor_among(histories.iter()) && !address.used().has_outlived(history)
         };
@@ -156,7 +153,7 @@ impl Session {
             };
             said.push(why.to_string());
         }
-        if let Some(session) = untold {
+        if let Some(session) = untold.filter(|_| !is_mute) {
             return Ok(session);
         }
         match said.len() {
