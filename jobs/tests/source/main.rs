@@ -192,6 +192,7 @@ fn main() {
             a_server_that_restarts_before_rows_are_marked_leaves_none_in_doubt,
             a_standby_is_refused_by_name_and_the_next_host_is_tried,
             a_table_is_not_that_of_an_old_primary_that_starts_again,
+            a_table_is_left_whose_primary_lives_on_beside_its_successor,
             a_password_and_a_certificate_are_asked_for_and_never_shown,
         },
         poolers::{

@@ -1,9 +1,12 @@
 //! Servers that restart, take no writes, or ask who one is.
 
+use std::time::Duration;
+
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
 use watchkeeper::{
     batch::BatchJob,
+    clock::Clock,
     job::{FailureKind, Outcome},
     node::Token,
 };
@@ -136,6 +139,29 @@ pub(crate) async fn a_table_is_not_that_of_an_old_primary_that_starts_again() {
     assert_eq!(error.kind(), FailureKind::Retry);
     let why = "another server was promoted in its place";
     assert!(error.to_string().contains(why), "{error}");
+}
+
+/// Nothing breaks: who speaks to it would never be told that another one was promoted, and mark there what others send again.
+pub(crate) async fn a_table_is_left_whose_primary_lives_on_beside_its_successor() {
+    let durable = ["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
+    let mut primary = PostgresServer::start_with(&durable, |_| {});
+    let scene = scene_on(&primary).await;
+    let standby = primary.standby();
+    let (one, other) = (primary.host(), standby.host());
+    let of_both = format!("postgres://{USER}@{one},{other}/{}", scene.database());
+    let job = scene.job(json!({"source": of_both}));
+    assert_eq!(job.pending(9).await.unwrap(), ["notifications/50/0"]);
+    let copy = connect(&standby.url(USER, scene.database())).await;
+    copy.batch_execute("SELECT pg_promote()").await.unwrap();
+    copy.batch_execute("UPDATE notifications SET sent_at = now()")
+        .await
+        .unwrap();
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(15);
+    while !job.pending(9).await.unwrap().is_empty() {
+        assert!(clock.now() < end, "it speaks to the old one");
+        clock.sleep(Duration::from_millis(50)).await;
+    }
 }
 
 pub(crate) async fn a_password_and_a_certificate_are_asked_for_and_never_shown() {

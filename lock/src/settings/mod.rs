@@ -33,6 +33,7 @@ use crate::{
     human::Span,
     node::{
         GuardSettings,
+        guard::LATE,
         rules::{LONGEST_TTL_MS, ceil_ms},
     },
 };
@@ -249,6 +250,23 @@ impl LockSettings {
                     Span(self.max_ttl)
                 ),
                 "lower ttl or raise max_ttl",
+            );
+        }
+        // A program whose lease is longer may still hold it when a server grants that was promoted beside the old one.
+        if self.backend == Backend::Postgres
+            && self.postgres.names_several_hosts()
+            && self.max_ttl.saturating_sub(LATE) < ttl
+        {
+            found.warn(
+                &[key, "max_ttl", "postgres.url"],
+                format!(
+                    "{} is not {} shorter than max_ttl ({}): should a server be promoted while the old one lives on, two may \
+                     hold one lock for a moment",
+                    Span(ttl),
+                    Span(LATE),
+                    Span(self.max_ttl)
+                ),
+                format!("raise max_ttl to {} or more", Span(ttl.saturating_add(LATE))),
             );
         }
         // An acquisition asks, retries and confirms; each step may cost a whole node_timeout.

@@ -97,8 +97,22 @@ fn addresses(settings: &PostgresSettings, found: &mut Findings) {
 #[cfg(not(feature = "postgres"))]
 fn addresses(_: &PostgresSettings, _: &mut Findings) {}
 
+/// Without it the backend is refused already.
+#[cfg(not(feature = "postgres"))]
+impl PostgresSettings {
+    pub(super) fn names_several_hosts(&self) -> bool {
+        false
+    }
+}
+
 #[cfg(feature = "postgres")]
 impl PostgresSettings {
+    /// Whether another server may take the place of the one that is used.
+    pub(super) fn names_several_hosts(&self) -> bool {
+        let address = self.url.as_ref().map(|url| self.address(url));
+        matches!(address, Some(Ok(address)) if address.hosts() > 1)
+    }
+
     /// One of the addresses, with the password.
     pub(crate) fn address(
         &self,
@@ -168,5 +182,22 @@ mod tests {
             assert!(!said.contains("hunter2"), "{said}");
         }
         assert!(found(&good, true)[0].starts_with("raw_keys, backend: "));
+    }
+
+    #[test]
+    fn a_lease_that_may_outlive_a_promotion_beside_an_old_primary_is_warned_of() {
+        use crate::settings::LockSettings;
+
+        let warned = |hosts: &str, ttl: u64| {
+            let url = format!("postgres://me@{hosts}/app");
+            let longest = Duration::from_secs(30);
+            let settings = LockSettings::postgres(url).max_ttl(longest);
+            let mut found = Findings::default();
+            settings.check_ttl(Duration::from_secs(ttl), "ttl", &mut found);
+            let remedies = found.iter().map(|f| f.remedy.clone());
+            remedies.collect::<Vec<_>>()
+        };
+        assert_eq!(warned("a,b", 25), ["raise max_ttl to 31s or more"]);
+        assert!(warned("a,b", 24).is_empty() && warned("a", 30).is_empty());
     }
 }

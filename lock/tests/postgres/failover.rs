@@ -140,6 +140,51 @@ pub(crate) fn an_old_primary_that_starts_again_is_not_used(_: &PostgresServer) {
     });
 }
 
+/// Nothing breaks: who speaks to it would never be told that another one was promoted.
+pub(crate) fn an_old_primary_that_lives_on_is_left_before_its_successor_grants(_: &PostgresServer) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = [primary.host(), standby.host()].join(",");
+        let both = format!("postgres://{USER}@{both}/postgres");
+        let longest = Duration::from_secs(8);
+        let mut settings = LockSettings::postgres(both)
+            .ttl(Duration::from_secs(2))
+            .max_ttl(longest);
+        settings.postgres.node_timeout = Duration::from_millis(100);
+        let locks = || Locks::open(&settings, "n").unwrap().start().unwrap();
+        let wait = longest * 4;
+        let old = locks();
+        let held = old.lock("k").wait(wait).acquire().await.unwrap();
+        let copy = client(&url(&standby)).await;
+        until("the copy", async || {
+            let found = "SELECT FROM watchkeeper.lease WHERE convert_from(key, 'UTF8') LIKE '%k'";
+            let rows = copy.query(found, &[]).await;
+            rows.is_ok_and(|rows| rows.len() == 1)
+        })
+        .await;
+        let clock = Clock::system();
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        let promoted = clock.now();
+        // It knows the later one alone.
+        let another = locks();
+        let watching = async {
+            let lost = clock.timeout(longest, held.lost()).await;
+            lost.map(|_| clock.now().since(promoted))
+        };
+        let waiting = another.lock("k").wait(wait);
+        let (left, again) = tokio::join!(watching, waiting.acquire());
+        let after = clock.now().since(promoted);
+        let _again = again.unwrap();
+        println!("[postgres] left {left:.1?} and granted again {after:.1?} after the promotion");
+        assert!(left.is_ok() && longest <= after, "{left:?} {after:?}");
+        // What is asked from now on goes to the later one.
+        assert!(old.lock("k").acquire().await.is_err());
+        let alone = node(&crate::node::settings(&url(&primary), "m"));
+        granted(&alone, take("k", "of those who reach it alone")).await;
+    });
+}
+
 /// It answers, and tells nothing of itself to those that it does not let in.
 pub(crate) fn a_server_that_refuses_may_be_the_successor(_: &PostgresServer) {
     let mut primary = PostgresServer::start_with(&DURABLE, |_| {});

@@ -141,6 +141,7 @@ fn main() {
         a_promoted_standby_does_not_vote,
         a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
         an_old_primary_that_starts_again_is_not_used,
+        an_old_primary_that_lives_on_is_left_before_its_successor_grants,
         a_server_that_refuses_may_be_the_successor,
         a_standby_is_refused,
         of_several_servers_the_primary_is_shown,

@@ -40,7 +40,13 @@ pub struct PgAddress {
     is_shared: Arc<AtomicBool>,
     /// The latest server that was used; known to all copies.
     used: Arc<Used>,
+    /// Its servers are asked again and again; known to all copies.
+    is_watched: Arc<AtomicBool>,
 }
+
+/// Held by the one task that asks the servers of an address again and again.
+#[derive(Debug)]
+pub(super) struct Turn(Arc<AtomicBool>);
 
 /// Files that the address names.
 #[derive(Clone, Debug, Default)]
@@ -179,7 +185,25 @@ impl PgAddress {
             password_file: None,
             is_shared: Arc::default(),
             used: Arc::default(),
+            is_watched: Arc::default(),
         })
+    }
+
+    /// How many servers it names.
+    pub(crate) fn hosts(&self) -> usize {
+        let config = &self.config;
+        config.get_hosts().len().max(config.get_hostaddrs().len())
+    }
+
+    /// For the task that is to ask its servers again and again, where there are several and no other task does.
+    pub(super) fn watched(&self) -> Option<Turn> {
+        let begins = self.hosts() > 1 && !self.is_watched.swap(true, Ordering::Relaxed);
+        begins.then(|| Turn(Arc::clone(&self.is_watched)))
+    }
+
+    /// Whether there is another copy of it.
+    pub(super) fn is_used_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.used) > 1
     }
 
     /// A connection was found to have been given to others.
@@ -230,12 +254,7 @@ impl PgAddress {
             None => self.config.get_password().map(<[u8]>::to_vec),
             Some(path) => Some(password_in(path)?),
         };
-        let hosts = self
-            .config
-            .get_hosts()
-            .len()
-            .max(self.config.get_hostaddrs().len());
-        Ok((0..hosts)
+        Ok((0..self.hosts())
             .map(|i| self.server(i, password.as_deref()))
             .collect())
     }
@@ -309,6 +328,12 @@ impl PgAddress {
     fn name(&self) -> &str {
         let name = self.config.get_dbname().or(self.config.get_user());
         name.unwrap_or_default()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -170,7 +170,7 @@ impl Listener {
                     || address.used().has_outlived(history)
             };
             // Nothing is told there any more.
-            if let Some(history) = history.filter(is_outlived) {
+            if let Some(history) = history.as_ref().filter(|history| is_outlived(history)) {
                 failed = NodeError::Refused {
                     refusal: Refusal::ReadOnly,
                     said: history.outlived(),
@@ -180,7 +180,7 @@ impl Listener {
             // A standby hears nothing, and refuses to listen.
             let listen = format!("LISTEN {}", quoted(&self.shared.channel()));
             match greeted.client.batch_execute(&listen).await {
-                Ok(()) => chosen = Some((greeted, broken)),
+                Ok(()) => chosen = Some((greeted, broken, history)),
                 Err(why) => {
                     failed = error::of(&why);
                     continue;
@@ -188,7 +188,7 @@ impl Listener {
             }
             break;
         }
-        let Some((greeted, broken)) = chosen else {
+        let Some((greeted, broken, history)) = chosen else {
             return Err(failed);
         };
         // Late, or again: what came before was not heard.
@@ -201,6 +201,9 @@ impl Listener {
                 () = announce.closed() => return Ok(Left::Broken),
                 () = broken.notified() => return Ok(Left::Broken),
                 () = clock.sleep(SILENCE) => {
+                    if history.as_ref().is_some_and(|history| address.used().has_outlived(history)) {
+                        return Ok(Left::Broken);
+                    }
                     let alive = greeted.client.batch_execute("");
                     if !matches!(clock.timeout(PATIENCE, alive).await, Ok(Ok(()))) {
                         return Ok(Left::Broken);

@@ -96,7 +96,8 @@ pub async fn greet(
     })
 }
 
-async fn open(
+/// Connects to one server, without a question.
+pub(super) async fn open(
     server: &Server,
     config: &Config,
     address: &PgAddress,

@@ -1,14 +1,17 @@
 //! Which of the servers of an address may keep the locks, where several take writes.
 //!
 //! A primary that was stopped before another one took its place does not know of that when it is started again. Its history is the
-//! shorter one: every promotion begins a timeline with a larger number. So all servers of an address are asked before one is used.
+//! shorter one: every promotion begins a timeline with a larger number. So all servers of an address are asked before one is used, and
+//! the others again and again while one is: see [`super::watch`].
 //!
 //! # Invariants
-//! - H1 A server is not used whose successor answers, wherever it stands in the address, nor one that comes before what this program has used.
+//! - H1 A server is not used whose successor answers, wherever it stands in the address, nor one that comes before what this program has used or met.
 //!   (a_server_that_another_has_outlived_is_not_used, an_old_primary_that_starts_again_is_not_used)
 //! - H2 While another one lets this program not in, none is used but that of before.   (a_server_that_refuses_may_be_the_successor)
+//! - H3 A connection to a server is left within four seconds when another one was promoted that answers.
+//!   (an_old_primary_that_lives_on_is_left_before_its_successor_grants)
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
@@ -24,9 +27,9 @@ pub struct History {
     pub timeline: String,
 }
 
-/// The latest history that a program has used.
+/// The latest history that a program knows of, and the server that has it.
 #[derive(Debug, Default)]
-pub struct Used(Mutex<Option<History>>);
+pub struct Used(Mutex<Option<(History, String)>>);
 
 // === impl History ===
 
@@ -101,29 +104,39 @@ fn is_untold(state: &SqlState) -> bool {
 // === impl Used ===
 
 impl Used {
-    /// Whether a later one was used.
+    fn latest(&self) -> MutexGuard<'_, Option<(History, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a later one is known.
     pub fn has_outlived(&self, history: &History) -> bool {
-        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = used.as_ref();
-        used.is_some_and(|used| history.is_outlived_by(used))
+        let latest = self.latest();
+        let latest = latest.as_ref();
+        latest.is_some_and(|(latest, _)| history.is_outlived_by(latest))
     }
 
-    /// Whether this one was used last.
+    /// Whether this one is the latest.
     pub fn is(&self, history: &History) -> bool {
-        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = used.as_ref();
-        used.is_some_and(|used| used.is_of(history) && used.timeline == history.timeline)
+        let latest = self.latest();
+        let latest = latest.as_ref();
+        latest
+            .is_some_and(|(latest, _)| latest.is_of(history) && latest.timeline == history.timeline)
     }
 
-    /// One that is used from now on.
-    pub fn note(&self, history: &History) {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_later = used
-            .as_ref()
-            .is_none_or(|used| !history.is_outlived_by(used));
-        if is_later {
-            *used = Some(history.clone());
+    /// The server that has the latest one; nothing before one is known.
+    pub fn server(&self) -> Option<String> {
+        self.latest().as_ref().map(|(_, server)| server.clone())
+    }
+
+    /// What this server has: whether it has outlived what was known.
+    pub fn note(&self, history: &History, server: &str) -> bool {
+        let mut latest = self.latest();
+        let known = latest.as_ref().map(|(known, _)| known);
+        let outlives = known.is_some_and(|known| known.is_outlived_by(history));
+        if known.is_none_or(|known| !history.is_outlived_by(known)) {
+            *latest = Some((history.clone(), server.to_owned()));
         }
+        outlives
     }
 }
 
@@ -150,14 +163,16 @@ mod tests {
             .map(|one| one.has_successor_among(met.iter()));
         assert_eq!(outlived, [true, false, false]);
         let used = Used::default();
-        used.note(&met[1]);
+        assert!(!used.note(&met[1], "one"), "there was none before");
         // Two connections may be made at a time.
-        used.note(&met[0]);
+        assert!(!used.note(&met[0], "other"));
+        assert_eq!(used.server().as_deref(), Some("one"));
         assert!(used.has_outlived(&met[0]));
         assert!(used.is(&met[1]) && !used.is(&met[0]) && !used.is(&met[2]));
         // Where the cluster is not told, the servers of one address are taken for copies.
         let untold = of("", "00000009");
         assert!(used.has_outlived(&untold) && met[0].has_successor_among([&untold].into_iter()));
         assert!(!used.has_outlived(&met[1]) && !used.has_outlived(&met[2]));
+        assert!(used.note(&of("a", "0000000B"), "other") && used.has_outlived(&met[1]));
     }
 }

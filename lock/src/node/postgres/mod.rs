@@ -53,7 +53,9 @@
 //!
 //! Exclusion against a primary that lives on, or is started again, beside its successor, with *asynchronous* replication: who
 //! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
-//! one. A program that reaches both, by an address with all servers, uses the later one with its next connection. With a synchronous standby the old one commits nothing, unless a person cancels a commit that waits for it.
+//! one. A program that reaches both, by an address with all servers, leaves the old one within four seconds ([`watch`]): before the new
+//! one grants anything, where the longest lease is six seconds shorter than `max_ttl`. With a synchronous standby the old one commits
+//! nothing, unless a person cancels a commit that waits for it.
 //!
 //! # Example
 //! ```no_run
@@ -84,6 +86,8 @@ mod session;
 mod shared;
 #[doc(hidden)] // for the settings
 pub mod tls;
+#[doc(hidden)] // for the stock jobs
+pub mod watch;
 mod written;
 
 use std::{

@@ -19,6 +19,7 @@ use super::{
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
     shared::Shared,
+    watch,
     written::{RowAddresses, Statement},
 };
 use crate::{
@@ -52,6 +53,8 @@ pub(super) struct Session {
     busy: bool,
     /// Of the cluster and the database.
     pub(super) identity: String,
+    /// How far its server has come.
+    history: Option<History>,
     clean_at: Moment,
 }
 
@@ -88,7 +91,13 @@ pub(super) async fn ready<'s>(
     slot: &'s mut Option<Session>,
     shared: &Shared,
 ) -> Result<&'s mut Session, NodeError> {
-    let usable = |session: &Session| !session.busy && !session.client.is_closed();
+    let used = shared.settings.address.used();
+    let is_outlived = |session: &Session| {
+        let history = session.history.as_ref();
+        history.is_some_and(|history| used.has_outlived(history))
+    };
+    let usable =
+        |session: &Session| !session.busy && !session.client.is_closed() && !is_outlived(session);
     let kept = slot.take().filter(usable);
     let session = match kept {
         Some(session) => session,
@@ -106,6 +115,8 @@ pub(super) async fn ready<'s>(
 /// A server that has said what it is.
 struct Met {
     greeted: Greeted,
+    /// Without anything secret.
+    server: String,
     /// Of the cluster and the database.
     identity: String,
     /// None of a standby: it follows another one.
@@ -146,6 +157,7 @@ impl Met {
         let timeline: Option<String> = get(&facts, 6)?;
         Ok(Self {
             greeted,
+            server: server.name.clone(),
             identity: format!("{system}/{database}"),
             history: timeline.map(|timeline| History { system, timeline }),
             unfit,
@@ -259,6 +271,7 @@ impl Session {
     async fn with(met: Met, shared: &Shared) -> Result<Self, NodeError> {
         let Met {
             greeted,
+            server,
             identity,
             history,
             ..
@@ -276,6 +289,7 @@ impl Session {
             _alive: greeted.alive,
             busy: false,
             identity,
+            history,
             clean_at: shared.clock.now() + CLEAN_EVERY,
         };
         // Within limits, or what waits there would go on waiting when we have given up.
@@ -303,9 +317,11 @@ impl Session {
                 Err(why) => return Err(error::of(&why)),
             };
         }
-        if let Some(history) = &history {
-            shared.settings.address.used().note(history);
+        let address = &shared.settings.address;
+        if let Some(history) = &session.history {
+            address.used().note(history, &server);
         }
+        watch::begin(address, &shared.clock, &shared.spawn);
         Ok(session)
     }
 

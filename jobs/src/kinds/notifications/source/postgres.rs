@@ -145,7 +145,7 @@ impl PgSource {
         let room = room.map_err(|_| SourceError::Unfinished)?;
         let kept = {
             let mut shared = self.shared();
-            shared.idle.retain(|session| !session.is_closed());
+            shared.idle.retain(|session| !session.is_over());
             (shared.idle.pop(), shared.table.clone())
         };
         let (session, table) = match kept {
@@ -225,7 +225,7 @@ impl PgSource {
         };
         {
             let mut shared = self.shared();
-            let listens = shared.listening.as_ref().is_some_and(|s| !s.is_closed());
+            let listens = shared.listening.as_ref().is_some_and(|s| !s.is_over());
             let now = self.clock.now();
             if listens || shared.listen_again.is_some_and(|at| now < at) {
                 return;

@@ -26,6 +26,7 @@ use watchkeeper::{
         address::{PgAddress, Server},
         connect::{self, Heard, NoConnection},
         history::{self, History},
+        watch,
     },
     spawn::Spawn,
 };
@@ -49,6 +50,8 @@ pub(super) struct Session {
     is_open: AtomicBool,
     /// Dropped with it: whatever is under way is given up.
     _alive: oneshot::Sender<()>,
+    /// How far its server has come, where it is one of several and tells.
+    history: Option<History>,
     /// Without anything secret.
     pub(super) server: String,
 }
@@ -107,17 +110,17 @@ impl Session {
         let servers = servers.map_err(|why| failed(address.to_string(), why))?;
         let is_one_of_several = servers.len() > 1;
         let meeting = servers.iter().map(async |server| {
-            let session = Self::to(server, address, heard).await?;
+            let mut session = Self::to(server, address, heard).await?;
             let history = match is_one_of_several {
                 true => History::of(&session.client).await,
                 false => Ok(None),
             };
-            let history = history.map_err(|error| session.refused(&error))?;
-            Ok::<_, SourceError>((session, history))
+            session.history = history.map_err(|error| session.refused(&error))?;
+            Ok::<_, SourceError>(session)
         });
         // One that is none of a primary that takes writes has failed.
         let met = connect::all(meeting, clock, connect::CONNECT, |_| true).await;
-        let histories = history::of_all(&met, |(_, history)| history.as_ref());
+        let histories = history::of_all(&met, |session| session.history.as_ref());
         let may_be_used = |history: &History| {
             !history.has_successor_among(histories.iter()) && !address.used().has_outlived(history)
         };
@@ -133,20 +136,21 @@ impl Session {
         let (mut untold, mut said) = (None, Vec::new());
         for (server, met) in servers.into_iter().zip(met) {
             let why = match met {
-                Some(Ok((session, None))) => {
-                    untold.get_or_insert(session);
-                    continue;
-                }
-                Some(Ok((_, Some(history)))) if !may_be_used(&history) => {
-                    failed(server.name, history.outlived())
-                }
-                Some(Ok((_, Some(history)))) if is_mute && !address.used().is(&history) => {
-                    let why = "another server of the address lets this program not in, and may have been promoted in its place";
-                    failed(server.name, why.to_owned())
-                }
-                Some(Ok((session, Some(history)))) => {
-                    address.used().note(&history);
-                    return Ok(session);
+                Some(Ok(session)) => {
+                    let Some(history) = &session.history else {
+                        untold.get_or_insert(session);
+                        continue;
+                    };
+                    if !may_be_used(history) {
+                        failed(server.name, history.outlived())
+                    } else if is_mute && !address.used().is(history) {
+                        let why = "another server of the address lets this program not in, and may have been promoted in its place";
+                        failed(server.name, why.to_owned())
+                    } else {
+                        address.used().note(history, &server.name);
+                        watch::begin(address, clock, &Spawn::system());
+                        return Ok(session);
+                    }
                 }
                 Some(Err(why)) => why,
                 None => failed(server.name, "no answer in time".to_owned()),
@@ -181,6 +185,7 @@ impl Session {
             process: greeted.process,
             is_open: AtomicBool::new(false),
             _alive: greeted.alive,
+            history: None,
             server: server.name.clone(),
         };
         let facts = session
@@ -241,9 +246,11 @@ impl Session {
         Some((statement, params.iter().map(|(value, _)| *value).collect()))
     }
 
-    /// Whether it broke.
-    pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+    /// Whether it can be used no more: it broke, or another server was promoted in the place of its own.
+    pub(super) fn is_over(&self) -> bool {
+        let history = self.history.as_ref();
+        let used = self.address.used();
+        self.client.is_closed() || history.is_some_and(|history| used.has_outlived(history))
     }
 
     /// Begins a transaction that can write, in which no statement takes longer than `limit`. `first` are statements that are
