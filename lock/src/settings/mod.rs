@@ -253,10 +253,9 @@ impl LockSettings {
             );
         }
         // A program whose lease is longer may still hold it when a server grants that was promoted beside the old one.
-        if self.backend == Backend::Postgres
-            && self.postgres.names_several_hosts()
-            && self.max_ttl.saturating_sub(LATE) < ttl
-        {
+        let pauses = self.max_ttl.saturating_sub(LATE) < ttl && ttl <= self.max_ttl;
+        let fails_over = self.backend == Backend::Postgres && self.postgres.names_several_hosts();
+        if fails_over && pauses && self.restart_guard != RestartGuard::Off {
             found.warn(
                 &[key, "max_ttl", "postgres.url"],
                 format!(

@@ -10,14 +10,15 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio_postgres::Client;
 use watchkeeper_lock::{
     Locks,
-    clock::Clock,
+    clock::{Clock, Moment, TimeSource},
     lock::Timing,
     node::{
         Answer, Eligibility, Kind, Node, NodeError, Op, Refusal, RestartGuard,
-        postgres::PostgresNodeSettings,
+        postgres::{PostgresNode, PostgresNodeSettings},
     },
     settings::LockSettings,
     spawn::Spawn,
@@ -182,6 +183,48 @@ pub(crate) fn an_old_primary_that_lives_on_is_left_before_its_successor_grants(_
         assert!(old.lock("k").acquire().await.is_err());
         let alone = node(&crate::node::settings(&url(&primary), "m"));
         granted(&alone, take("k", "of those who reach it alone")).await;
+    });
+}
+
+/// Time goes on while a process is stopped, and nothing in it has asked.
+#[derive(Clone)]
+struct Stopped(Arc<AtomicU64>);
+
+impl TimeSource for Stopped {
+    fn now(&self) -> Moment {
+        Clock::system().now() + Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        Clock::system().wall()
+    }
+
+    fn sleep_until(&self, _: Moment) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+pub(crate) fn a_process_that_was_stopped_meanwhile_leaves_an_old_primary_at_once(
+    _: &PostgresServer,
+) {
+    let mut primary = PostgresServer::start_with(&DURABLE, |_| {});
+    let standby = primary.standby();
+    run(async {
+        let both = [primary.host(), standby.host()].join(",");
+        let both = format!("postgres://{USER}@{both}/postgres");
+        let time = Stopped(Arc::default());
+        let clock = Clock::new(time.clone());
+        let node = PostgresNode::new(settings(&both, "n"), clock, Spawn::system());
+        granted(&node, take("k", "a")).await;
+        let copy = with_the_lease(&standby).await;
+        copy.batch_execute("SELECT pg_promote()").await.unwrap();
+        granted(&node, take("l", "a")).await;
+        time.0.store(60, Ordering::SeqCst);
+        granted(&node, take("m", "a")).await;
+        let there = "SELECT convert_from(key, 'UTF8') FROM watchkeeper.lease ORDER BY key";
+        let there = copy.query(there, &[]).await.unwrap();
+        let there: Vec<String> = there.iter().map(|row| row.get(0)).collect();
+        assert_eq!(there, ["k", "m"]);
     });
 }
 

@@ -142,6 +142,7 @@ fn main() {
         a_lease_lost_by_a_promotion_is_granted_again_when_the_longest_is_over,
         an_old_primary_that_starts_again_is_not_used,
         an_old_primary_that_lives_on_is_left_before_its_successor_grants,
+        a_process_that_was_stopped_meanwhile_leaves_an_old_primary_at_once,
         a_server_that_refuses_may_be_the_successor,
         a_standby_is_refused,
         of_several_servers_the_primary_is_shown,

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process, waitid};
 use tempfile::TempDir;
 
 /// What to install where no server is found.
@@ -202,6 +202,10 @@ impl PostgresServer {
     /// Kills the server as the kernel does where memory runs out. Its processes may commit what they are about to before they see that
     /// it has gone; the server does not start again before they have gone, too.
     pub(crate) fn kill(&mut self) {
+        // One that stands still starts no further process, which would be missed below.
+        self.signal(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped).expect("our own child");
         let children = self.children().expect("Linux with its list of children");
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child");

@@ -3,7 +3,8 @@
 use super::*;
 use crate::admin::stream::OPEN_SLOTS;
 
-async fn follow(server: &Server, path: &str, more: &str) -> TcpStream {
+/// Follows a page.
+pub(super) async fn follow(server: &Server, path: &str, more: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

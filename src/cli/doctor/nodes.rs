@@ -109,7 +109,7 @@ fn identity(node: &NodeState) -> Vec<Finding> {
     if let Some(other) = outlived {
         found.push(Finding::error(
             &node.name,
-            format!("{other} takes writes, too, although another server was promoted in its place: programs that reach it alone, or are connected to it, lock there"),
+            format!("{other} takes writes, too, although another server was promoted in its place: programs that reach it alone lock there"),
             "stop it, and make it a standby of the other (pg_rewind) before it starts again",
         ));
     } else if let Some(role) = facts.role.as_ref().filter(|role| !votes(role)) {

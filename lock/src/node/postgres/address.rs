@@ -60,6 +60,7 @@ pub struct TlsFiles {
 }
 
 /// One of the servers.
+#[derive(Clone)]
 pub struct Server {
     /// Without anything secret.
     pub name: String,

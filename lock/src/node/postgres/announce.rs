@@ -149,9 +149,14 @@ impl Listener {
             let history = history.map_err(|why| error::of(&why))?;
             Ok::<_, NodeError>((greeted, broken, history))
         });
+        // That of calls is the one that is kept up to date.
+        let used = settings.address.used();
         let takes_part = |(_, _, history): &(_, _, Option<History>)| history.is_some();
         let met = connect::all(meeting, clock, CONNECT, takes_part).await;
         let histories = history::of_all(&met, |(_, _, history)| history.as_ref());
+        let is_outlived = |history: &History| {
+            history.has_successor_among(histories.iter()) || used.has_outlived(history)
+        };
         let mut failed = NodeError::Unreachable("it names no server".to_owned());
         let mut chosen = None;
         for met in met.into_iter().flatten() {
@@ -165,15 +170,11 @@ impl Listener {
             if !greeted.is_direct {
                 return Ok(Left::Deaf);
             }
-            let is_outlived = |history: &History| {
-                history.has_successor_among(histories.iter())
-                    || address.used().has_outlived(history)
-            };
             // Nothing is told there any more.
             if let Some(history) = history.as_ref().filter(|history| is_outlived(history)) {
                 failed = NodeError::Refused {
                     refusal: Refusal::ReadOnly,
-                    said: history.outlived(),
+                    said: history.outlived(used),
                 };
                 continue;
             }
@@ -201,7 +202,7 @@ impl Listener {
                 () = announce.closed() => return Ok(Left::Broken),
                 () = broken.notified() => return Ok(Left::Broken),
                 () = clock.sleep(SILENCE) => {
-                    if history.as_ref().is_some_and(|history| address.used().has_outlived(history)) {
+                    if history.as_ref().is_some_and(|history| used.has_outlived(history)) {
                         return Ok(Left::Broken);
                     }
                     let alive = greeted.client.batch_execute("");

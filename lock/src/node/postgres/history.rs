@@ -8,15 +8,25 @@
 //! - H1 A server is not used whose successor answers, wherever it stands in the address, nor one that comes before what this program has used or met.
 //!   (a_server_that_another_has_outlived_is_not_used, an_old_primary_that_starts_again_is_not_used)
 //! - H2 While another one lets this program not in, none is used but that of before.   (a_server_that_refuses_may_be_the_successor)
-//! - H3 A connection to a server is left within four seconds when another one was promoted that answers.
-//!   (an_old_primary_that_lives_on_is_left_before_its_successor_grants)
+//! - H3 A connection to a server is left within five seconds when another one was promoted that answers; at once by a process that was
+//!   stopped meanwhile.                     (an_old_primary_that_lives_on_is_left_before_its_successor_grants,
+//!   a_process_that_was_stopped_meanwhile_leaves_an_old_primary_at_once)
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
+use crate::{clock::Moment, node::guard::LATE};
+
 /// Shows how far a server has come; nothing of a standby, which follows another one.
 pub(super) const TIMELINE: &str = "CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END";
+
+/// A promotion is noticed within this, where both servers are within reach, and so before the one that was promoted grants.
+pub(super) const NOTICED: Duration = Duration::from_secs(5);
+const _: () = assert!(NOTICED.as_millis() < LATE.as_millis());
 
 /// Of a cluster of servers, and how far one of them has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +37,28 @@ pub struct History {
     pub timeline: String,
 }
 
-/// The latest history that a program knows of, and the server that has it.
+/// What a program knows of the servers of an address.
 #[derive(Debug, Default)]
-pub struct Used(Mutex<Option<(History, String)>>);
+pub struct Used(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The latest history, and the server that has it.
+    latest: Option<(History, ServerId)>,
+    /// It was not only met.
+    is_used: bool,
+    /// When all of them were asked last; nothing where that is not done.
+    asked: Option<Moment>,
+}
+
+/// One of the servers: its place in the address, and its name, without anything secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerId {
+    /// Two may have one name.
+    pub place: usize,
+    /// For people.
+    pub name: String,
+}
 
 // === impl History ===
 
@@ -65,11 +94,12 @@ impl History {
 
     /// What a server is told that has one, or that comes before one which was used.
     #[must_use]
-    pub fn outlived(&self) -> String {
+    pub fn outlived(&self, used: &Used) -> String {
         let timeline = &self.timeline;
-        format!(
-            "another server was promoted in its place, whose timeline is later than its own ({timeline})"
-        )
+        let latest = used.latest();
+        let by = latest.filter(|(latest, _)| self.is_outlived_by(latest));
+        let by = by.map_or_else(|| "another server".to_owned(), |(_, server)| server.name);
+        format!("{by} was promoted in its place, whose timeline is later than its own ({timeline})")
     }
 }
 
@@ -104,39 +134,63 @@ fn is_untold(state: &SqlState) -> bool {
 // === impl Used ===
 
 impl Used {
-    fn latest(&self) -> MutexGuard<'_, Option<(History, String)>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest history, and the server that has it.
+    #[must_use]
+    pub fn latest(&self) -> Option<(History, ServerId)> {
+        self.known().latest.clone()
     }
 
     /// Whether a later one is known.
     pub fn has_outlived(&self, history: &History) -> bool {
-        let latest = self.latest();
-        let latest = latest.as_ref();
+        let known = self.known();
+        let latest = known.latest.as_ref();
         latest.is_some_and(|(latest, _)| history.is_outlived_by(latest))
     }
 
-    /// Whether this one is the latest.
+    /// Whether this one was used last.
     pub fn is(&self, history: &History) -> bool {
-        let latest = self.latest();
-        let latest = latest.as_ref();
+        let known = self.known();
+        let latest = known.latest.as_ref().filter(|_| known.is_used);
         latest
             .is_some_and(|(latest, _)| latest.is_of(history) && latest.timeline == history.timeline)
     }
 
-    /// The server that has the latest one; nothing before one is known.
-    pub fn server(&self) -> Option<String> {
-        self.latest().as_ref().map(|(_, server)| server.clone())
-    }
-
-    /// What this server has: whether it has outlived what was known.
-    pub fn note(&self, history: &History, server: &str) -> bool {
-        let mut latest = self.latest();
-        let known = latest.as_ref().map(|(known, _)| known);
-        let outlives = known.is_some_and(|known| known.is_outlived_by(history));
-        if known.is_none_or(|known| !history.is_outlived_by(known)) {
-            *latest = Some((history.clone(), server.to_owned()));
+    /// What a server has that was met: whether it has outlived what was known. One of another cluster takes the place of none.
+    pub fn met(&self, history: &History, server: &ServerId) -> bool {
+        let mut known = self.known();
+        let latest = known.latest.as_ref();
+        let outlives = latest.is_some_and(|(latest, _)| latest.is_outlived_by(history));
+        if outlives || latest.is_none() {
+            known.latest = Some((history.clone(), server.clone()));
+            known.is_used = false;
         }
         outlives
+    }
+
+    /// What the server has that is used from now on.
+    pub fn note(&self, history: &History, server: &ServerId) {
+        let mut known = self.known();
+        let latest = known.latest.as_ref();
+        if latest.is_none_or(|(latest, _)| !history.is_outlived_by(latest)) {
+            known.latest = Some((history.clone(), server.clone()));
+            known.is_used = true;
+        }
+    }
+
+    /// All of them were asked, beginning at `began`.
+    pub fn asked(&self, began: Moment) {
+        let mut known = self.known();
+        known.asked = known.asked.max(Some(began));
+    }
+
+    /// Whether they should have been asked again: the process was stopped, or what asks does not run.
+    pub fn is_stale(&self, now: Moment) -> bool {
+        let asked = self.known().asked;
+        asked.is_some_and(|asked| now.since(asked) > NOTICED)
     }
 }
 
@@ -163,16 +217,36 @@ mod tests {
             .map(|one| one.has_successor_among(met.iter()));
         assert_eq!(outlived, [true, false, false]);
         let used = Used::default();
-        assert!(!used.note(&met[1], "one"), "there was none before");
-        // Two connections may be made at a time.
-        assert!(!used.note(&met[0], "other"));
-        assert_eq!(used.server().as_deref(), Some("one"));
+        let server = |place| ServerId {
+            place,
+            name: format!("server {place}"),
+        };
+        assert!(!used.met(&met[0], &server(0)), "none was known");
+        assert!(!used.is(&met[0]), "it was met alone");
+        assert!(used.met(&met[1], &server(1)));
+        // Two connections may be made at a time, and a server of another cluster may stand in the address.
+        used.note(&met[0], &server(0));
+        assert!(!used.met(&met[2], &server(2)));
+        assert_eq!(used.latest(), Some((met[1].clone(), server(1))));
         assert!(used.has_outlived(&met[0]));
+        assert!(met[0].outlived(&used).starts_with("server 1 was promoted"));
+        used.note(&met[1], &server(1));
         assert!(used.is(&met[1]) && !used.is(&met[0]) && !used.is(&met[2]));
         // Where the cluster is not told, the servers of one address are taken for copies.
         let untold = of("", "00000009");
         assert!(used.has_outlived(&untold) && met[0].has_successor_among([&untold].into_iter()));
         assert!(!used.has_outlived(&met[1]) && !used.has_outlived(&met[2]));
-        assert!(used.note(&of("a", "0000000B"), "other") && used.has_outlived(&met[1]));
+        used.note(&met[2], &server(2));
+        assert!(used.is(&met[2]), "it is used");
+    }
+
+    #[test]
+    fn servers_that_were_not_asked_of_late_are_asked_again() {
+        let used = Used::default();
+        let at = |s| Moment::ZERO + Duration::from_secs(s);
+        assert!(!used.is_stale(at(100)), "there is one alone");
+        used.asked(at(100));
+        used.asked(at(98));
+        assert!(!used.is_stale(at(105)) && used.is_stale(at(106)));
     }
 }

@@ -53,7 +53,7 @@
 //!
 //! Exclusion against a primary that lives on, or is started again, beside its successor, with *asynchronous* replication: who
 //! reaches only the old one and who reaches only the new one may both hold a lock, until whatever manages the servers stops the old
-//! one. A program that reaches both, by an address with all servers, leaves the old one within four seconds ([`watch`]): before the new
+//! one. A program that reaches both, by an address with all servers, leaves the old one within five seconds ([`watch`]): before the new
 //! one grants anything, where the longest lease is six seconds shorter than `max_ttl`. With a synchronous standby the old one commits
 //! nothing, unless a person cancels a commit that waits for it.
 //!

@@ -14,7 +14,7 @@ use super::{
     address::Server,
     connect::{self, Greeted},
     error,
-    history::{self, History, TIMELINE},
+    history::{self, History, ServerId, TIMELINE},
     kept::{self, Kept},
     layout::{self, quoted},
     rows::{Head, Sql, Unreadable},
@@ -92,12 +92,13 @@ pub(super) async fn ready<'s>(
     shared: &Shared,
 ) -> Result<&'s mut Session, NodeError> {
     let used = shared.settings.address.used();
-    let is_outlived = |session: &Session| {
+    let is_left = |session: &Session| {
         let history = session.history.as_ref();
-        history.is_some_and(|history| used.has_outlived(history))
+        used.is_stale(shared.clock.now())
+            || history.is_some_and(|history| used.has_outlived(history))
     };
     let usable =
-        |session: &Session| !session.busy && !session.client.is_closed() && !is_outlived(session);
+        |session: &Session| !session.busy && !session.client.is_closed() && !is_left(session);
     let kept = slot.take().filter(usable);
     let session = match kept {
         Some(session) => session,
@@ -115,8 +116,7 @@ pub(super) async fn ready<'s>(
 /// A server that has said what it is.
 struct Met {
     greeted: Greeted,
-    /// Without anything secret.
-    server: String,
+    server: ServerId,
     /// Of the cluster and the database.
     identity: String,
     /// None of a standby: it follows another one.
@@ -129,8 +129,12 @@ struct Met {
 
 impl Met {
     /// Says what it is.
-    async fn at(server: &Server, shared: &Shared) -> Result<Self, NodeError> {
+    async fn at(place: usize, server: &Server, shared: &Shared) -> Result<Self, NodeError> {
         let greeted = shared.greet(server).await?;
+        let server = ServerId {
+            place,
+            name: server.name.clone(),
+        };
         let facts = format!(
             "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
              current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', \
@@ -157,7 +161,7 @@ impl Met {
         let timeline: Option<String> = get(&facts, 6)?;
         Ok(Self {
             greeted,
-            server: server.name.clone(),
+            server,
             identity: format!("{system}/{database}"),
             history: timeline.map(|timeline| History { system, timeline }),
             unfit,
@@ -180,7 +184,7 @@ impl Met {
         };
         let used = shared.settings.address.used();
         if history.has_successor_among(met.iter()) || used.has_outlived(history) {
-            return refused(Refusal::ReadOnly, history.outlived());
+            return refused(Refusal::ReadOnly, history.outlived(used));
         }
         match mute {
             Some(why) if !used.is(history) => Err(why.clone()),
@@ -235,10 +239,21 @@ impl Session {
         let servers = servers.map_err(NodeError::Auth)?;
         let limit = shared.settings.node_timeout.max(LEAST_CONNECT_LIMIT);
         let many = servers.len() > 1;
-        let meeting = servers.iter().map(|server| Met::at(server, shared));
+        let began = shared.clock.now();
+        let meeting = servers.iter().enumerate();
+        let meeting = meeting.map(|(place, server)| Met::at(place, server, shared));
         let takes_part = |met: &Met| met.history.is_some();
         let met = connect::all(meeting, &shared.clock, limit, takes_part).await;
         let histories = history::of_all(&met, |met| met.history.as_ref());
+        let used = shared.settings.address.used();
+        for met in met.iter().flatten().flatten() {
+            if let Some(history) = &met.history {
+                used.met(history, &met.server);
+            }
+        }
+        if many {
+            used.asked(began);
+        }
         let silent = || NodeError::Unreachable("no connection in time".to_owned());
         let mut others = servers.iter().zip(&met);
         let mute = others.find_map(|(server, met)| untold(server, met.as_ref()?.as_ref().err()?));

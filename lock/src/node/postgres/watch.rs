@@ -1,33 +1,37 @@
 //! The other servers of an address, while one of them is used: its connections would not tell that another one was promoted.
 //!
-//! They are asked beside the calls, which never wait for them. One that is silent is asked again in the next round, over a connection
-//! that is made anew.
+//! They are asked beside the calls, which do not wait for them. Where that has not happened of late, because the process was stopped or
+//! the runtime of this task has ended, the connections are given up: with new ones all servers are asked ([`Used::is_stale`]).
+//!
+//! [`Used::is_stale`]: super::history::Used::is_stale
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use tokio::sync::oneshot;
 use tokio_postgres::Client;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     address::{PgAddress, Server},
-    connect,
-    history::History,
+    connect::{self, NoConnection},
+    history::{History, NOTICED, ServerId},
 };
-use crate::{clock::Clock, node::guard::LATE, spawn::Spawn};
+use crate::{
+    clock::{Clock, Moment},
+    spawn::Spawn,
+};
 
-/// Between two rounds.
-const EVERY: Duration = Duration::from_secs(2);
-/// A server that needs longer has not answered.
-const LIMIT: Duration = Duration::from_secs(2);
-/// A promotion is noticed within this, where both servers are within reach.
-pub const NOTICED: Duration = Duration::from_secs(4);
-const _: () = assert!(EVERY.as_secs() + LIMIT.as_secs() <= NOTICED.as_secs());
-const _: () = assert!(NOTICED.as_secs() < LATE.as_secs());
-
-/// A connection to a server that is not used, and what ends it.
-type Beside = (Client, oneshot::Sender<()>);
+/// From the beginning of a round to that of the next.
+const EVERY: Duration = Duration::from_millis(1500);
+/// A round takes no longer; a connection that is being made by then is waited for in the next one.
+const LIMIT: Duration = Duration::from_millis(1500);
+/// A connection takes no longer.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// A server that refuses this program writes that into its log, and is asked less often.
+const REFUSED: Duration = Duration::from_secs(15);
+// A connection that is dead costs a round.
+const _: () = assert!(EVERY.as_millis() * 2 + LIMIT.as_millis() < NOTICED.as_millis());
 
 /// Begins to ask the other servers of this address, for as long as there are copies of it; does nothing where that is done, or where
 /// there are no others.
@@ -43,52 +47,139 @@ pub fn begin(address: &PgAddress, clock: &Clock, spawn: &Spawn) {
 }
 
 async fn rounds(address: &PgAddress, clock: &Clock, spawn: &Spawn) {
-    let mut kept = Vec::new();
+    let mut beside = Vec::new();
+    let mut began = Moment::ZERO;
     while address.is_used_elsewhere() {
-        clock.sleep(EVERY).await;
+        clock.sleep_until(began + EVERY).await;
+        began = clock.now();
         // A password in a file that cannot be read: what uses the address says so.
         let Ok(servers) = address.servers() else {
             continue;
         };
-        kept.resize_with(servers.len(), || None);
-        let used = address.used().server();
-        let others = servers.iter().zip(&mut kept);
-        let others = others.filter(|(server, _)| Some(&server.name) != used.as_ref());
-        let asked = others.map(|(server, kept)| ask(server, kept, address, clock, spawn));
+        beside.resize_with(servers.len(), Beside::default);
+        let used = address.used().latest().map(|(_, server)| server.place);
+        let others = servers.iter().zip(&mut beside).enumerate();
+        let others = others.filter(|(place, _)| Some(*place) != used);
+        let asked = others.map(async |(place, (server, beside))| {
+            let told = clock.timeout(LIMIT, beside.history(server, (address, clock, spawn)));
+            let Ok(told) = told.await else {
+                beside.is_silent(server);
+                return;
+            };
+            let server = ServerId {
+                place,
+                name: server.name.clone(),
+            };
+            if let Some(history) = told
+                && address.used().met(&history, &server)
+            {
+                warn!(
+                    server = server.name,
+                    timeline = history.timeline,
+                    "another server was promoted: the one that was used is left"
+                );
+            }
+        });
         join_all(asked).await;
+        address.used().asked(began);
     }
 }
 
-/// Asks one of them, over the connection of before where it lives.
-async fn ask(
-    server: &Server,
-    kept: &mut Option<Beside>,
-    address: &PgAddress,
-    clock: &Clock,
-    spawn: &Spawn,
-) {
-    let before = kept.take();
-    let asked = clock.timeout(LIMIT, async {
-        let beside = match before {
-            Some(beside) => beside,
-            None => connect::open(server, &server.config, address, spawn, None)
-                .await
-                .ok()?,
+// === one of them ===
+
+type Connection = (Client, oneshot::Sender<()>);
+type Connecting = BoxFuture<'static, Result<Connection, NoConnection>>;
+
+#[derive(Default)]
+enum Way {
+    #[default]
+    None,
+    Connecting(Connecting),
+    Connected(Connection),
+}
+
+/// The way to a server that is not used.
+#[derive(Default)]
+struct Beside {
+    way: Way,
+    not_before: Option<Moment>,
+    /// That it cannot be asked was said.
+    said: bool,
+}
+
+impl Beside {
+    /// How far the server has come; nothing of a standby, and of one that does not say. May be dropped at any point.
+    async fn history(
+        &mut self,
+        server: &Server,
+        (address, clock, spawn): (&PgAddress, &Clock, &Spawn),
+    ) -> Option<History> {
+        let mut is_new = false;
+        loop {
+            match &mut self.way {
+                Way::None => {
+                    if is_new || self.not_before.is_some_and(|at| clock.now() < at) {
+                        return None;
+                    }
+                    is_new = true;
+                    let (server, address, spawn) = (server.clone(), address.clone(), spawn.clone());
+                    let clock = clock.clone();
+                    let connecting = async move {
+                        let open = connect::open(&server, &server.config, &address, &spawn, None);
+                        let silent = || NoConnection::Setup("no connection in time".to_owned());
+                        let opened = clock.timeout(CONNECTING, open).await;
+                        opened.unwrap_or_else(|_| Err(silent()))
+                    };
+                    self.way = Way::Connecting(connecting.boxed());
+                }
+                Way::Connecting(connecting) => {
+                    self.way = match connecting.await {
+                        Ok(connection) => Way::Connected(connection),
+                        Err(why) => {
+                            self.is_refused(server, &why, clock);
+                            Way::None
+                        }
+                    };
+                }
+                Way::Connected((client, _)) => match History::of(client).await {
+                    Ok(history) => {
+                        (self.not_before, self.said) = (None, false);
+                        return history;
+                    }
+                    // It broke: once more over a new one.
+                    Err(why) => {
+                        debug!(server = server.name, %why, "another server did not say how far it has come");
+                        self.way = Way::None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// It was not answered in time.
+    fn is_silent(&mut self, server: &Server) {
+        if matches!(self.way, Way::Connected(_)) {
+            debug!(server = server.name, "another server is silent");
+            self.way = Way::None;
+        }
+    }
+
+    fn is_refused(&mut self, server: &Server, why: &NoConnection, clock: &Clock) {
+        let code = match why {
+            NoConnection::Server(why) => why.code().map(|state| state.code().to_owned()),
+            NoConnection::Setup(_) => None,
         };
-        let history = History::of(&beside.0).await.ok()?;
-        Some((beside, history))
-    });
-    let Ok(Some((beside, history))) = asked.await else {
-        return;
-    };
-    *kept = Some(beside);
-    if let Some(history) = history
-        && address.used().note(&history, &server.name)
-    {
-        warn!(
-            server = server.name,
-            timeline = history.timeline,
-            "another server was promoted: the one that was used is left"
-        );
+        // Of one that is down or starts there is nothing to say.
+        let Some(code) = code.filter(|code| !code.starts_with("57")) else {
+            return;
+        };
+        self.not_before = Some(clock.now() + REFUSED);
+        if !std::mem::replace(&mut self.said, true) {
+            warn!(
+                server = server.name,
+                code,
+                "another server of the address does not let this program in: that it was promoted would not be noticed"
+            );
+        }
     }
 }

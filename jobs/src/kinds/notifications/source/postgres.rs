@@ -120,6 +120,16 @@ const DIVIDING: Duration = Duration::from_secs(15);
 /// Pauses before rows that other programs hold are marked again; after the last of them they are in doubt.
 const AGAIN_MS: [u64; 5] = [50, 100, 200, 500, 1000];
 
+// === impl Shared ===
+
+impl Shared {
+    /// From now on all is looked at afresh.
+    fn leave(&mut self) {
+        self.table = None;
+        self.idle.clear();
+    }
+}
+
 // === impl PgSource ===
 
 impl PgSource {
@@ -145,7 +155,12 @@ impl PgSource {
         let room = room.map_err(|_| SourceError::Unfinished)?;
         let kept = {
             let mut shared = self.shared();
-            shared.idle.retain(|session| !session.is_over());
+            let now = self.clock.now();
+            if shared.idle.iter().any(|session| session.is_left(now)) {
+                shared.leave();
+                shared.search.brought_up.clear();
+            }
+            shared.idle.retain(|session| !session.is_closed());
             (shared.idle.pop(), shared.table.clone())
         };
         let (session, table) = match kept {
@@ -207,9 +222,7 @@ impl PgSource {
             )),
         };
         if done.is_err() {
-            let mut shared = self.shared();
-            shared.table = None;
-            shared.idle.clear();
+            self.shared().leave();
         }
         done
     }
@@ -225,8 +238,9 @@ impl PgSource {
         };
         {
             let mut shared = self.shared();
-            let listens = shared.listening.as_ref().is_some_and(|s| !s.is_over());
             let now = self.clock.now();
+            let listening = shared.listening.as_ref();
+            let listens = listening.is_some_and(|s| !s.is_closed() && !s.is_left(now));
             if listens || shared.listen_again.is_some_and(|at| now < at) {
                 return;
             }

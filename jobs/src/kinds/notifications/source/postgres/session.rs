@@ -21,11 +21,11 @@ use tokio_postgres::{
     types::{FromSqlOwned, Type},
 };
 use watchkeeper::{
-    clock::Clock,
+    clock::{Clock, Moment},
     node::postgres::{
         address::{PgAddress, Server},
         connect::{self, Heard, NoConnection},
-        history::{self, History},
+        history::{self, History, ServerId},
         watch,
     },
     spawn::Spawn,
@@ -109,6 +109,7 @@ impl Session {
         let servers = address.servers();
         let servers = servers.map_err(|why| failed(address.to_string(), why))?;
         let is_one_of_several = servers.len() > 1;
+        let began = clock.now();
         let meeting = servers.iter().map(async |server| {
             let mut session = Self::to(server, address, heard).await?;
             let history = match is_one_of_several {
@@ -121,8 +122,17 @@ impl Session {
         // One that is none of a primary that takes writes has failed.
         let met = connect::all(meeting, clock, connect::CONNECT, |_| true).await;
         let histories = history::of_all(&met, |session| session.history.as_ref());
+        let used = address.used();
+        for (place, met) in met.iter().enumerate() {
+            if let Some(Ok(session)) = met
+                && let Some(history) = &session.history
+            {
+                let name = session.server.clone();
+                used.met(history, &ServerId { place, name });
+            }
+        }
         let may_be_used = |history: &History| {
-            !history.has_successor_among(histories.iter()) && !address.used().has_outlived(history)
+            !history.has_successor_among(histories.iter()) && !used.has_outlived(history)
         };
         // One that lives and lets this program not in may have been promoted in the place of the others.
         let is_mute = met.iter().flatten().any(|met| {
@@ -134,7 +144,7 @@ impl Session {
         });
         // Of several the first that says how far it has come, or else the first that takes writes.
         let (mut untold, mut said) = (None, Vec::new());
-        for (server, met) in servers.into_iter().zip(met) {
+        for (place, (server, met)) in servers.into_iter().zip(met).enumerate() {
             let why = match met {
                 Some(Ok(session)) => {
                     let Some(history) = &session.history else {
@@ -142,12 +152,14 @@ impl Session {
                         continue;
                     };
                     if !may_be_used(history) {
-                        failed(server.name, history.outlived())
-                    } else if is_mute && !address.used().is(history) {
+                        failed(server.name, history.outlived(used))
+                    } else if is_mute && !used.is(history) {
                         let why = "another server of the address lets this program not in, and may have been promoted in its place";
                         failed(server.name, why.to_owned())
                     } else {
-                        address.used().note(history, &server.name);
+                        let name = server.name;
+                        used.note(history, &ServerId { place, name });
+                        used.asked(began);
                         watch::begin(address, clock, &Spawn::system());
                         return Ok(session);
                     }
@@ -246,11 +258,16 @@ impl Session {
         Some((statement, params.iter().map(|(value, _)| *value).collect()))
     }
 
-    /// Whether it can be used no more: it broke, or another server was promoted in the place of its own.
-    pub(super) fn is_over(&self) -> bool {
-        let history = self.history.as_ref();
+    /// Whether it broke.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Whether another server was promoted in the place of its own, or may have been.
+    pub(super) fn is_left(&self, now: Moment) -> bool {
         let used = self.address.used();
-        self.client.is_closed() || history.is_some_and(|history| used.has_outlived(history))
+        let is_left = |history| used.is_stale(now) || used.has_outlived(history);
+        self.history.as_ref().is_some_and(is_left)
     }
 
     /// Begins a transaction that can write, in which no statement takes longer than `limit`. `first` are statements that are
