@@ -47,15 +47,15 @@ pub fn begin(address: &PgAddress, clock: &Clock, spawn: &Spawn) {
 }
 
 async fn rounds(address: &PgAddress, clock: &Clock, spawn: &Spawn) {
-    let mut beside = Vec::new();
+    let (mut servers, mut beside) = (Vec::new(), Vec::new());
     let mut began = Moment::ZERO;
     while address.is_used_elsewhere() {
         clock.sleep_until(began + EVERY).await;
         began = clock.now();
-        // A password in a file that cannot be read: what uses the address says so.
-        let Ok(servers) = address.servers() else {
-            continue;
-        };
+        // Where the password's file cannot be read now, connections that live are asked all the same.
+        if let Ok(read) = address.servers() {
+            servers = read;
+        }
         beside.resize_with(servers.len(), Beside::default);
         let used = address.used().latest().map(|(_, server)| server.place);
         let others = servers.iter().zip(&mut beside).enumerate();
