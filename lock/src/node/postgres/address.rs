@@ -38,7 +38,7 @@ pub struct PgAddress {
     password_file: Option<PathBuf>,
     /// A pooler was found to stand there although it passes greetings on; known to all copies.
     is_shared: Arc<AtomicBool>,
-    /// The latest server that was used; known to all copies.
+    /// What is known of its servers; to all copies.
     used: Arc<Used>,
     /// Its servers are asked again and again; known to all copies.
     is_watched: Arc<AtomicBool>,
@@ -218,7 +218,7 @@ impl PgAddress {
         self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// The latest of its servers that was used.
+    /// What is known of its servers.
     #[must_use]
     pub fn used(&self) -> &Used {
         &self.used

@@ -58,6 +58,10 @@ async fn rounds(address: &PgAddress, clock: &Clock, spawn: &Spawn) {
         }
         beside.resize_with(servers.len(), Beside::default);
         let used = address.used().latest().map(|(_, server)| server.place);
+        // What is used has connections of its own.
+        if let Some(used) = used.and_then(|place| beside.get_mut(place)) {
+            *used = Beside::default();
+        }
         let others = servers.iter().zip(&mut beside).enumerate();
         let others = others.filter(|(place, _)| Some(*place) != used);
         let asked = others.map(async |(place, (server, beside))| {
