@@ -148,8 +148,8 @@ pub(crate) async fn a_stale_holder_marks_and_removes_nothing() {
     let first = stale.process_under(Token(1), batch, &stale_run);
     let second = async {
         drop(tally.wait_for(|t| t.accepted == 8).await.unwrap());
-        // The heir is killed in its turn, after it has begun.
-        scene.kill_after(9, &heir, 5, batch).await;
+        // The heir is killed in its turn, once all that it sends has come: what is still on its way would be counted later.
+        scene.kill_after(16, &heir, 5, batch).await;
         scene.receiver.release();
     };
     let (outcome, ()) = tokio::join!(first, second);
