@@ -58,6 +58,7 @@ mod moves;
 mod nodes;
 mod notices;
 mod pair;
+mod paused;
 #[cfg(feature = "postgres")]
 #[path = "../../../lock/tests/postgres/pooler.rs"]
 mod pooler;
@@ -160,6 +161,7 @@ fn main() -> std::process::ExitCode {
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         streams::{
             readers_that_are_killed_lose_and_double_nothing,
+            a_reader_that_is_frozen_past_its_leases_doubles_nothing,
             messages_of_dead_members_are_taken_over,
             a_slow_member_and_its_successor_do_not_both_handle_a_message,
             a_poison_message_goes_to_the_dead_list_and_holds_up_no_other,
@@ -234,6 +236,11 @@ fn main() -> std::process::ExitCode {
             a_refused_definition_waits_until_all_replicas_have_it,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        streams::{
+            readers_that_are_killed_lose_and_double_nothing,
+            a_reader_that_is_frozen_past_its_leases_doubles_nothing,
+        },
+        paused::{ a_pause_that_one_sender_was_asked_for_is_kept_by_all },
         notices::{ a_job_that_breaks_is_told_once_although_its_leader_is_killed },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
@@ -275,6 +282,7 @@ fn main() -> std::process::ExitCode {
         takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ without_a_majority_nobody_leads },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        streams::{ a_reader_that_is_frozen_past_its_leases_doubles_nothing },
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres_pooled:
@@ -291,6 +299,7 @@ fn main() -> std::process::ExitCode {
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
         nodes::{ without_a_majority_nobody_leads },
+        streams::{ a_reader_that_is_frozen_past_its_leases_doubles_nothing },
     ]);
     #[cfg(feature = "postgres")]
     cases.extend(on![postgres_standby:

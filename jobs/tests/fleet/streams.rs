@@ -1,4 +1,5 @@
-//! Streams handled by several workers, some of which die: each message once. Costs about 20 seconds, two cases at a time.
+//! Streams handled by several workers, some of which die: each message once. Costs about 20 seconds, two cases at a time, and 5 on each
+//! further store of locks.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,6 +10,7 @@ use watchkeeper_jobs::receiver::{Faults, Receiver, Tally};
 use crate::{
     fleet::Fleet,
     log::Line,
+    mail::still_growing,
     server::RedisServer,
     store::Store,
     wait::{SOON, pause, soon},
@@ -150,6 +152,54 @@ pub(crate) fn readers_that_are_killed_lose_and_double_nothing(store: Store) {
     let tally = scene.wait_for(|t| t.accepted == MESSAGES + 1);
     // It has read the others first, or beside it: whatever is left to do would be asked for by now.
     assert_eq!(tally.requests, before + 1, "all others were done");
+}
+
+/// One of three stands still for longer than its leases last, with messages under way; the others handle them, and it harms nothing
+/// when it goes on.
+pub(crate) fn a_reader_that_is_frozen_past_its_leases_doubles_nothing(store: Store) {
+    const MESSAGES: u64 = 600;
+    let mut scene = Scene::new(store, "$SINK");
+    // No answer comes: each reader has messages under way.
+    scene.receiver.behave(Faults {
+        hang_next: MESSAGES,
+        ..Faults::default()
+    });
+    scene.add(MESSAGES);
+    scene.start(3);
+    let under_way = |worker: usize| {
+        let lines = scene.fleet.log.since(0);
+        let count = |says| {
+            let of_it = |l: &&Line| l.worker == worker && l.is(says, "orders");
+            lines.iter().filter(of_it).count()
+        };
+        count("batch claimed") > count("batch ended")
+    };
+    let workers = scene.fleet.workers();
+    let all_are_busy = || workers.iter().all(|worker| under_way(*worker));
+    soon("message claimed by each", all_are_busy);
+    // All that was claimed is sent before one stands still.
+    while still_growing(|| scene.receiver.tally().requests) {}
+    let frozen = workers[0];
+    scene.fleet.freeze(frozen);
+    scene.receiver.behave(Faults::default());
+    scene.receiver.release();
+    scene.wait_for(|t| t.accepted == MESSAGES);
+    // What the frozen one had under way is handled by another.
+    scene.wait_for(|t| t.repeats_recognised > 0);
+    scene.fleet.thaw(frozen);
+    scene.add(30);
+    scene.wait_for(|t| t.accepted == MESSAGES + 30);
+    for worker in scene.fleet.workers() {
+        scene.fleet.terminate(worker);
+        let ends_well = scene.fleet.wait_until_gone(worker);
+        // One that cannot end what it had under way before its lease would be over aborts, as it should.
+        assert!(ends_well || worker == frozen, "it ends well");
+    }
+    let tally = scene.receiver.tally();
+    let repeats = tally.repeats_recognised;
+    scene.fleet.measured("repeats after a freeze", &repeats);
+    assert_eq!(tally.accepted_twice, 0);
+    scene.explains(repeats, 1);
 }
 
 /// For figures: a long stream, into a file. What is there twice was under way in a worker that was killed.
