@@ -435,6 +435,7 @@ mod tests {
             totals: &totals,
             chosen: &chosen,
             growth: &growth,
+            spreads: &Vec::new(),
             replica: "h-1-x",
             signed_in: true,
             orders: true,

@@ -50,6 +50,7 @@ mod pattern;
 mod problem;
 mod readings;
 mod rights;
+mod round_trips;
 mod route;
 mod routes;
 mod schema;

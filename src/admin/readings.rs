@@ -32,6 +32,7 @@ use super::{
         fleet::totals,
     },
     rights::Seen,
+    round_trips::{RoundTrips, Spreads},
     shared_reading::{Reader, SharedReading},
     source::{AdminSource, OrderError, RecentAsked},
     withhold::withhold,
@@ -100,7 +101,7 @@ pub(super) struct Readings {
     own: SharedReading<Fleet>,
     /// By the names of the jobs.
     some: Mutex<BTreeMap<BTreeSet<String>, SharedReading<Fleet>>>,
-    backlogs: Arc<Mutex<Noted>>,
+    noted: Arc<Mutex<Noted>>,
     locks: SharedReading<Locks>,
     orders: SharedReading<Orders>,
     /// By job.
@@ -117,11 +118,13 @@ struct FoundItems {
     at: Moment,
 }
 
-/// What was noted of backlogs, and what the last reading has made of it.
+/// What was noted of backlogs and of answers of nodes, and what the last reading has made of it.
 #[derive(Default)]
 struct Noted {
     backlogs: Backlogs,
     growth: Arc<Growth>,
+    round_trips: RoundTrips,
+    spreads: Arc<Spreads>,
 }
 
 /// The fleet, or a part of it, as it was looked at once.
@@ -154,7 +157,7 @@ impl Readings {
             jobs: Arc::default(),
             own: SharedReading::default(),
             some: Mutex::default(),
-            backlogs: Arc::default(),
+            noted: Arc::default(),
             locks: SharedReading::default(),
             orders: SharedReading::default(),
             facts: Mutex::default(),
@@ -175,14 +178,16 @@ impl Readings {
 
     async fn fleet_if(&self, serves: impl Fn(&Fleet) -> bool) -> Arc<Fleet> {
         let read = || {
-            let (source, noted) = (self.source.clone(), self.backlogs.clone());
+            let (source, noted) = (self.source.clone(), self.noted.clone());
             let (clock, jobs) = (self.reader.clock.clone(), self.jobs.clone());
             async move {
                 let at = source.wall();
                 let fleet = source.fleet().await;
-                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-                noted.growth = Arc::new(noted.backlogs.note(&fleet, clock.now()));
-                drop(noted);
+                let now = clock.now();
+                note(&noted, |noted| {
+                    noted.growth = Arc::new(noted.backlogs.note(&fleet, now));
+                    noted.spreads = Arc::new(noted.round_trips.note(&fleet, now));
+                });
                 let mut fleet = Fleet::of(fleet, Looked::Now);
                 if fleet.is_large() {
                     fleet.looked = Looked::At(at);
@@ -223,7 +228,15 @@ impl Readings {
     pub(super) async fn some(&self, names: &BTreeSet<String>) -> Option<Arc<Fleet>> {
         let read = || {
             let (source, names) = (self.source.clone(), names.clone());
-            async move { Fleet::of(source.some(&names).await, Looked::Now) }.boxed()
+            let (noted, clock) = (self.noted.clone(), self.reader.clock.clone());
+            async move {
+                let some = source.some(&names).await;
+                note(&noted, |noted| {
+                    noted.spreads = Arc::new(noted.round_trips.note(&some, clock.now()));
+                });
+                Fleet::of(some, Looked::Now)
+            }
+            .boxed()
         };
         let such = one_of(&self.some, names.clone(), || {
             SharedReading::serving(SERVES, |_| TIMES)
@@ -239,8 +252,12 @@ impl Readings {
 
     /// How fast backlogs grow, as far as readings tell.
     pub(super) fn growth(&self) -> Arc<Growth> {
-        let noted = self.backlogs.lock();
-        noted.unwrap_or_else(PoisonError::into_inner).growth.clone()
+        note(&self.noted, |noted| noted.growth.clone())
+    }
+
+    /// How the nodes have answered, as far as readings tell.
+    pub(super) fn spreads(&self) -> Arc<Spreads> {
+        note(&self.noted, |noted| noted.spreads.clone())
     }
 
     /// Every lock.
@@ -303,6 +320,11 @@ impl Readings {
         let found = of_job.get(&self.of_items, serves, read).await;
         found.items.clone()
     }
+}
+
+/// Each change is complete.
+fn note<T>(noted: &Mutex<Noted>, note: impl FnOnce(&mut Noted) -> T) -> T {
+    note(&mut noted.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A failure is not shown for longer than what was found: the store may be there again.

@@ -26,6 +26,7 @@ use super::{
     problem::{Kind, Problem},
     readings::Fleet,
     rights::Seen,
+    round_trips::Spreads,
     shared::Shared,
 };
 use crate::fleet::status::{FleetStatus, JobStatus};
@@ -56,6 +57,7 @@ pub(super) struct Snapshot {
     some: Option<Arc<FleetStatus>>,
     chosen: Arc<Chosen>,
     growth: Arc<Growth>,
+    spreads: Arc<Spreads>,
     replica: String,
     ready: Result<(), String>,
     now: Timestamp,
@@ -111,6 +113,7 @@ impl Snapshot {
             all,
             chosen,
             growth: shared.readings.growth(),
+            spreads: shared.readings.spreads(),
             replica: shared.admin.source.replica(),
             ready: shared.ready(seen),
             now: shared.admin.source.wall(),
@@ -135,6 +138,7 @@ impl Snapshot {
             totals: self.all.totals(),
             chosen: &self.chosen,
             growth: &self.growth,
+            spreads: &self.spreads,
             replica: &self.replica,
             signed_in: self.signed_in,
             orders: self.orders,

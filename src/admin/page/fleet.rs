@@ -58,7 +58,7 @@ pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     let all = view.fleet.replicas.len();
     let part = replicas::part(view, view.fleet.replicas.iter().take(FEW));
     blocks.push(Block::Rows(some(part, FEW, all)));
-    blocks.push(Block::Rows(nodes::part(view.fleet)));
+    blocks.push(Block::Rows(nodes::part(view.fleet, view.spreads)));
     Page {
         title: TITLE_OF_FLEET.to_owned(),
         live: Live::Stream,

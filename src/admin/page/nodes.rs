@@ -1,7 +1,10 @@
 //! Lock nodes: which answer and vote, and how many more may fail.
 
 use super::{
-    super::html::Html,
+    super::{
+        html::Html,
+        round_trips::{Spread, Spreads},
+    },
     address::Takes,
     block::{Block, Live, Page, Part, Piece, cell},
     plot::{Cell, row},
@@ -27,7 +30,7 @@ const COLUMNS: &str = "Node | State | Round trip | Clock";
 pub(in crate::admin) fn page(view: &View<'_>) -> Page {
     let blocks = vec![
         Block::Piece(margin(view.fleet)),
-        Block::Rows(part(view.fleet)),
+        Block::Rows(part(view.fleet, view.spreads)),
     ];
     Page {
         title: "Nodes".to_owned(),
@@ -98,14 +101,14 @@ fn drawing(h: &mut Html, fleet: &FleetStatus, needed: usize) {
 }
 
 /// The nodes as a table, in the order of the configuration.
-pub(super) fn part(fleet: &FleetStatus) -> Part {
+pub(super) fn part(fleet: &FleetStatus, spreads: &Spreads) -> Part {
     let nodes = fleet.nodes.iter().enumerate();
     Part::of(
         ("nodes", "Lock nodes"),
         COLUMNS,
         nodes,
         key,
-        |h, (_, node)| {
+        |h, (place, node)| {
             cell(h, "Node").text(&node.name);
             cell(h, "State");
             h.markup(match (node.up, node.votes) {
@@ -123,6 +126,11 @@ pub(super) fn part(fleet: &FleetStatus) -> Part {
             }
             cell(h, "Round trip");
             fading(h, or_dash(node.rtt_us.map(round_trip)));
+            if let Some(Some(lately)) = spreads.get(*place) {
+                h.markup("<small>");
+                fading(h, of_lately(*lately));
+                h.markup("</small>");
+            }
             cell(h, "Clock");
             fading(h, or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
         },
@@ -136,7 +144,46 @@ fn round_trip(us: u64) -> String {
     }
 }
 
+fn of_lately(Spread { p50, p99, of }: Spread) -> String {
+    let (p50, p99) = (round_trip(p50), round_trip(p99));
+    format!("p50 {p50}, p99 {p99} of the last {of}")
+}
+
 /// Two nodes may have one name.
 fn key((place, node): &(usize, &NodeStatus)) -> String {
     format!("{place}/{}", node.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_shown_with_what_its_answers_took() {
+        let node = NodeStatus {
+            name: "redis-1".to_owned(),
+            up: true,
+            votes: true,
+            rtt_us: Some(240),
+            ..NodeStatus::default()
+        };
+        let fleet = FleetStatus {
+            nodes: vec![node.clone(), node],
+            ..FleetStatus::default()
+        };
+        let spread = Spread {
+            p50: 180,
+            p99: 12_340,
+            of: 77,
+        };
+        let mut h = Html::default();
+        part(&fleet, &vec![None, Some(spread)]).write(&mut h);
+        let page = h.into_string();
+        assert_eq!(page.matches("240 µs").count(), 2, "{page}");
+        assert_eq!(
+            page.matches("p50 180 µs, p99 12.3 ms of the last 77")
+                .count(),
+            1
+        );
+    }
 }

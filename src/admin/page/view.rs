@@ -1,7 +1,7 @@
 //! What every page is made from.
 
 use super::{
-    super::backlogs::Growth,
+    super::{backlogs::Growth, round_trips::Spreads},
     address::Address,
     all::{Chosen, Looked, Totals},
     times::Times,
@@ -23,6 +23,8 @@ pub(in crate::admin) struct View<'a> {
     pub(in crate::admin) chosen: &'a Chosen,
     /// How fast backlogs grow.
     pub(in crate::admin) growth: &'a Growth,
+    /// How the nodes have answered lately, in their order.
+    pub(in crate::admin) spreads: &'a Spreads,
     /// The id of the replica that answers.
     pub(in crate::admin) replica: &'a str,
     /// Whether the token was said: what runs say of themselves is shown then.
