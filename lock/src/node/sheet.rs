@@ -96,6 +96,9 @@ pub(crate) struct Range {
 pub(crate) struct Wanted {
     /// Locks, and how much of each.
     pub(crate) locks: BTreeMap<String, Part>,
+    /// Of locks of which more than a row is wanted also who waits for them: no look needs that.
+    #[cfg(feature = "postgres")]
+    pub(crate) queues: bool,
     pub(crate) names: Vec<Range>,
     pub(crate) docs: BTreeSet<String>,
     pub(crate) doc_names: Vec<Range>,
@@ -160,6 +163,10 @@ impl Wanted {
     /// What the operations ask for, as far as they themselves say it.
     pub(crate) fn by(call: &Call) -> Self {
         let mut wanted = Self::default();
+        #[cfg(feature = "postgres")]
+        {
+            wanted.queues = !call.ops.iter().all(|op| matches!(op, Op::Read { .. }));
+        }
         for op in &call.ops {
             match op {
                 Op::Acquire { key, .. }
@@ -213,7 +220,11 @@ impl Wanted {
 
     /// The same and what was missed.
     pub(crate) fn missing(missing: Missing) -> Self {
-        let mut wanted = Self::default();
+        let mut wanted = Self {
+            #[cfg(feature = "postgres")]
+            queues: true,
+            ..Self::default()
+        };
         match missing {
             Missing::Lock(key) => wanted.lock(&key, Part::Text),
             Missing::Names(range) => wanted.names.push(range),
@@ -232,6 +243,15 @@ impl Wanted {
     #[cfg(feature = "postgres")]
     pub(crate) fn only_rows(&self) -> bool {
         self.locks.values().all(|part| *part == Part::Row)
+    }
+
+    /// Whether single documents are all of it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn only_docs(&self) -> bool {
+        !self.docs.is_empty()
+            && self.locks.is_empty()
+            && self.names.is_empty()
+            && self.doc_names.is_empty()
     }
 
     fn lock(&mut self, key: &str, part: Part) {
@@ -293,7 +313,7 @@ impl Sheet {
             .add(key, Some(queue).filter(|queue| !queue.is_empty()));
     }
 
-    /// The row of a lock alone.
+    /// The row of a lock: who waits for it is not known.
     #[cfg(feature = "postgres")]
     pub(crate) fn add_row(&mut self, key: &str, row: Option<Row>) {
         self.rows.add(key, row);

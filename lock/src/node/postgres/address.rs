@@ -119,6 +119,8 @@ const UNTAKEN_OPTIONS: [&str; 21] = [
 const CONNECT: Duration = Duration::from_secs(2);
 /// What was sent and not taken for so long breaks the connection.
 const UNTAKEN: Duration = Duration::from_secs(10);
+/// So often the other end of a connection that is silent is probed, once it was silent for longer.
+const PROBED: Duration = Duration::from_secs(10);
 
 // === impl PgAddress ===
 
@@ -311,9 +313,7 @@ impl PgAddress {
         config.tcp_user_timeout(from.get_tcp_user_timeout().copied().unwrap_or(UNTAKEN));
         config.keepalives(from.get_keepalives());
         config.keepalives_idle(from.get_keepalives_idle().min(30.secs()));
-        if let Some(every) = from.get_keepalives_interval() {
-            config.keepalives_interval(every);
-        }
+        config.keepalives_interval(from.get_keepalives_interval().unwrap_or(PROBED));
         if let Some(most) = from.get_keepalives_retries() {
             config.keepalives_retries(most);
         }

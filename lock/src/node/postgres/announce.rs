@@ -27,8 +27,12 @@ use crate::{
 const QUEUE: usize = 1024;
 /// Not in a hurry, as polling finds what is not announced.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A connection that is silent for so long is asked whether it still lives, which wakes a process of the server for each program.
-const SILENCE: Duration = Duration::from_secs(15);
+/// So often it is seen to it that the server was not left for a successor.
+const GLANCE: Duration = Duration::from_secs(15);
+/// After so many of these the connection is asked whether it still lives. Seldom, as that wakes a process of the server for each
+/// program, and of a host that is gone the system tells by itself; more often than proxies end what is silent, most of them after
+/// 50 s at the earliest.
+const GLANCES: u32 = 3;
 /// For so long its answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -197,13 +201,18 @@ impl Listener {
         if !in_time {
             _ = announce.try_send(Announcement::gap());
         }
+        let mut glances = 0;
         loop {
             tokio::select! {
                 () = announce.closed() => return Ok(Left::Broken),
                 () = broken.notified() => return Ok(Left::Broken),
-                () = clock.sleep(SILENCE) => {
+                () = clock.sleep(GLANCE) => {
                     if history.as_ref().is_some_and(|history| used.has_outlived(history)) {
                         return Ok(Left::Broken);
+                    }
+                    glances = (glances + 1) % GLANCES;
+                    if glances != 0 {
+                        continue;
                     }
                     let alive = greeted.client.batch_execute("");
                     if !matches!(clock.timeout(PATIENCE, alive).await, Ok(Ok(()))) {

@@ -64,6 +64,9 @@ pub(super) struct Sql {
     /// Takes the row that all writers of a namespace take.
     lock: String,
     locks: String,
+    /// The same without their queues, of several and of one.
+    looks: String,
+    look: String,
     /// What the server says of itself, and no lock.
     head: String,
     /// Of locks the rows alone: within a writer's step, where the rows stay as they are.
@@ -71,6 +74,8 @@ pub(super) struct Sql {
     rows: String,
     bodies: String,
     docs: String,
+    /// Nothing but documents.
+    docs_alone: String,
     doc_names: String,
     pub(super) first_row: String,
 }
@@ -106,21 +111,30 @@ impl Sql {
         let (keys, names) = (range("key"), range("name"));
         let doc =
             format!("rev, ttl, until, CASE WHEN octet_length(body) <= {LARGEST} THEN body END");
-        Self {
-            schema: s.clone(),
-            lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
-            locks: format!(
+        let locks = |keys: &str, shown: &str, joined: &str| {
+            format!(
                 "SELECT {server}, CASE WHEN k.nth IS NULL OR k.nth = 1 THEN n.gate END, coalesce(k.nth, 1), k.key, {PLAIN}, \
-                     b.token, b.rev, b.until, b.body, q.waiters \
-                 FROM {of_server} \
-                 LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, nth) ON true \
+                     b.token, b.rev, b.until, b.body{shown} \
+                 FROM {of_server} {keys} \
                  {lease} \
                  LEFT JOIN LATERAL (SELECT token, rev, until, \
                      CASE WHEN k.texts AND octet_length(body) <= {LARGEST} THEN body END AS body \
-                     FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true \
-                 LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
-                     WHERE namespace = $1 AND key = k.key AND octet_length(waiters) <= {LONG} OFFSET 0) q ON true"
-            ),
+                     FROM {s}.body WHERE namespace = $1 AND key = k.key OFFSET 0) b ON true{joined}"
+            )
+        };
+        let several = "LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY AS k (key, texts, nth) ON true";
+        // Most programs that wait look at one lock, again and again.
+        let one = "CROSS JOIN (SELECT $2::bytea AS key, $3::bool AS texts, 1::int8 AS nth) AS k";
+        let queue = format!(
+            " LEFT JOIN LATERAL (SELECT waiters FROM {s}.queue \
+                 WHERE namespace = $1 AND key = k.key AND octet_length(waiters) <= {LONG} OFFSET 0) q ON true"
+        );
+        Self {
+            schema: s.clone(),
+            lock: format!("SELECT FROM {s}.node WHERE namespace = $1 FOR UPDATE"),
+            locks: locks(several, ", q.waiters", &queue),
+            looks: locks(several, "", ""),
+            look: locks(one, "", ""),
             head: format!("SELECT {server}, n.gate, 1::int8 FROM {of_server}"),
             lock_rows: format!("SELECT k.key, {PLAIN} FROM unnest($2::bytea[]) AS k (key) {lease}"),
             rows: format!("SELECT key, {LEASE} FROM {s}.lease AS l WHERE {keys}"),
@@ -130,6 +144,14 @@ impl Sql {
             ),
             docs: format!(
                 "SELECT name, {doc} FROM {s}.document WHERE namespace = $1 AND name = ANY ($2)"
+            ),
+            docs_alone: format!(
+                "SELECT {server}, CASE WHEN k.nth IS NULL OR k.nth = 1 THEN n.gate END, coalesce(k.nth, 1), \
+                     k.name, d.rev, d.ttl, d.until, d.body \
+                 FROM {of_server} \
+                 LEFT JOIN unnest($2::bytea[]) WITH ORDINALITY AS k (name, nth) ON true \
+                 LEFT JOIN LATERAL (SELECT {doc} AS body FROM {s}.document \
+                     WHERE namespace = $1 AND name = k.name OFFSET 0) d ON true"
             ),
             // Texts as far as they are for one page.
             doc_names: format!(
@@ -158,17 +180,20 @@ impl Sql {
         }
     }
 
-    /// What nearly every call is made of, to be prepared: all that looks at locks, extends them and takes them.
+    /// What nearly every call is made of, to be prepared: all that looks at locks or documents, and extends or takes locks.
     pub(super) fn often(&self) -> Vec<Often> {
-        let locks = vec![Type::TEXT, Type::BYTEA_ARRAY, Type::BOOL_ARRAY];
+        let of_locks = vec![Type::TEXT, Type::BYTEA_ARRAY, Type::BOOL_ARRAY];
         let mut all = vec![
             (self.lock.clone(), vec![Type::TEXT]),
             (Self::flushed().sql, Vec::new()),
-            (self.locks.clone(), locks),
+            (self.look.clone(), vec![Type::TEXT, Type::BYTEA, Type::BOOL]),
+            (self.looks.clone(), of_locks.clone()),
+            (self.locks.clone(), of_locks),
             (self.head.clone(), vec![Type::TEXT]),
             (self.lock_rows.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
-            // Every program asks again and again which of them sweeps.
             (self.docs.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
+            // Every program asks again and again which of them sweeps.
+            (self.docs_alone.clone(), vec![Type::TEXT, Type::BYTEA_ARRAY]),
         ];
         for rows in written::often() {
             for statement in rows.write(&self.schema, "lease", "") {
@@ -187,11 +212,22 @@ impl Sql {
     }
 
     /// The statements that read what is wanted. The first one tells of the server as well, and reads the locks of which more than
-    /// a row is wanted: at the same moment, where nothing else is.
+    /// a row is wanted, or the documents where nothing else is: at the same moment.
     pub(super) fn read(&self, namespace: &str, wanted: &Wanted) -> Vec<Statement> {
         let ns = || (text(namespace), Type::TEXT);
         let bytes = |name: &str| -> Param { Box::new(name.as_bytes().to_vec()) };
         let keys: Vec<Vec<u8>> = wanted.locks.keys().map(|k| k.as_bytes().to_vec()).collect();
+        let of_names = |names: Vec<Vec<u8>>| -> Vec<(Param, Type)> {
+            vec![ns(), (Box::new(names), Type::BYTEA_ARRAY)]
+        };
+        let docs: Vec<Vec<u8>> = wanted.docs.iter().map(|n| n.as_bytes().to_vec()).collect();
+        if wanted.only_docs() {
+            return vec![Statement {
+                sql: self.docs_alone.clone(),
+                params: of_names(docs),
+                touches: None,
+            }];
+        }
         let mut all = Vec::new();
         match wanted.only_rows() {
             true => {
@@ -203,7 +239,7 @@ impl Sql {
                 if !keys.is_empty() {
                     all.push(Statement {
                         sql: self.lock_rows.clone(),
-                        params: vec![ns(), (Box::new(keys), Type::BYTEA_ARRAY)],
+                        params: of_names(keys),
                         touches: None,
                     });
                 }
@@ -211,13 +247,30 @@ impl Sql {
             false => {
                 let texts = wanted.locks.values().map(|part| *part == Part::Text);
                 let texts: Vec<bool> = texts.collect();
+                let one = match (wanted.queues, &keys[..], &texts[..]) {
+                    (false, [key], [text]) => Some((key.clone(), *text)),
+                    _ => None,
+                };
+                let (sql, [keys, texts]): (_, [(Param, Type); 2]) = match one {
+                    Some((key, text)) => (
+                        &self.look,
+                        [(Box::new(key), Type::BYTEA), (Box::new(text), Type::BOOL)],
+                    ),
+                    None => (
+                        if wanted.queues {
+                            &self.locks
+                        } else {
+                            &self.looks
+                        },
+                        [
+                            (Box::new(keys), Type::BYTEA_ARRAY),
+                            (Box::new(texts), Type::BOOL_ARRAY),
+                        ],
+                    ),
+                };
                 all.push(Statement {
-                    sql: self.locks.clone(),
-                    params: vec![
-                        ns(),
-                        (Box::new(keys), Type::BYTEA_ARRAY),
-                        (Box::new(texts), Type::BOOL_ARRAY),
-                    ],
+                    sql: sql.clone(),
+                    params: vec![ns(), keys, texts],
                     touches: None,
                 });
             }
@@ -246,11 +299,10 @@ impl Sql {
                 touches: None,
             });
         }
-        if !wanted.docs.is_empty() {
-            let names: Vec<Vec<u8>> = wanted.docs.iter().map(|n| n.as_bytes().to_vec()).collect();
+        if !docs.is_empty() {
             all.push(Statement {
                 sql: self.docs.clone(),
-                params: vec![ns(), (Box::new(names), Type::BYTEA_ARRAY)],
+                params: of_names(docs),
                 touches: None,
             });
         }
@@ -278,6 +330,7 @@ impl Sql {
                 .next()
                 .ok_or_else(|| Unreadable("no answer".to_owned()))
         };
+        // All that it tells of the server comes with its first row.
         let locks = next()?;
         let mut first = None;
         for row in locks {
@@ -286,6 +339,14 @@ impl Sql {
             }
         }
         let head = first.ok_or_else(|| Unreadable("no row".to_owned()))?;
+        if wanted.only_docs() {
+            for row in locks {
+                if let Some(name) = name(row, NAME)? {
+                    sheet.add_doc(&name, doc(row, NAME, true)?);
+                }
+            }
+            return Ok(head);
+        }
         match wanted.only_rows() {
             true if wanted.locks.is_empty() => {}
             true => {
@@ -300,7 +361,9 @@ impl Sql {
             }
             false => {
                 for row in locks {
-                    let Some(key) = name(row, 9)? else { continue };
+                    let Some(key) = name(row, NAME)? else {
+                        continue;
+                    };
                     let lease = lease_if_any(row, 10)?;
                     let body = match get::<Option<i64>>(row, 22)? {
                         Some(_) => {
@@ -309,10 +372,15 @@ impl Sql {
                         }
                         None => None,
                     };
-                    let waiters: Option<&[u8]> = get(row, 26)?;
-                    let waiters = waiters.map(|text| String::from_utf8_lossy(text).into_owned());
-                    let queue = queue_of(&waiters.unwrap_or_default());
-                    sheet.add_lock(&key, lease, body, queue);
+                    if wanted.queues {
+                        let waiters: Option<&[u8]> = get(row, 26)?;
+                        let waiters = waiters.map(String::from_utf8_lossy);
+                        let queue = queue_of(&waiters.unwrap_or_default());
+                        sheet.add_lock(&key, lease, body, queue);
+                    } else {
+                        sheet.add_row(&key, lease);
+                        sheet.add_body(&key, body);
+                    }
                     addresses
                         .extend(get::<Option<RowAddress>>(row, 21)?.map(|address| (key, address)));
                 }
@@ -340,7 +408,7 @@ impl Sql {
             }
             for row in next()? {
                 if let Some(name) = name(row, 0)? {
-                    sheet.add_doc(&name, doc(row, true)?);
+                    sheet.add_doc(&name, doc(row, 0, true)?);
                 }
             }
         }
@@ -348,7 +416,7 @@ impl Sql {
             let rows = next()?;
             for row in rows {
                 if let Some(name) = name(row, 0)? {
-                    sheet.add_doc(&name, doc(row, false)?);
+                    sheet.add_doc(&name, doc(row, 0, false)?);
                 }
             }
             sheet.knows_docs(range, rows.len(), last(rows)?.as_deref());
@@ -440,6 +508,9 @@ const LEASE: &str = "l.state, CASE WHEN octet_length(l.owner) <= 4096 THEN l.own
 const PLAIN: &str = "l.state, l.owner, l.granted, l.inc, l.until, l.seq, l.ttl, l.counter, l.token, l.rev, l.waits, l.place";
 
 // === what was read ===
+
+/// Where the name of a row stands, behind what the server says of itself.
+const NAME: usize = 9;
 
 fn get<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T, Unreadable> {
     row.try_get(at)
@@ -543,14 +614,14 @@ fn body(row: &Row, at: usize, with_text: bool) -> Result<SheetBody, Unreadable> 
     })
 }
 
-/// A document; `None` where something else has changed it: it counts as absent.
-fn doc(row: &Row, all: bool) -> Result<Option<SheetDoc>, Unreadable> {
+/// A document whose name stands at `at`; `None` where there is none, or something else has changed it: it counts as absent.
+fn doc(row: &Row, at: usize, all: bool) -> Result<Option<SheetDoc>, Unreadable> {
     let (rev, ttl, until) = (
-        number(row, 1, LIMIT - 1)?,
-        number(row, 2, u64::MAX)?,
-        number(row, 3, u64::MAX)?,
+        number(row, at + 1, LIMIT - 1)?,
+        number(row, at + 2, u64::MAX)?,
+        number(row, at + 3, u64::MAX)?,
     );
-    let bytes: Option<&[u8]> = get(row, 4)?;
+    let bytes: Option<&[u8]> = get(row, at + 4)?;
     let text = match bytes {
         Some(bytes) => String::from_utf8(bytes.to_vec()).ok().map(Text::Read),
         // Too large for a page, or for anybody.

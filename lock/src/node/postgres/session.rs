@@ -478,14 +478,15 @@ impl Session {
         Ok(decided.reply)
     }
 
-    /// Looks without holding up any writer: at locks by one statement, at all else within one view of the whole.
+    /// Looks without holding up any writer: at locks or documents by one statement, at all else within one view of the whole.
     async fn look(&mut self, asked: &Asked<'_>, wanted: Wanted) -> Result<Reply, NodeError> {
         let shared = asked.shared;
         let namespace = &shared.settings.namespace;
         let statements = shared.sql.read(namespace, &wanted);
         let limit = shared.settings.node_timeout;
+        let is_of_one_moment = wanted.only_locks() || wanted.only_docs();
         if let ([_], Some(kept)) = (&*statements, &self.kept)
-            && wanted.only_locks()
+            && is_of_one_moment
             && kept.limit == limit
             && kept.plain
         {
@@ -494,7 +495,7 @@ impl Session {
             let decided = self.decide(asked, wanted, answers).await?;
             return Ok(decided.reply);
         }
-        if wanted.only_locks() {
+        if is_of_one_moment {
             // In a transaction it has limits, also where the client has given up.
             let opening = self.opening("READ COMMITTED, READ ONLY", limit);
             let begin = self.client.batch_execute(&opening);
