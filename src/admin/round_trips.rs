@@ -4,8 +4,8 @@
 //! that was told before is noted once. Pure.
 //!
 //! # Invariants
-//! - W16 Nothing is kept for longer than percentiles are made of, nor more than so many answers of a node; a node that answers no more
-//!   is not told to answer quickly.   (percentiles_are_made_of_the_answers_of_the_last_five_minutes)
+//! - W16 Nothing is kept for longer than percentiles are made of, nor more than so many answers of a node; one that answers no more
+//!   adds none.   (percentiles_are_made_of_the_answers_of_the_last_five_minutes)
 
 use std::{
     collections::{BTreeMap, VecDeque},
